@@ -1,0 +1,263 @@
+"""Datasets as stages see them: read one by its manifest, or write one whose manifest comes last.
+
+Local stores are read and written in place (files can be memory-mapped). For a remote store each file passes
+through a scratch folder: uploaded and dropped as soon as it is complete, fetched when it is first read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from infra.digest import file_sha256
+from infra.errors import DatasetDamaged, UserError
+from infra.filesystem import Location
+from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
+
+CHECKPOINT_FOLDER = "_checkpoint"
+"""Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
+
+
+class Dataset:
+    """A complete dataset, opened by its manifest.
+
+    Args:
+        location: the dataset's folder.
+        manifest: its parsed manifest.
+    """
+
+    def __init__(self, location: Location, manifest: Manifest):
+        self.location, self.manifest = location, manifest
+        self._entries = {entry.path: entry for entry in manifest.files}
+        self._verified: set[str] = set()
+        self._cache: Path | None = None
+        self._guard = threading.Lock()
+
+    @classmethod
+    def find(cls, location: Location) -> Dataset | None:
+        """The dataset at `location`, or None when there is no manifest.
+
+        Raises:
+            DatasetDamaged: the manifest cannot be read.
+        """
+        try:
+            text = location.join(MANIFEST_NAME).read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            return cls(location, Manifest.model_validate_json(text))
+        except (ValidationError, UnicodeDecodeError) as error:
+            raise DatasetDamaged(
+                "the manifest cannot be read", where=location.join(MANIFEST_NAME).uri, value=str(error)[:200],
+                remedy=f"Delete the folder {location.uri} and run again; it will be computed anew",
+            ) from None  # fmt: skip
+
+    @classmethod
+    def open(cls, location: Location) -> Dataset:
+        """Like `find`, for a dataset that must be there.
+
+        Raises:
+            UserError: there is no manifest at `location`.
+        """
+        dataset = cls.find(location)
+        if dataset is None:
+            raise UserError(
+                "no complete dataset here (no manifest.json)", where=location.uri,
+                remedy="Check the URI, or run the stage that makes this dataset",
+            )  # fmt: skip
+        return dataset
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    @property
+    def stats(self) -> Mapping[str, Stat]:
+        return self.manifest.stats
+
+    def files(self, pattern: str = "*") -> list[str]:
+        """Names of the data files that match a shell pattern, sorted."""
+        return sorted(name for name in self._entries if fnmatch(name, pattern))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def verify(self, level: Literal["size", "content"] = "content") -> None:
+        """Hold the files against the manifest.
+
+        Args:
+            level: `size` compares lengths only; `content` also compares SHA-256 sums.
+
+        Raises:
+            DatasetDamaged: names the first file that is missing, truncated or altered.
+        """
+        for entry in self._entries.values():
+            size = self.location.join(entry.path).size()
+            if size is None:
+                raise self._damaged(entry, "file is missing", None)
+            if size != entry.bytes:
+                raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
+        if level == "content":
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(self.local, list(self._entries)))
+
+    def local(self, name: str) -> Path:
+        """A local file with the verified content of one data file.
+
+        Raises:
+            DatasetDamaged: the file is missing or its content is not what the manifest says.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise UserError(
+                f"the dataset has no file {name}", where=self.uri, remedy=f"It has: {', '.join(self.files())}"
+            )
+        remote = self.location.join(name)
+        path = remote.local_path or self._cached(name)
+        if name not in self._verified:
+            if remote.local_path is None and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    remote.download(path)
+                except FileNotFoundError:
+                    raise self._damaged(entry, "file is missing", None) from None
+            if not path.exists():
+                raise self._damaged(entry, "file is missing", None)
+            size = path.stat().st_size
+            if size != entry.bytes:
+                raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
+            if file_sha256(path) != entry.sha256:
+                raise self._damaged(
+                    entry, "file is altered: its SHA-256 differs from the manifest's", entry.sha256[:12]
+                )
+            self._verified.add(name)
+        return path
+
+    def release(self, name: str) -> None:
+        """Drop the scratch copy of a file of a remote dataset, so that streaming takes bounded disk."""
+        if self._cache is not None:
+            (self._cache / name).unlink(missing_ok=True)
+            self._verified.discard(name)
+
+    def array(self, name: str, *, mmap: bool = True) -> NDArray[Any]:
+        """One `.npy` file, memory-mapped read-only unless `mmap` is false."""
+        result: NDArray[Any] = np.load(self.local(name), mmap_mode="r" if mmap else None, allow_pickle=False)
+        return result
+
+    def parquet(self, name: str) -> pq.ParquetFile:
+        """One Parquet file, opened for streaming or reading."""
+        return pq.ParquetFile(self.local(name), memory_map=True)
+
+    def json(self, name: str) -> Any:
+        """One JSON file, parsed."""
+        return json.loads(self.local(name).read_text())
+
+    def _cached(self, name: str) -> Path:
+        with self._guard:
+            if self._cache is None:
+                self._cache = Path(tempfile.mkdtemp(prefix=f"superworkflow-{self.digest[:8]}-"))
+        return self._cache / name
+
+    def close(self) -> None:
+        """Remove scratch copies."""
+        if self._cache is not None:
+            shutil.rmtree(self._cache, ignore_errors=True)
+            self._cache = None
+            self._verified.clear()
+
+    def _damaged(self, entry: FileEntry, what: str, value: Any) -> DatasetDamaged:
+        return DatasetDamaged(
+            what, where=self.location.join(entry.path).uri, value=value,
+            remedy=f"Delete the folder {self.uri} and run again; it will be computed anew",
+        )  # fmt: skip
+
+
+class DatasetWriter:
+    """Writes one dataset: data files first, the manifest last.
+
+    Args:
+        location: the dataset's folder; what an interrupted writer left there is removed, its checkpoint kept.
+    """
+
+    def __init__(self, location: Location):
+        self.location = location
+        self._files: dict[str, FileEntry] = {}
+        self._scratch: Path | None = None
+        location.make()
+        if location.local_path is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="superworkflow-write-"))
+        for name in location.walk_files():
+            if not name.startswith(CHECKPOINT_FOLDER + "/"):
+                location.join(name).delete()
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """A local path to write one data file to; on leaving the block it is summed, and uploaded if need be."""
+        root = self.location.local_path or self._scratch
+        assert root is not None
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
+        self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path))
+        if self._scratch is not None:
+            self.location.join(name).upload(path)
+            path.unlink()
+
+    def array(self, name: str, values: NDArray[Any]) -> None:
+        """Write one array as `.npy` (no pickle)."""
+        with self.file(name) as path, path.open("wb") as stream:
+            np.save(stream, values, allow_pickle=False)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write one JSON file."""
+        with self.file(name) as path:
+            path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False))
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(entry.bytes for entry in self._files.values())
+
+    def commit(
+        self,
+        *,
+        stage: str,
+        version: str,
+        digest: str,
+        params: Mapping[str, Any],
+        inputs: Mapping[str, InputEntry],
+        stats: Mapping[str, Stat],
+        measured: Measurement,
+        software: Mapping[str, str],
+    ) -> Dataset:
+        """Write the manifest, which makes the dataset exist, and drop the checkpoint."""
+        manifest = Manifest(
+            stage=stage, version=version, digest=digest, params=dict(params), inputs=dict(inputs),
+            files=tuple(sorted(self._files.values(), key=lambda entry: entry.path)), stats=dict(stats),
+            measured=measured, software=dict(software),
+        )  # fmt: skip
+        self.location.join(MANIFEST_NAME).write_atomic(manifest.model_dump_json(indent=1))
+        self.location.join(CHECKPOINT_FOLDER).delete(recursive=True)
+        self.close()
+        return Dataset(self.location, manifest)
+
+    def close(self) -> None:
+        """Remove the scratch folder."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)

@@ -1,0 +1,55 @@
+"""Errors that people read: what was wrong, where, the value, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SuperworkflowError(Exception):
+    """Base of all errors that this project raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(SuperworkflowError):
+    """Bad input or a bad setting. Shown as one message, without a traceback.
+
+    Args:
+        what: the fault, as a sentence without a full stop.
+        where: file and line, dotted parameter, or URI at which it was found.
+        value: the offending value as it was given; omitted from the message when not passed.
+        remedy: what to do, as an imperative sentence.
+    """
+
+    exit_code = 2
+    _absent = object()
+
+    def __init__(self, what: str, *, where: str | None = None, value: Any = _absent, remedy: str | None = None):
+        self.what, self.where, self.remedy = what, where, remedy
+        self.value = None if value is self._absent else value
+        message = f"{where}: {what}" if where else what
+        if value is not self._absent:
+            message += f" (got {value!r})"
+        message = message.rstrip(".") + "."
+        if remedy:
+            message += f" {remedy.rstrip('.')}."
+        super().__init__(message)
+
+
+class DatasetDamaged(UserError):
+    """A dataset whose files do not match its manifest."""
+
+
+class StageFailed(SuperworkflowError):
+    """A stage ended without its dataset.
+
+    Args:
+        stage: name of the stage.
+        summary: one sentence that says why.
+        resolution: what to do.
+        exit_code: exit status of the stage's process, negative for a signal; None when it never started.
+    """
+
+    def __init__(self, stage: str, summary: str, resolution: str = "", exit_code: int | None = None):
+        self.stage, self.summary, self.resolution, self.status = stage, summary, resolution, exit_code
+        super().__init__(f"stage {stage} failed: {summary}" + (f" {resolution}" if resolution else ""))

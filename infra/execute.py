@@ -1,0 +1,197 @@
+"""Run one stage in this process: check its inputs, hold the lock, write the dataset, measure."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.digest import dataset_digest
+from infra.errors import SuperworkflowError, UserError
+from infra.filesystem import Location
+from infra.lock import exclusive
+from infra.manifest import InputEntry, Manifest, Measurement
+from infra.measure import cpu_seconds, peak_memory_bytes, process_age_seconds
+from infra.params import P, nearest, parse_params
+from infra.progress import Progress
+from infra.resources import Resources
+from infra.stage import Output, Stage, StageRun
+from infra.store import Source
+
+_SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Outcome of `execute`: the dataset, and whether another run had made it while this one waited."""
+
+    dataset: Dataset
+    reused: bool
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.dataset.manifest
+
+
+def execute(
+    stage: Stage[P],
+    params: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    output: str,
+    resources: Resources,
+    progress: Progress,
+) -> Executed:
+    """Make one dataset.
+
+    Args:
+        stage: what to run.
+        params: parameter values; defaults fill the rest.
+        inputs: URI of each input.
+        output: URI of the dataset's folder.
+        resources: what the stage may use.
+        progress: where it tells how far it is.
+
+    Raises:
+        UserError: bad parameters, inputs or output. Nothing that looks complete is left behind.
+    """
+    parsed = parse_params(stage.params, params, stage.name)
+    datasets, sources = open_inputs(stage, inputs)
+    given: dict[str, InputEntry] = {
+        name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage) for name, dataset in datasets.items()
+    } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
+    identity = parsed.identity()
+    digest = dataset_digest(stage.name, stage.version, identity, {n: entry.digest for n, entry in given.items()})
+    location = Location.of(output)
+    with (
+        _space_errors(location),
+        exclusive(location, lambda: progress.log("another run is making this dataset; waiting")),
+    ):
+        existing = Dataset.find(location)
+        if existing is not None:
+            if existing.digest != digest:
+                raise UserError(
+                    "another dataset is already here", where=location.uri, value=existing.digest,
+                    remedy=f"Choose another --output, or one that ends in {digest}",
+                )  # fmt: skip
+            return Executed(existing, reused=True)
+        writer = DatasetWriter(location)
+        with _folders(location) as folders:
+            run = StageRun(
+                params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
+                progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
+                save_checkpoint=folders.save,
+            )  # fmt: skip
+            try:
+                result = stage.function()(run)
+                dataset = _commit(stage, digest, identity, given, writer, result)
+            finally:
+                writer.close()
+    for opened in datasets.values():
+        opened.close()
+    return Executed(dataset, reused=False)
+
+
+def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, Dataset], dict[str, Source]]:
+    """Open what `uris` names as `stage` declares it.
+
+    Raises:
+        UserError: an unknown, missing or unreadable input.
+    """
+    for name in uris:
+        if name not in stage.inputs:
+            raise UserError(
+                f"stage {stage.name} has no such input", where=name, remedy=nearest(name, list(stage.inputs))
+            )
+    datasets: dict[str, Dataset] = {}
+    sources: dict[str, Source] = {}
+    for name, declared in stage.inputs.items():
+        if name not in uris:
+            if not declared.optional:
+                raise UserError(
+                    f"stage {stage.name} needs this input ({declared.help})", where=name,
+                    remedy=f"Give it with --input {name}=URI",
+                )  # fmt: skip
+        elif declared.file:
+            sources[name] = Source.of(uris[name])
+        else:
+            datasets[name] = Dataset.open(Location.of(uris[name]))
+    return datasets, sources
+
+
+def _commit(
+    stage: Stage[Any],
+    digest: str,
+    identity: Mapping[str, Any],
+    given: Mapping[str, InputEntry],
+    writer: DatasetWriter,
+    result: Output,
+) -> Dataset:
+    measured = Measurement(
+        runtime_s=process_age_seconds(), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
+        rows=result.rows, bytes=writer.bytes_written,
+    )  # fmt: skip
+    return writer.commit(
+        stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,
+        stats=result.stats, measured=measured, software=software_versions(),
+    )  # fmt: skip
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of Python and of the installed libraries that compute."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in _SOFTWARE:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class _folders:
+    """Checkpoint and scratch folders of one attempt; the checkpoint of a remote dataset is mirrored to the store."""
+
+    def __init__(self, location: Location):
+        self._remote = location.join(CHECKPOINT_FOLDER)
+        self.scratch = Path(tempfile.mkdtemp(prefix="superworkflow-scratch-"))
+        self.checkpoint = self._remote.local_path or self.scratch / CHECKPOINT_FOLDER
+
+    def __enter__(self) -> _folders:
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        if self._remote.local_path is None:
+            for name in self._remote.walk_files():
+                (self.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+                self._remote.join(name).download(self.checkpoint / name)
+        return self
+
+    def save(self) -> None:
+        if self._remote.local_path is None:
+            for path in self.checkpoint.rglob("*"):
+                if path.is_file():
+                    self._remote.join(path.relative_to(self.checkpoint).as_posix()).upload(path)
+
+    def __exit__(self, *exc: object) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self._remote.local_path is not None and self.checkpoint.is_dir() and not any(self.checkpoint.iterdir()):
+            self.checkpoint.rmdir()
+
+
+class _space_errors:
+    """Turns the file system's own errors while writing into messages for people."""
+
+    def __init__(self, location: Location):
+        self._location = location
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, SuperworkflowError | FileNotFoundError):
+            raise UserError(
+                f"cannot write: {error.strerror or error}", where=str(error.filename or self._location.uri),
+                remedy="Free space or choose another store; complete stages are kept and will not run again",
+            ) from error  # fmt: skip

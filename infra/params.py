@@ -1,0 +1,69 @@
+"""Base of all stage parameters, and the errors that bad ones give."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from infra.errors import UserError
+
+
+class StageParams(BaseModel):
+    """Frozen parameters of one stage; every field has a description with its unit and range, and a default.
+
+    A field that cannot change the result (a display setting, say) is marked
+    `json_schema_extra={"affects_result": False}` and stays out of the digest. A field that is worth tuning
+    declares its search range beside it: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def identity(self) -> dict[str, Any]:
+        """The parameters that affect the result, as JSON values."""
+        values = self.model_dump(mode="json")
+        for name, field in type(self).model_fields.items():
+            extra = field.json_schema_extra
+            if isinstance(extra, dict) and extra.get("affects_result") is False:
+                del values[name]
+        return values
+
+
+P = TypeVar("P", bound=StageParams)
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """`Did you mean …?` or the list of what is valid, for an error's remedy."""
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else f"Valid: {', '.join(sorted(valid))}"
+
+
+def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
+    """Validate parameters of one stage.
+
+    Args:
+        model: the stage's parameter model.
+        values: parameter values by name.
+        where: dotted prefix that errors name, such as the stage's name.
+
+    Raises:
+        UserError: names the dotted path, the value, and the valid range or the nearest valid name.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join([where, *(str(part) for part in first["loc"])])
+        if first["type"] == "extra_forbidden":
+            names = [f"{where}.{field}" for field in model.model_fields]
+            raise UserError("unknown parameter", where=path, remedy=nearest(path, names)) from None
+        field = model.model_fields.get(str(first["loc"][0])) if first["loc"] else None
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(
+            message[:1].lower() + message[1:],
+            where=path,
+            value=first.get("input"),
+            remedy=field.description if field and field.description else None,
+        ) from None

@@ -1,0 +1,91 @@
+"""Progress and facts of a running stage, as lines that a person reads or events that a launcher parses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import IO, Any
+
+EVENT_PREFIX = "@superworkflow "
+"""Starts a line that holds one JSON event; all other lines of a stage's output are its log."""
+
+INTERVAL_SECONDS = 0.5
+
+
+class Progress:
+    """Reports of one stage.
+
+    Args:
+        stage: name shown in front of each line.
+        events: write JSON events instead of lines for people.
+        stream: where to; standard error by default.
+    """
+
+    def __init__(self, stage: str, *, events: bool = False, stream: IO[str] | None = None):
+        self.stage, self.events = stage, events
+        self.stream = stream if stream is not None else sys.stderr
+        self._last = 0.0
+        self._started = time.monotonic()
+
+    def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
+        """Tell how far the work is; thinned to two a second, the last one always told.
+
+        Args:
+            done: units finished.
+            total: units in all.
+            unit: what is counted, in the plural, such as `walks`.
+            facts: further figures, such as `loss=0.41` or `tokens_per_s=2.1e6`.
+        """
+        now = time.monotonic()
+        if now - self._last < INTERVAL_SECONDS and done < total:
+            return
+        self._last = now
+        self.emit("progress", done=done, total=total, unit=unit, facts=facts)
+
+    def log(self, message: str) -> None:
+        """Tell one thing that happened."""
+        self.emit("log", message=message)
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Write one event; `log` and `progress` are also shown to people."""
+        if self.events:
+            line = EVENT_PREFIX + json.dumps({"event": event, "stage": self.stage, **fields})
+        elif event == "progress":
+            line = f"{self.stage:<10} {progress_text(fields)}"
+        elif event == "log":
+            line = f"{self.stage:<10} {fields['message']}"
+        else:
+            return
+        print(line, file=self.stream, flush=True)
+
+
+def progress_text(fields: dict[str, Any]) -> str:
+    """One progress event for people: `42%  4.2M/10M walks  loss 0.41`."""
+    done, total = fields["done"], fields["total"]
+    share = 100 * done / total if total else 100
+    facts = "  ".join(
+        f"{name.removesuffix('_per_s')} {_short(value)}{'/s' if name.endswith('_per_s') else ''}"
+        for name, value in fields["facts"].items()
+    )
+    return f"{share:3.0f}%  {_short(done)}/{_short(total)} {fields['unit']}  {facts}".rstrip()
+
+
+def parse_event(line: str) -> dict[str, Any] | None:
+    """The event on a line of a stage's output, or None when the line is plain log."""
+    if not line.startswith(EVENT_PREFIX):
+        return None
+    try:
+        event = json.loads(line.removeprefix(EVENT_PREFIX))
+    except json.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, int | float):
+        return str(value)
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / {'G': 1e9, 'M': 1e6, 'k': 1e3}[suffix]:.3g}{suffix}"
+    return f"{value:.4g}"

@@ -1,0 +1,91 @@
+"""What a stage is given: processors, memory, accelerators, disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def parse_bytes(value: Any) -> int:
+    """Bytes from a Kubernetes quantity (`512Mi`, `16Gi`, `1G`) or a number.
+
+    Raises:
+        ValueError: not a quantity, or negative.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?", str(value).strip())
+    if not match:
+        raise ValueError("not a quantity of bytes such as 512Mi or 16Gi")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def format_bytes(value: float) -> str:
+    """Bytes for people: `1.4 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def _cpu(value: Any) -> Any:
+    return available_cpus() if value == "all" else value
+
+
+def available_cpus() -> int:
+    """Processors that this process may use (affinity, not the machine's count)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+
+
+class Gpu(BaseModel):
+    """Accelerators of one stage."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(default=0, ge=0, description="How many.")
+    type: str | None = Field(default=None, description="Name in the price table, such as T4 or A100.")
+
+
+class Executors(BaseModel):
+    """Spark executors of one stage, each of the same size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(ge=1, description="How many executors.")
+    cpu: float = Field(gt=0, description="vCPUs of each.")
+    memory: Bytes = Field(description="Memory of each.")
+
+
+class Resources(BaseModel):
+    """Resources of one stage; for Spark these are the driver's, with the executors beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpu: Annotated[float, BeforeValidator(_cpu)] = Field(default=1, gt=0, description="vCPUs, or `all`.")
+    memory: Bytes = Field(default=2 << 30, description="Memory, such as 4Gi.")
+    gpu: Gpu = Gpu()
+    ephemeral_storage: Bytes = Field(default=0, description="Scratch disk, such as 20Gi; 0 for no request.")
+    shm: Bytes = Field(default=0, description="Size of /dev/shm; 0 for the default.")
+    executors: Executors | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads for the stage's own work: whole vCPUs, at least one."""
+        return max(1, int(self.cpu))
+
+    @property
+    def total_cpu(self) -> float:
+        """vCPUs of driver and executors together."""
+        return self.cpu + (self.executors.count * self.executors.cpu if self.executors else 0)
+
+    @property
+    def total_memory(self) -> int:
+        """Bytes of memory of driver and executors together."""
+        return self.memory + (self.executors.count * self.executors.memory if self.executors else 0)

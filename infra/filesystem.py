@@ -35,7 +35,8 @@ class Location:
         if text.startswith("file://"):
             text = text.removeprefix("file://")
         if "://" not in text:
-            return cls(os.path.abspath(Path(text).expanduser()))
+            # Not resolve(): a store behind a link keeps the name that the user gave it.
+            return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
         protocol = text.split("://", 1)[0]
         if protocol not in fsspec.available_protocols():
             raise UserError(

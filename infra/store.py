@@ -71,7 +71,7 @@ class Store:
             raise UserError(
                 f"the store cannot be written: {type(error).__name__}: {error}",
                 where=self.uri,
-                remedy="Check that it exists, its permissions and free space, or the credentials; or choose another with --store",
+                remedy="Check its permissions, free space or credentials, or choose another with --store",
             ) from None
 
 

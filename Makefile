@@ -1,0 +1,37 @@
+# `make run` and `make test` set up all they need: Python 3.11, git and make are enough.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint format setup clean
+
+run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
+	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
+	    --labels flows/data/email-eu-core-department-labels.txt.gz --directed --name email-eu-core
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup: $(READY)
+
+# --no-deps: the pinned files are complete, so nothing is left to resolve.
+$(READY): requirements.txt requirements-dev.txt pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "needs $(PYTHON): apt-get install python3.11 python3.11-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3.11-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

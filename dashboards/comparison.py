@@ -1,0 +1,122 @@
+"""Recorded runs as a list, and two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from dashboards.terminal import format_seconds, format_usd
+from infra.tracking.history import RecordedRun
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs side by side; each pair is (first, second), None where one has no such value.
+
+    Args:
+        params: only those that differ.
+        seconds: runtime of each stage; 0 when it was cached.
+        cost_usd: cost of each stage.
+    """
+
+    first: str
+    second: str
+    params: dict[str, tuple[str | None, str | None]]
+    metrics: dict[str, tuple[float | None, float | None]]
+    seconds: dict[str, tuple[float | None, float | None]]
+    cost_usd: dict[str, tuple[float | None, float | None]]
+    totals: dict[str, tuple[float | None, float | None]]
+
+
+def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
+    """Put two recorded runs side by side."""
+    params = _pairs(first.params, second.params)
+    return Comparison(
+        first=f"{first.name} ({first.run_id[:8]})",
+        second=f"{second.name} ({second.run_id[:8]})",
+        params={name: pair for name, pair in params.items() if pair[0] != pair[1]},
+        metrics=_pairs(first.metrics, second.metrics),
+        seconds=_pairs(*({n: s.get("seconds", 0.0) for n, s in run.stages.items()} for run in (first, second))),
+        cost_usd=_pairs(*({n: s.get("cost_usd", 0.0) for n, s in run.stages.items()} for run in (first, second))),
+        totals=_pairs(first.totals, second.totals),
+    )
+
+
+def _pairs(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
+    names = [*first, *(name for name in second if name not in first)]
+    return {name: (first.get(name), second.get(name)) for name in names}
+
+
+def print_runs(runs: Sequence[RecordedRun]) -> None:
+    """The list, newest first."""
+    out = Console(highlight=False, width=None if Console().is_terminal else 150)
+    if not runs:
+        out.print("no recorded runs here; `superworkflow run` makes one")
+        return
+    table = Table()
+    for title in ("run", "name", "superworkflow", "started (UTC)", "status"):
+        table.add_column(title)
+    for title in ("runtime", "cost", "ran", "cached"):
+        table.add_column(title, justify="right")
+    table.add_column("quality")
+    for run in runs:
+        quality = [f"{name} {value:.3f}" for name, value in sorted(run.metrics.items()) if _headline(name)]
+        table.add_row(
+            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}", run.status.lower(),
+            format_seconds(run.totals.get("seconds", 0.0)), format_usd(run.totals.get("cost_usd", 0.0)),
+            f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),
+        )  # fmt: skip
+    out.print(table)
+
+
+def _headline(metric: str) -> bool:
+    return metric in ("micro_f1@0.5", "macro_f1@0.5", "link_auc@hadamard")
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Side by side: parameters that differ, quality, runtime and cost for each stage."""
+    out = Console(highlight=False, width=None if Console().is_terminal else 120)
+    table = Table()
+    table.add_column("")
+    table.add_column(comparison.first, justify="right")
+    table.add_column(comparison.second, justify="right")
+    table.add_column("second / first", justify="right")
+    _section(table, "parameters that differ")
+    for name, pair in comparison.params.items():
+        table.add_row(name, *(str(value) if value is not None else "-" for value in pair), "")
+    if not comparison.params:
+        table.add_row("none", "", "", "")
+    _section(table, "quality")
+    for name, values in comparison.metrics.items():
+        if "_std" not in name:
+            table.add_row(name, *(_number(value, "{:.4f}".format) for value in values), _ratio(*values))
+    _section(table, "runtime")
+    for name, values in comparison.seconds.items():
+        table.add_row(name, *(_number(value or None, format_seconds, "cached") for value in values), _ratio(*values))
+    _section(table, "cost")
+    for name, values in comparison.cost_usd.items():
+        table.add_row(name, *(_number(value or None, format_usd, "cached") for value in values), _ratio(*values))
+    _section(table, "totals")
+    for name, text in (("seconds", format_seconds), ("cost_usd", format_usd), ("saved_by_cache_usd", format_usd)):
+        values = comparison.totals.get(name, (None, None))
+        table.add_row(name, *(_number(value, text) for value in values), _ratio(*values))
+    out.print(table)
+
+
+def _section(table: Table, title: str) -> None:
+    table.add_section()
+    table.add_row(f"[bold]{title}[/bold]", "", "", "")
+
+
+def _number(value: float | None, text, absent: str = "-") -> str:  # type: ignore[no-untyped-def]
+    return absent if value is None else str(text(value))
+
+
+def _ratio(first: float | None, second: float | None) -> str:
+    return f"{second / first:.2f}" if first and second else ""

@@ -1,0 +1,191 @@
+"""Tables and progress on the terminal, all on standard error: standard output is for what programs read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from infra.explaining import Explanation
+from infra.launch.base import Event
+from infra.planning import PlannedStage
+from infra.progress import progress_text
+from infra.records import RunRecord
+from infra.request import Request
+from infra.resources import format_bytes
+
+SECONDS_BETWEEN = 2.0
+"""Progress lines of one stage are at least this far apart."""
+
+
+def console() -> Console:
+    """Standard error, wide enough for the tables when it is no terminal."""
+    found = Console(stderr=True, highlight=False)
+    return found if found.is_terminal else Console(stderr=True, highlight=False, width=140)
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds for people: `3.2 s`, `4 m 10 s`, `2 h 05 m`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} m"
+
+
+def format_usd(value: float) -> str:
+    """USD for people; small sums keep their leading digits."""
+    if value == 0:
+        return "$0"
+    return f"${value:,.2f}" if value >= 1 else f"${value:.6f}"
+
+
+class RunDisplay:
+    """Follows a run, line by line.
+
+    Args:
+        request: the run's request; its diagram gives the number of stages.
+    """
+
+    def __init__(self, request: Request):
+        self._console = console()
+        self._order = {name: place for place, name in enumerate(request.diagram.nodes, start=1)}
+        self._last: dict[str, float] = {}
+        uri = request.store.uri
+        self._console.print(
+            f"[bold]{request.superworkflow.name}[/bold]: {len(self._order)} stages, store {escape(uri)}"
+        )
+
+    def __call__(self, node: str, event: Event) -> None:
+        """Show one event; see `infra.orchestration.flow.Listener`."""
+        head = f"[dim]{self._order[node]:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
+        if event["event"] == "begin":
+            self._last[node] = time.monotonic()
+        elif event["event"] == "progress":
+            now = time.monotonic()
+            if now - self._last[node] >= SECONDS_BETWEEN:
+                self._last[node] = now
+                self._console.print(f"{head} {escape(progress_text(event))}")
+        elif event["event"] == "log":
+            self._console.print(f"{head} [dim]{escape(event['message'])}[/dim]")
+        elif event["event"] == "end":
+            record = event["record"]
+            if record.state == "cached":
+                self._console.print(f"{head} [cyan]cached[/cyan] {record.rows:,} rows")
+            else:
+                took = format_seconds(record.runtime_s)
+                self._console.print(f"{head} [green]done[/green]   {record.rows:,} rows in {took}")
+
+
+def print_run(run: RunRecord, tracking_uri: str | None) -> None:
+    """The end of a run: stages, totals, quality, where things are, and how to look at them."""
+    out = console()
+    table = Table(title=f"\n{run.superworkflow} · {run.name}", title_justify="left", title_style="bold")
+    table.add_column("stage")
+    table.add_column("state")
+    for title in ("runtime", "CPU time", "peak memory", "rows", "cost", "saved"):
+        table.add_column(title, justify="right")
+    for record in run.stages:
+        ran = record.state == "ran"
+        table.add_row(
+            record.name,
+            "[green]ran[/green]" if ran else "[cyan]cached[/cyan]",
+            format_seconds(record.runtime_s) if ran else "-",
+            format_seconds(record.cpu_s) if ran else "-",
+            format_bytes(record.peak_memory_bytes) if ran else "-",
+            f"{record.rows:,}",
+            format_usd(record.cost_usd),
+            format_usd(record.saved_usd) if record.saved_usd else "-",
+        )
+    totals = run.totals()
+    table.add_section()
+    table.add_row(
+        "total",
+        "",
+        format_seconds(totals["seconds"]),
+        format_seconds(totals["cpu_seconds"]),
+        format_bytes(totals["peak_memory_bytes"]),
+        "",
+        format_usd(run.cost_usd),
+        format_usd(run.saved_usd) if run.saved_usd else "-",
+    )
+    out.print(table)
+    if run.unified_usd:
+        saving = 1 - run.cost_usd / run.unified_usd
+        out.print(
+            f"One cluster sized for the largest stage and kept throughout would have cost "
+            f"{format_usd(run.unified_usd)}; each stage with its own resources saves {saving:.0%}."
+        )
+    _print_quality(out, run)
+    for title, uri in run.outputs.items():
+        out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
+    out.print("\nLook at it:")
+    out.print("    prefect server start          # then open http://127.0.0.1:4200/runs", soft_wrap=True)
+    if tracking_uri:
+        if tracking_uri.startswith("http"):
+            out.print(f"    {tracking_uri}          # this run in MLflow", soft_wrap=True)
+        else:
+            out.print(
+                f"    mlflow server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000", soft_wrap=True
+            )
+
+
+def _print_quality(out: Console, run: RunRecord) -> None:
+    shown = {name: value for name, value in run.metrics.items() if "_std" not in name}
+    if not shown:
+        return
+    table = Table(title="\nquality", title_justify="left", title_style="bold")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in shown.items():
+        spread = run.metrics.get(name.replace("@", "_std@"))
+        table.add_row(name, f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else ""))
+    out.print(table)
+
+
+def print_plan(stages: Sequence[PlannedStage]) -> None:
+    """The plan, on standard output: it is this command's result."""
+    out = Console(highlight=False, width=None if Console().is_terminal else 140)
+    table = Table(title="plan", title_justify="left", title_style="bold")
+    for title in ("stage", "state"):
+        table.add_column(title)
+    for title in ("memory", "of", "CPU time", "runtime", "cost", "output"):
+        table.add_column(title, justify="right")
+    for stage in stages:
+        run = stage.state == "run"
+        memory = format_bytes(stage.memory_bytes)
+        table.add_row(
+            stage.name,
+            "will run" if run else "[cyan]cached[/cyan]",
+            memory if stage.fits else f"[red]{memory}[/red]",
+            format_bytes(stage.resources.memory),
+            format_seconds(stage.cpu_s) if run else "-",
+            format_seconds(stage.seconds) if run else "-",
+            format_usd(stage.cost_usd),
+            format_bytes(stage.output_bytes),
+        )
+    table.add_section()
+    will_run = [stage for stage in stages if stage.state == "run"]
+    table.add_row(
+        "total", f"{len(will_run)} of {len(stages)} run", format_bytes(max((s.memory_bytes for s in will_run), default=0)),
+        "", format_seconds(sum(s.cpu_s for s in will_run)), format_seconds(sum(s.seconds for s in will_run)),
+        format_usd(sum(s.cost_usd for s in will_run)), format_bytes(sum(s.output_bytes for s in will_run)),
+    )  # fmt: skip
+    out.print(table)
+    for stage in stages:
+        if not stage.fits:
+            out.print(
+                f"[red]{stage.name}[/red] is expected to need {format_bytes(stage.memory_bytes)}; "
+                f"its profile gives {format_bytes(stage.resources.memory)}. Choose a profile with more memory."
+            )
+
+
+def print_explanations(explanations: Sequence[Explanation]) -> None:
+    """One line for each stage, on standard output."""
+    out = Console(highlight=False)
+    for explanation in explanations:
+        colour = "cyan" if explanation.cached else "yellow"
+        text = escape(str(explanation))
+        out.print(f"[bold]{explanation.name:<16}[/bold] [{colour}]{text}[/{colour}]", soft_wrap=True)

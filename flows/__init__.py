@@ -1,0 +1,28 @@
+"""In which order: one file for each superworkflow, short enough to read as its diagram."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from infra.diagram import Superworkflow
+from infra.errors import UserError
+from infra.params import nearest
+
+
+def superworkflow_names() -> list[str]:
+    """Names of all superworkflows."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_") and not m.ispkg)
+
+
+def load_superworkflow(name: str) -> Superworkflow:
+    """The superworkflow of this name.
+
+    Raises:
+        UserError: there is none; the message names the nearest one.
+    """
+    if name not in superworkflow_names():
+        raise UserError("no such superworkflow", where=name, remedy=nearest(name, superworkflow_names()))
+    found = importlib.import_module(f"flows.{name}").SUPERWORKFLOW
+    assert isinstance(found, Superworkflow)
+    return found

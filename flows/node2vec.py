@@ -1,0 +1,62 @@
+"""Node2Vec: vertex embeddings from biased random walks (Grover and Leskovec, 2016)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from infra.diagram import Diagram, Export, Flag, Node, Superworkflow
+from infra.params import StageParams
+from infra.store import Source
+from tasks import embed, evaluate, holdout, index, prepare, publish, walk
+
+
+class Node2VecOptions(StageParams):
+    """Options of the pipeline itself."""
+
+    link_prediction: bool = Field(
+        default=True,
+        description="Also judge by link prediction: hides half of the edges and embeds what is left, "
+        "which about doubles the work. Without labels it is the only judgement.",
+    )
+
+
+def diagram(flow: Diagram, edges: Source, labels: Source | None) -> None:
+    """Index → walk → prepare → embed → evaluate → publish; link prediction embeds a held-out graph beside it."""
+    graph = flow.stage(index.STAGE, edges=edges)
+    embeddings = embedding(flow, graph)
+    hidden = held_out = None
+    if flow.option("link_prediction"):
+        hidden = flow.stage(holdout.STAGE, graph=graph)
+        held_out = embedding(flow, hidden, prefix="holdout-")
+    evaluation = None
+    if labels or hidden:
+        evaluation = flow.stage(
+            evaluate.STAGE, graph=graph, embeddings=embeddings, labels=labels,
+            holdout=hidden, holdout_embeddings=held_out,
+        )  # fmt: skip
+    flow.stage(publish.STAGE, embeddings=embeddings, evaluation=evaluation)
+
+
+def embedding(flow: Diagram, graph: Node, prefix: str = "") -> Node:
+    """The three stages from a graph to its embeddings."""
+    walks = flow.stage(walk.STAGE, name=f"{prefix}walk", graph=graph)
+    vocabulary = flow.stage(prepare.STAGE, name=f"{prefix}prepare", graph=graph, walks=walks)
+    return flow.stage(embed.STAGE, name=f"{prefix}embed", graph=graph, walks=walks, vocabulary=vocabulary)
+
+
+SUPERWORKFLOW = Superworkflow(
+    name="node2vec",
+    help="vertex embeddings from biased random walks",
+    stages=(index.STAGE, walk.STAGE, prepare.STAGE, embed.STAGE, holdout.STAGE, evaluate.STAGE, publish.STAGE),
+    sources={
+        "edges": "an edge list: CSV, TSV, whitespace or Parquet, also gzipped",
+        "labels": "rows `node,label`, several for a node that has several labels",
+    },
+    optional=frozenset({"labels"}),
+    diagram=diagram,
+    options=Node2VecOptions,
+    flags={"directed": Flag("index.directed", "the edges have a direction")},
+    outputs={"embeddings": ("embed", "embeddings.parquet")},
+    exports={"word2vec": Export("embed", "tasks.embed.export:write_word2vec", "word2vec.txt")},
+    model="publish",
+)

@@ -1,0 +1,161 @@
+"""A superworkflow as its diagram: stages, what flows between them, and the digest that names each output.
+
+The diagram function is called once with the settings and the sources; it runs no work. Because a digest depends on
+parameters and inputs alone, every dataset's name is known before anything starts: the same diagram serves the
+plan, the explanation and the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.digest import dataset_digest
+from infra.errors import UserError
+from infra.params import StageParams
+from infra.stage import Stage
+from infra.store import Source
+
+
+@dataclass(frozen=True)
+class Node:
+    """One stage at its place in a diagram.
+
+    Args:
+        name: unique in the diagram; the stage's name unless the stage occurs twice.
+        stage: its definition.
+        params: its validated parameters.
+        inputs: other nodes or source files, by input name.
+        digest: names its dataset.
+    """
+
+    name: str
+    stage: Stage[Any]
+    params: StageParams
+    inputs: Mapping[str, Node | Source]
+    digest: str
+
+    @property
+    def upstream(self) -> list[Node]:
+        return [given for given in self.inputs.values() if isinstance(given, Node)]
+
+
+class Diagram:
+    """Collects the nodes of one superworkflow, in an order in which they can run.
+
+    Args:
+        params: validated parameters by stage name.
+        options: the superworkflow's own options.
+    """
+
+    def __init__(self, params: Mapping[str, StageParams], options: StageParams):
+        self.nodes: dict[str, Node] = {}
+        self.options = options
+        self._params = params
+
+    def option(self, name: str) -> Any:
+        """Value of one of the superworkflow's own options."""
+        return getattr(self.options, name)
+
+    def stage(self, stage: Stage[Any], *, name: str | None = None, **inputs: Node | Source | None) -> Node:
+        """Add one stage.
+
+        Args:
+            stage: its definition; its parameters are those set for `stage.name`.
+            name: unique name, when the stage occurs more than once.
+            inputs: nodes or sources by input name; None leaves an optional input out.
+        """
+        name = name or stage.name
+        given = {key: value for key, value in inputs.items() if value is not None}
+        missing = [key for key, declared in stage.inputs.items() if key not in given and not declared.optional]
+        unknown = [key for key in given if key not in stage.inputs]
+        if missing or unknown or name in self.nodes:
+            raise ValueError(f"diagram node {name}: missing inputs {missing}, unknown inputs {unknown}, or name taken")
+        params = self._params[stage.name]
+        digests = {key: value.digest for key, value in given.items()}
+        digest = dataset_digest(stage.name, stage.version, params.identity(), digests)
+        node = Node(name, stage, params, given, digest)
+        self.nodes[name] = node
+        return node
+
+
+class NoOptions(StageParams):
+    """Options of a superworkflow that has none."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A command-line flag that sets one parameter to true.
+
+    Args:
+        parameter: dotted name, such as `index.directed`.
+        help: one line for people.
+    """
+
+    parameter: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """Another format of a result, written on request.
+
+    Args:
+        node: name of the node whose dataset is written.
+        function: import string of `function(dataset, path)`.
+        filename: ending of the file's name.
+    """
+
+    node: str
+    function: str
+    filename: str
+
+
+@dataclass(frozen=True)
+class Superworkflow:
+    """One pipeline that users run by name.
+
+    Args:
+        name: as on the command line.
+        stages: all stages that the diagram may use.
+        sources: help text of each source file by name; the ones in `optional` may be left out.
+        diagram: adds the nodes, given the diagram and the sources by name.
+        options: the pipeline's own options, set as `<name>.<option>`.
+        optional: names of sources that may be left out.
+        flags: command-line flags of its own, by name.
+        outputs: files that a run's summary names: title to (node name, file name).
+        exports: formats that `--export` can write, by name.
+        model: node whose dataset is registered as a model, if any.
+    """
+
+    name: str
+    stages: tuple[Stage[Any], ...]
+    sources: Mapping[str, str]
+    diagram: Callable[..., None]
+    options: type[StageParams] = NoOptions
+    optional: frozenset[str] = frozenset()
+    flags: Mapping[str, Flag] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    model: str | None = None
+    help: str = ""
+
+    def models(self) -> dict[str, type[StageParams]]:
+        """Parameter models by prefix: one for each stage and one for the superworkflow's options."""
+        return {stage.name: stage.params for stage in self.stages} | {self.name: self.options}
+
+    def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Source]) -> Diagram:
+        """The diagram for these settings.
+
+        Raises:
+            UserError: a source is missing.
+        """
+        for name in self.sources:
+            if name not in sources and name not in self.optional:
+                raise UserError(
+                    f"{self.name} needs {self.sources[name]}", where=name, remedy=f"Give it with --{name} FILE"
+                )
+        diagram = Diagram(params, params[self.name])
+        self.diagram(diagram, **{name: sources.get(name) for name in self.sources})
+        return diagram

@@ -1,0 +1,54 @@
+"""Why a process ended, from its exit status alone."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Stable names of the ways in which a stage can end without a dataset."""
+
+    OUT_OF_MEMORY = "out-of-memory"
+    KILLED = "killed"
+    CANCELLED = "cancelled"
+    CRASHED = "crashed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Reason, one sentence for people, and what to do."""
+
+    reason: Reason
+    summary: str
+    resolution: str
+
+
+_SIGNALS = {
+    signal.SIGKILL: Diagnosis(
+        Reason.KILLED,
+        "the process was killed (SIGKILL), by the kernel for lack of memory or by someone",
+        "Look at the machine's memory (`superworkflow plan` shows what the stage needs), then run again.",
+    ),
+    signal.SIGTERM: Diagnosis(Reason.CANCELLED, "the process was asked to end (SIGTERM)", "Run again to go on."),
+    signal.SIGINT: Diagnosis(Reason.CANCELLED, "the process was interrupted", "Run again to go on."),
+    signal.SIGSEGV: Diagnosis(
+        Reason.CRASHED, "the process crashed (SIGSEGV)", "Report this with the stage's parameters and the graph's size."
+    ),
+    signal.SIGBUS: Diagnosis(
+        Reason.CRASHED, "a memory-mapped file could not be read or written (SIGBUS)", "Check the disk's free space."
+    ),
+}
+
+
+def diagnose_exit(code: int) -> Diagnosis:
+    """Diagnose an exit status as `subprocess` reports it (negative for a signal; 128 + n from a shell)."""
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    for known, diagnosis in _SIGNALS.items():
+        if number == known:
+            return diagnosis
+    if number:
+        return Diagnosis(Reason.CRASHED, f"the process ended on signal {number}", "Look at its log above.")
+    return Diagnosis(Reason.FAILED, f"the process ended with exit status {code}", "Look at its log above.")

@@ -1,0 +1,121 @@
+"""Stages as processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from infra.errors import StageFailed, UserError
+from infra.launch.base import Event, Launched, Launcher, StageCall
+from infra.launch.exit_status import diagnose_exit
+from infra.manifest import Measurement
+from infra.progress import parse_event
+
+LOG_TAIL = 20
+
+
+class ProcessLauncher(Launcher):
+    """Runs `superworkflow stage` in a child process.
+
+    The child holds the reading end of a pipe from this process as its standard input and ends when that closes, so
+    that it does not outlive a parent that was killed.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+        self._guard = threading.Lock()
+        self._cancelled = False
+
+    def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
+        """Run one stage; see `Launcher`."""
+        started = time.monotonic()
+        child = self._start(call)
+        tail: deque[str] = deque(maxlen=LOG_TAIL)
+        final: Event | None = None
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                event = parse_event(line) or {"event": "log", "stage": call.stage, "message": line.rstrip("\n")}
+                if event["event"] in ("done", "error"):
+                    final = event
+                    continue
+                if event["event"] == "log":
+                    tail.append(event["message"])
+                on_event(event)
+            code = child.wait()
+        finally:
+            self._end(child)
+        if code == 0 and final is not None and final["event"] == "done":
+            measured = Measurement.model_validate(final["measured"])
+            return Launched(measured, final["reused"], time.monotonic() - started)
+        raise _failure(call, code, final, list(tail))
+
+    def cancel(self) -> None:
+        """End all children; see `Launcher`."""
+        with self._guard:
+            self._cancelled = True
+            running = list(self._running)
+        for child in running:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+
+    def _start(self, call: StageCall) -> subprocess.Popen[str]:
+        resources = call.placement.resources
+        command = [
+            sys.executable,
+            "-m",
+            "superworkflow",
+            "stage",
+            call.stage,
+            "--params-json",
+            json.dumps(dict(call.params)),
+        ]
+        for name, uri in call.inputs.items():
+            command += ["--input", f"{name}={uri}"]
+        command += ["--output", call.output, "--resources-json", resources.model_dump_json(), "--events"]
+        threads = str(resources.threads)
+        environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
+        with self._guard:
+            if self._cancelled:
+                raise StageFailed(call.node, "the run was cancelled before the stage began.")
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors="replace", bufsize=1, env=environment,
+            )  # fmt: skip
+            self._running.add(child)
+        return child
+
+    def _end(self, child: subprocess.Popen[str]) -> None:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()
+        with self._guard:
+            self._running.discard(child)
+
+
+def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> Exception:
+    if final is not None and final["event"] == "error":
+        if final.get("user"):
+            return StagedUserError(final["message"])
+        return StageFailed(call.node, final["message"], "Its log is above.", code)
+    diagnosis = diagnose_exit(code)
+    summary = diagnosis.summary + (f"; its last words: {tail[-1]}" if tail else "")
+    return StageFailed(call.node, summary + ".", diagnosis.resolution, code)
+
+
+class StagedUserError(UserError):
+    """A `UserError` that a stage's process raised, passed on with its text as it was."""
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.args = (message,)

@@ -1,0 +1,218 @@
+"""Any superworkflow as a Prefect flow: one task for each node of its diagram.
+
+Works with the server that `PREFECT_API_URL` names, and with Prefect's own temporary server when it names none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Read by Prefect when it is imported. People see the listener's display; Prefect's server gets the full log.
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+
+from prefect import Flow, flow, get_run_logger, task
+from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
+from prefect.client.schemas import State
+from prefect.states import Completed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from infra.dataset import Dataset
+from infra.diagram import Node, Superworkflow
+from infra.errors import StageFailed
+from infra.filesystem import Location
+from infra.launch import make_launcher
+from infra.launch.base import Event, Launcher
+from infra.orchestration.node import run_node
+from infra.orchestration.progress_artifact import ProgressArtifact
+from infra.progress import progress_text
+from infra.records import RunRecord, StageRecord
+from infra.request import Request, build_request
+from infra.tracking.base import Tracker
+
+Listener = Callable[[str, Event], None]
+"""Receives `(node name, event)`: `begin`, the stage's own events, and `end` with the stage's record."""
+
+
+def make_flow(
+    superworkflow: Superworkflow,
+    *,
+    request: Request | None = None,
+    tracker: Callable[[Request], Tracker] = lambda request: Tracker(),
+    listener: Listener = lambda node, event: None,
+    finish: Callable[[RunRecord, Tracker], None] = lambda run, tracker: None,
+    run_name: str | None = None,
+) -> Flow[..., RunRecord]:
+    """Wrap a superworkflow as a Prefect flow whose parameters are plain values.
+
+    Args:
+        superworkflow: which pipeline.
+        request: the validated request, where the caller has it already; built from the flow's parameters otherwise.
+        tracker: opens the tracker; called before any stage.
+        listener: follows the run.
+        finish: last step, after all stages: pictures and the like.
+        run_name: name of the flow run and of the tracker's run; Prefect's own choice when None.
+    """
+    workers = request.profile.concurrency if request else 4
+
+    @flow(
+        name=superworkflow.name,
+        flow_run_name=run_name,
+        description=superworkflow.help,
+        task_runner=ThreadPoolTaskRunner(max_workers=workers),
+        validate_parameters=False,
+        persist_result=False,
+    )
+    def run(
+        sources: dict[str, str],
+        parameters: dict[str, dict[str, Any]] | None = None,
+        profile: str = "laptop",
+        store: str = "superworkflow-store",
+        prices: str | None = None,
+    ) -> RunRecord:
+        asked = request or build_request(
+            superworkflow, sources=sources, parameters=parameters, profile=profile, store=store, prices=prices
+        )
+        return _execute(asked, tracker(asked), listener, finish)
+
+    return run
+
+
+def _execute(
+    request: Request, tracker: Tracker, listener: Listener, finish: Callable[[RunRecord, Tracker], None]
+) -> RunRecord:
+    started = time.monotonic()
+    request.store.check_writable()
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    flow_run_id, name = str(context.flow_run.id), context.flow_run.name
+    tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
+    tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
+    run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
+    run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name)
+    if url := tracker.url():
+        create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
+    launcher = make_launcher(request.profile)
+    try:
+        run.stages.extend(_run_stages(request, launcher, tracker, listener, flow_run_id))
+        _outputs(request, run, tracker)
+        run.close(request.prices, time.monotonic() - started)
+        _table_artifact(run)
+        finish(run, tracker)
+        tracker.finish(run)
+    except BaseException as error:
+        launcher.cancel()
+        tracker.fail(str(error) or type(error).__name__)
+        raise
+    return run
+
+
+def _run_stages(
+    request: Request, launcher: Launcher, tracker: Tracker, listener: Listener, flow_run_id: str
+) -> list[StageRecord]:
+    """Submit every node after the nodes it needs; the records in the diagram's order."""
+    futures: dict[str, PrefectFuture[Any]] = {}
+    for node in request.diagram.nodes.values():
+        submit = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id})
+        futures[node.name] = submit(wait_for=[futures[upstream.name] for upstream in node.upstream])
+    try:
+        for future in futures.values():
+            future.wait()
+    except BaseException:
+        launcher.cancel()
+        raise
+    records: list[StageRecord] = []
+    for name, future in futures.items():
+        state = future.state
+        if state.is_failed() or state.is_crashed():
+            raise _cause(name, state)
+        if state.is_completed():
+            records.append(future.result())
+    return records
+
+
+def _stage_task(
+    node: Node,
+    request: Request,
+    launcher: Launcher,
+    tracker: Tracker,
+    listener: Listener,
+    labels: Mapping[str, str],
+) -> Callable[..., PrefectFuture[Any]]:
+    @task(name=node.name, task_run_name=node.name, description=node.stage.help, cache_policy=NO_CACHE)
+    def stage() -> State[StageRecord]:
+        logger = get_run_logger()
+        artifact = ProgressArtifact(node.name)
+
+        def on_event(event: Event) -> None:
+            listener(node.name, event)
+            if event["event"] == "progress":
+                if artifact.update(event["done"], event["total"]):
+                    logger.info(progress_text(event))
+            elif event["event"] == "log":
+                logger.info(event["message"])
+
+        listener(node.name, {"event": "begin"})
+        record = run_node(node, request, launcher, on_event, labels)
+        artifact.close()
+        tracker.stage(record)
+        listener(node.name, {"event": "end", "record": record})
+        cached = record.state == "cached"
+        return Completed(
+            name="Cached" if cached else None,
+            message=f"{record.rows:,} rows in {record.output}",
+            data=record,
+        )
+
+    return stage.submit
+
+
+def _cause(node: str, state: State[Any]) -> BaseException:
+    """The exception behind a failed task, as its stage raised it."""
+    try:
+        result = state.result(raise_on_failure=False)
+    except Exception as error:  # the state may hold no result
+        result = error
+    if isinstance(result, BaseException):
+        return result
+    return StageFailed(node, state.message or "the task ended without a result")
+
+
+def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
+    """Name the files that people look for, and register the model."""
+    by_name = {record.name: record for record in run.stages}
+    for title, (node, file) in request.superworkflow.outputs.items():
+        run.outputs[title] = f"{by_name[node].output}/{file}"
+    node_name = request.superworkflow.model
+    if node_name is not None:
+        record = by_name[node_name]
+        bundle = Dataset.open(Location.of(record.output))
+        uri = tracker.model(bundle, str(record.params["name"]), str(record.params["alias"]))
+        if uri:
+            run.outputs["model"] = uri
+
+
+def _table_artifact(run: RunRecord) -> None:
+    rows = [
+        {
+            "stage": record.name,
+            "state": record.state,
+            "runtime (s)": round(record.runtime_s, 2),
+            "CPU (s)": round(record.cpu_s, 2),
+            "peak memory (MiB)": round(record.peak_memory_bytes / 2**20, 1),
+            "cost (USD)": round(record.cost_usd, 6),
+            "saved by cache (USD)": round(record.saved_usd, 6),
+            "rows": record.rows,
+        }
+        for record in run.stages
+    ]
+    quality = ", ".join(f"{name} {value:.4f}" for name, value in run.metrics.items() if "_std" not in name)
+    create_table_artifact(key="stages", table=rows, description=f"Stages of this run. {quality}")

@@ -1,0 +1,59 @@
+"""One node of a diagram: decide from the digest whether anything runs, launch it, and record it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from infra.dataset import Dataset
+from infra.diagram import Node
+from infra.launch.base import Event, Launcher, StageCall
+from infra.records import StageRecord, stage_record
+from infra.request import Request
+from infra.store import Source
+
+
+def run_node(
+    node: Node,
+    request: Request,
+    launcher: Launcher,
+    on_event: Callable[[Event], None],
+    labels: Mapping[str, str],
+) -> StageRecord:
+    """Make sure that the node's dataset exists.
+
+    Args:
+        node: which stage, with what.
+        request: store, profile and prices.
+        launcher: where it runs when it must.
+        on_event: receives progress and log events while it runs.
+        labels: what the launcher attaches to what it starts.
+
+    Returns:
+        The record: `ran`, or `cached` when nothing had to.
+
+    Raises:
+        StageFailed, UserError: it ended without its dataset.
+    """
+    placement = request.profile.placement(node.name, node.stage.name)
+    location = request.store.location(node.stage.name, node.digest)
+    dataset = request.store.find(node.stage.name, node.digest)
+    launched = None
+    if dataset is None:
+        call = StageCall(
+            node=node.name,
+            stage=node.stage.name,
+            params=node.params.model_dump(mode="json"),
+            inputs={name: _uri(given, request) for name, given in node.inputs.items()},
+            output=location.uri,
+            placement=placement,
+            labels=labels,
+        )
+        launched = launcher.launch(call, on_event)
+        dataset = Dataset.open(location)
+    return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
+
+
+def _uri(given: Node | Source, request: Request) -> str:
+    if isinstance(given, Source):
+        return given.uri
+    return request.store.location(given.stage.name, given.digest).uri

@@ -1,0 +1,43 @@
+"""Progress of one stage as a Prefect artifact."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+SECONDS_BETWEEN = 3.0
+"""Each update is a request to the server; shorter stages than this get no artifact at all."""
+
+
+class ProgressArtifact:
+    """A bar in Prefect's UI for a stage that takes long enough to watch.
+
+    Args:
+        key: artifact key; lower-case letters, digits and dashes.
+    """
+
+    def __init__(self, key: str):
+        self._key, self._id = key, None  # type: str, UUID | None
+        self._last = time.monotonic()
+
+    def update(self, done: float, total: float) -> bool:
+        """Move the bar; returns whether it was time to."""
+        now = time.monotonic()
+        if now - self._last < SECONDS_BETWEEN:
+            return False
+        self._last = now
+        share = 100.0 * done / total if total else 100.0
+        if self._id is None:
+            created = create_progress_artifact(progress=share, key=self._key, description=f"Progress of {self._key}")
+            assert isinstance(created, UUID)
+            self._id = created
+        else:
+            update_progress_artifact(self._id, progress=share)
+        return True
+
+    def close(self) -> None:
+        """Fill the bar, if there is one."""
+        if self._id is not None:
+            update_progress_artifact(self._id, progress=100.0)

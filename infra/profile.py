@@ -1,0 +1,83 @@
+"""Profiles: which launcher, engine, image and resources each stage gets. Never in a digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from infra.errors import UserError
+from infra.params import nearest
+from infra.resources import Resources
+from infra.settings import read_yaml
+
+FOLDER = Path(__file__).parent / "profiles"
+
+
+class Placement(BaseModel):
+    """Where one stage runs and with what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: Literal["in-process", "spark"] = "in-process"
+    image: str | None = Field(default=None, description="Image reference, for launchers that run images.")
+    resources: Resources = Resources()
+
+
+class Profile(BaseModel):
+    """One profile file.
+
+    `stages` is looked up by the node's name, then the stage's name; what an entry leaves out comes from `default`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    description: str = ""
+    launcher: Literal["process"] = "process"
+    concurrency: int = Field(default=1, ge=1, description="Stages that may run at once.")
+    prices: str | None = Field(default=None, description="Name or path of a price table; the newest by default.")
+    default: Placement = Placement()
+    stages: dict[str, Placement] = Field(default_factory=dict)
+
+    def placement(self, node: str, stage: str) -> Placement:
+        """Placement of a node of a diagram."""
+        return self.stages.get(node) or self.stages.get(stage) or self.default
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that come with the project."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by its name, or any by the path of its file.
+
+    Raises:
+        UserError: unknown name, unreadable file, or a bad entry (with its dotted path).
+    """
+    path = FOLDER / f"{name}.yaml"
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+    elif not path.exists():
+        raise UserError("no such profile", where="--profile", value=name, remedy=nearest(name, profile_names()))
+    values = read_yaml(path)
+    default = values.get("default") or {}
+    stages = {key: _merge(default, entry or {}) for key, entry in (values.get("stages") or {}).items()}
+    try:
+        return Profile.model_validate({"name": path.stem, **values, "stages": stages})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        dotted = ".".join(str(part) for part in first["loc"])
+        raise UserError(
+            first["msg"], where=f"{path}: {dotted}", value=first.get("input"), remedy="Correct the profile"
+        ) from None
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged

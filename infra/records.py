@@ -1,0 +1,157 @@
+"""What is recorded of a run and of each of its stages, whoever keeps the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from infra.cost import PriceTable, Usage, unified_cost
+from infra.diagram import Node
+from infra.launch.base import Launched
+from infra.manifest import Manifest, Stat
+from infra.resources import Resources
+
+METRIC_PREFIX = "metrics."
+"""Stats under this prefix are the quality that a run is judged by."""
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage of one run.
+
+    Args:
+        name: of the node in the diagram.
+        state: `ran`, or `cached` when the dataset was there (also when another run made it meanwhile).
+        runtime_s: seconds for which the resources were held; 0 when cached.
+        cost_usd: price of that; 0 when cached.
+        saved_usd: what a cached stage cost when it ran.
+    """
+
+    name: str
+    stage: str
+    digest: str
+    state: Literal["ran", "cached"]
+    resources: Resources
+    runtime_s: float
+    cpu_s: float
+    peak_memory_bytes: int
+    cost_usd: float
+    saved_s: float
+    saved_usd: float
+    rows: int
+    bytes: int
+    output: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Stat] = field(default_factory=dict)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Throughput in rows per second; 0 when cached."""
+        return self.rows / self.runtime_s if self.runtime_s else 0.0
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Quality among the stats, without its prefix."""
+        return {
+            name.removeprefix(METRIC_PREFIX): float(value)
+            for name, value in self.stats.items()
+            if name.startswith(METRIC_PREFIX) and isinstance(value, int | float)
+        }
+
+    def document(self) -> dict[str, Any]:
+        """As in a run's JSON document."""
+        keys = (
+            "name", "state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "rows", "output",
+            "stage", "digest", "saved_s", "saved_usd", "bytes",
+        )  # fmt: skip
+        values = asdict(self)
+        return {key: values[key] for key in keys}
+
+
+def stage_record(
+    node: Node, manifest: Manifest, uri: str, resources: Resources, prices: PriceTable, launched: Launched | None
+) -> StageRecord:
+    """Record a node that ran (`launched`) or whose dataset was there (None, or launched and reused)."""
+    measured = manifest.measured
+    ran = launched is not None and not launched.reused
+    seconds = launched.seconds if launched is not None and ran else 0.0
+    return StageRecord(
+        name=node.name,
+        stage=node.stage.name,
+        digest=node.digest,
+        state="ran" if ran else "cached",
+        resources=resources,
+        runtime_s=seconds,
+        cpu_s=measured.cpu_s if ran else 0.0,
+        peak_memory_bytes=measured.peak_memory_bytes if ran else 0,
+        cost_usd=prices.cost(resources, seconds),
+        saved_s=0.0 if ran else measured.runtime_s,
+        saved_usd=0.0 if ran else prices.cost(resources, measured.runtime_s),
+        rows=manifest.rows,
+        bytes=manifest.bytes,
+        output=uri,
+        params=node.params.model_dump(mode="json"),
+        stats=manifest.stats,
+    )
+
+
+@dataclass
+class RunRecord:
+    """One execution of a superworkflow, growing as its stages end."""
+
+    run_id: str
+    flow_run_id: str
+    store: str
+    name: str
+    superworkflow: str
+    stages: list[StageRecord] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
+    unified_usd: float = 0.0
+    wall_s: float = 0.0
+
+    def close(self, prices: PriceTable, wall_s: float) -> None:
+        """Compute the totals that need all stages."""
+        ran = [Usage(record.resources, record.runtime_s) for record in self.stages if record.state == "ran"]
+        self.unified_usd = unified_cost(ran, prices)
+        self.wall_s = wall_s
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {name: value for record in self.stages for name, value in record.metrics.items()}
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(record.cost_usd for record in self.stages)
+
+    @property
+    def saved_usd(self) -> float:
+        """What the cached stages would have cost."""
+        return sum(record.saved_usd for record in self.stages)
+
+    def totals(self) -> dict[str, float]:
+        """Totals of the run, by name."""
+        return {
+            "seconds": sum(record.runtime_s for record in self.stages),
+            "wall_seconds": self.wall_s,
+            "cpu_seconds": sum(record.cpu_s for record in self.stages),
+            "peak_memory_bytes": max((record.peak_memory_bytes for record in self.stages), default=0),
+            "cost_usd": self.cost_usd,
+            "saved_by_cache_usd": self.saved_usd,
+            "unified_cost_usd": self.unified_usd,
+            "stages_ran": sum(record.state == "ran" for record in self.stages),
+            "stages_cached": sum(record.state == "cached" for record in self.stages),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of the run."""
+        return {
+            "run_id": self.run_id,
+            "flow_run_id": self.flow_run_id,
+            "name": self.name,
+            "store": self.store,
+            "stages": [record.document() for record in self.stages],
+            "metrics": self.metrics,
+            "totals": self.totals(),
+            **self.outputs,
+        }

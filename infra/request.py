@@ -1,0 +1,79 @@
+"""What a user asked for: one superworkflow with its sources, parameters, profile, store and prices, all validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.cost import PriceTable, load_prices
+from infra.diagram import Diagram, Superworkflow
+from infra.params import StageParams
+from infra.profile import Profile, load_profile
+from infra.settings import parse_assignments, read_yaml, resolve
+from infra.store import Source, Store
+
+DEFAULT_STORE = "superworkflow-store"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A validated request; `diagram` names every dataset it will need."""
+
+    superworkflow: Superworkflow
+    sources: Mapping[str, Source]
+    params: Mapping[str, StageParams]
+    diagram: Diagram
+    store: Store
+    profile: Profile
+    prices: PriceTable
+
+    def flat_params(self) -> dict[str, Any]:
+        """Parameters of the stages that the diagram uses, and of the superworkflow, by dotted name."""
+        used = {node.stage.name for node in self.diagram.nodes.values()} | {self.superworkflow.name}
+        return {
+            f"{prefix}.{name}": value
+            for prefix, model in self.params.items()
+            if prefix in used
+            for name, value in model.model_dump(mode="json").items()
+        }
+
+
+def build_request(
+    superworkflow: Superworkflow,
+    *,
+    sources: Mapping[str, str],
+    config: str | None = None,
+    assignments: Sequence[str] = (),
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    profile: str = "laptop",
+    store: str = DEFAULT_STORE,
+    prices: str | None = None,
+) -> Request:
+    """Validate all that a user gave, cheapest checks first; nothing is written.
+
+    Args:
+        superworkflow: which pipeline.
+        sources: path or URI of each source file by name.
+        config: path of a YAML configuration file.
+        assignments: `stage.parameter=value` texts, stronger than the file.
+        parameters: values by stage and parameter, stronger than the file and weaker than `assignments`.
+        profile: name or path of a profile.
+        store: URI of the store.
+        prices: name or path of a price table; the profile's, else the newest, when None.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    values = dict(parse_assignments(assignments))
+    for prefix, entries in (parameters or {}).items():
+        values[prefix] = {**entries, **values.get(prefix, {})}
+    settings = resolve(superworkflow.models(), read_yaml(Path(config)) if config else {}, values, config or "")
+    chosen = load_profile(profile)
+    table = load_prices(prices or chosen.prices)
+    opened = {name: Source.of(uri) for name, uri in sources.items()}
+    return Request(
+        superworkflow=superworkflow, sources=opened, params=settings,
+        diagram=superworkflow.build(settings, opened), store=Store(store), profile=chosen, prices=table,
+    )  # fmt: skip

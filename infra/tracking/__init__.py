@@ -1,0 +1,1 @@
+"""What is recorded of runs, and the models that they publish."""

@@ -1,0 +1,46 @@
+"""The contract of trackers: where runs are recorded so that they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.dataset import Dataset
+from infra.records import RunRecord, StageRecord
+
+
+class Tracker:
+    """Keeps no record; the base of those that do.
+
+    The calls come in this order: `begin`, `stage` for each stage as it ends, `picture` and `model` any number of times,
+    then `finish` or `fail`.
+    """
+
+    def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+        """Open a run and return its id.
+
+        Raises:
+            UserError: the tracker cannot be reached. It is called before any stage starts.
+        """
+        return ""
+
+    def stage(self, record: StageRecord) -> None:
+        """Record a stage that ended well."""
+
+    def picture(self, path: Path) -> None:
+        """Attach a picture to the run."""
+
+    def model(self, bundle: Dataset, name: str, alias: str) -> str | None:
+        """Register a model; returns its URI."""
+        return None
+
+    def finish(self, run: RunRecord) -> None:
+        """Record totals and quality, and close the run."""
+
+    def fail(self, message: str) -> None:
+        """Close the run as failed."""
+
+    def url(self) -> str | None:
+        """Where a person looks at the run."""
+        return None

@@ -1,0 +1,91 @@
+"""Recorded runs, read back from MLflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from mlflow.entities import ViewType
+
+from infra.errors import UserError
+from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run as recorded.
+
+    Args:
+        status: `FINISHED`, `FAILED`, `RUNNING` or `KILLED`.
+        metrics: quality, under the names that runs report (`micro_f1@0.5`).
+        stages: `seconds`, `cost_usd` and `cached` of each stage by its name.
+        totals: totals of the run by name.
+    """
+
+    run_id: str
+    name: str
+    superworkflow: str
+    status: str
+    started: datetime
+    params: dict[str, str]
+    metrics: dict[str, float]
+    stages: dict[str, dict[str, float]]
+    totals: dict[str, float]
+
+
+def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
+    """Runs, newest first.
+
+    Raises:
+        UserError: the tracker cannot be reached.
+    """
+    client = open_client(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return []
+    found = client.search_runs(
+        [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
+        order_by=["attributes.start_time DESC"],
+    )  # fmt: skip
+    return [_recorded(run) for run in found]
+
+
+def find_run(uri: str, name: str) -> RecordedRun:
+    """A run by its id, the beginning of its id, or its name (the newest of that name).
+
+    Raises:
+        UserError: none, or several ids begin so.
+    """
+    runs = recorded_runs(uri, limit=1000)
+    matches = [run for run in runs if run.run_id == name] or [run for run in runs if run.name == name][:1]
+    matches = matches or [run for run in runs if run.run_id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    problem = "no such run" if not matches else f"{len(matches)} runs have an id that begins so"
+    raise UserError(problem, where=uri, value=name, remedy="`superworkflow runs` lists them")
+
+
+def _recorded(run: Any) -> RecordedRun:
+    stages: dict[str, dict[str, float]] = {}
+    totals: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    for key, value in run.data.metrics.items():
+        if key.startswith("stage/"):
+            _, stage, figure = key.split("/", 2)
+            stages.setdefault(stage, {})[figure] = value
+        elif key.startswith("total/"):
+            totals[key.removeprefix("total/")] = value
+        else:
+            metrics[key.replace("_at_", "@")] = value
+    return RecordedRun(
+        run_id=run.info.run_id,
+        name=run.info.run_name,
+        superworkflow=run.data.tags.get(SUPERWORKFLOW_TAG, ""),
+        status=run.info.status,
+        started=datetime.fromtimestamp(run.info.start_time / 1000, UTC),
+        params=dict(run.data.params),
+        metrics=metrics,
+        stages=stages,
+        totals=totals,
+    )

@@ -1,0 +1,181 @@
+"""Runs in MLflow: one for each execution, a nested one for each stage."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.records import RunRecord, StageRecord
+from infra.tracking.base import Tracker
+
+# Set before MLflow is imported: it reads them then.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+EXPERIMENT = "superworkflow"
+STAGE_TAG = "superworkflow.stage"
+SUPERWORKFLOW_TAG = "superworkflow.name"
+
+
+def default_tracking_uri(store: Location) -> str:
+    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; in the working folder when the store is remote."""
+    if configured := os.environ.get("MLFLOW_TRACKING_URI"):
+        return configured
+    folder = (store.local_path or Path.cwd() / "superworkflow-store") / "mlflow"
+    return f"sqlite:///{folder / 'mlflow.db'}"
+
+
+def metric_key(name: str) -> str:
+    """MLflow allows no @ in a metric's name: `micro_f1@0.5` is kept as `micro_f1_at_0.5`."""
+    return name.replace("@", "_at_")
+
+
+def open_client(uri: str) -> MlflowClient:
+    """A client of this tracking URI.
+
+    Raises:
+        UserError: the database or server cannot be reached.
+    """
+    path = _sqlite_path(uri)
+    # MLflow retries a dead server for minutes; a run that cannot be recorded must say so at once.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+    except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
+        detail = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"MLflow cannot be reached: {detail}",
+            where=uri,
+            remedy="Start the server, correct MLFLOW_TRACKING_URI, or run with --no-tracking",
+        ) from None
+    return client
+
+
+class MlflowTracker(Tracker):
+    """Records in MLflow through its client, without global state, so that several runs may go on in one process.
+
+    Args:
+        uri: tracking URI.
+        experiment: name of the experiment; made when missing.
+    """
+
+    def __init__(self, uri: str, experiment: str = EXPERIMENT):
+        self.uri, self.experiment = uri, experiment
+        self._client = open_client(uri)
+        self._experiment_id = self._experiment()
+        self._run_id = ""
+
+    def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+        """Open the parent run; see `Tracker`."""
+        run = self._client.create_run(
+            self._experiment_id, run_name=name, tags={SUPERWORKFLOW_TAG: superworkflow, **tags}
+        )
+        self._run_id = str(run.info.run_id)
+        self._client.log_batch(self._run_id, params=_params(params))
+        return self._run_id
+
+    def stage(self, record: StageRecord) -> None:
+        """Record one stage as a nested run, and its runtime and cost on the parent; see `Tracker`."""
+        tags = {
+            "mlflow.parentRunId": self._run_id,
+            STAGE_TAG: record.name,
+            "superworkflow.state": record.state,
+            "superworkflow.digest": record.digest,
+            "superworkflow.output": record.output,
+        }
+        start = int((time.time() - record.runtime_s) * 1000)
+        run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
+        stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith("metrics.")}
+        figures = {
+            "seconds": record.runtime_s,
+            "cpu_seconds": record.cpu_s,
+            "peak_memory_bytes": record.peak_memory_bytes,
+            "rows": record.rows,
+            "bytes": record.bytes,
+            "rows_per_second": record.rows_per_s,
+            "cost_usd": record.cost_usd,
+            "saved_usd": record.saved_usd,
+            **{name: value for name, value in stats.items() if isinstance(value, int | float)},
+            **record.metrics,
+        }
+        resources = {f"resources.{key}": value for key, value in record.resources.model_dump(mode="json").items()}
+        self._client.log_batch(
+            run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
+        )
+        self._client.set_terminated(run.info.run_id)
+        # On the parent as well: MLflow compares and charts top-level runs.
+        on_parent = {
+            f"stage/{record.name}/seconds": record.runtime_s,
+            f"stage/{record.name}/cost_usd": record.cost_usd,
+            f"stage/{record.name}/cached": float(record.state == "cached"),
+        }
+        self._client.log_batch(self._run_id, metrics=_metrics(on_parent))
+
+    def picture(self, path: Path) -> None:
+        """Attach a picture; see `Tracker`."""
+        self._client.log_artifact(self._run_id, str(path), "pictures")
+
+    def model(self, bundle: Dataset, name: str, alias: str) -> str | None:
+        """Register the bundle as a model of this run; see `Tracker`."""
+        from infra.tracking.registry import register
+
+        return register(bundle, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
+
+    def finish(self, run: RunRecord) -> None:
+        """Totals and quality on the parent; see `Tracker`."""
+        totals = {f"total/{name}": value for name, value in run.totals().items()}
+        tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
+        self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
+        self._client.set_terminated(self._run_id)
+
+    def fail(self, message: str) -> None:
+        """Close the parent as failed; see `Tracker`."""
+        if self._run_id:
+            self._client.set_tag(self._run_id, "superworkflow.error", message[:5000])
+            self._client.set_terminated(self._run_id, status="FAILED")
+
+    def url(self) -> str | None:
+        """Address of the run's page, on the configured server or on a local one at its usual port."""
+        base = self.uri if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        return f"{base.rstrip('/')}/#/experiments/{self._experiment_id}/runs/{self._run_id}"
+
+    def _experiment(self) -> str:
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found is not None:
+            return str(found.experiment_id)
+        path = _sqlite_path(self.uri)
+        artifacts = None if path is None else (path.parent / "artifacts").as_uri()
+        try:
+            return str(self._client.create_experiment(self.experiment, artifact_location=artifacts))
+        except MlflowException:  # another run made it between the two calls
+            found = self._client.get_experiment_by_name(self.experiment)
+            if found is None:
+                raise
+            return str(found.experiment_id)
+
+
+def _sqlite_path(uri: str) -> Path | None:
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def _params(values: Mapping[str, Any]) -> list[Param]:
+    return [Param(name, str(value)[:5000]) for name, value in values.items()]
+
+
+def _metrics(values: Mapping[str, float | int]) -> list[Metric]:
+    now = int(time.time() * 1000)
+    return [Metric(metric_key(name), float(value), now, 0) for name, value in values.items()]

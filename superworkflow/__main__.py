@@ -1,0 +1,56 @@
+"""The command line. Each command's module is imported only when it runs: a stage image has no orchestrator in it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from infra.errors import SuperworkflowError
+from superworkflow import __version__
+
+COMMANDS = {
+    "run": "run a superworkflow",
+    "plan": "what would run, what is cached, and what it would take",
+    "explain": "for each stage: cached, or why not",
+    "stage": "run one stage by itself",
+    "generate": "write a random graph of any size",
+    "runs": "list recorded runs",
+    "compare": "two runs side by side",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status: 0 well, 1 a stage failed, 2 bad input, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="superworkflow",
+        description=__doc__ and "Graph-learning pipelines in which every stage chooses its own engine and resources.",
+        epilog="`superworkflow COMMAND --help` tells more.",
+    )
+    parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if given and given[0] == name:
+            _module(name).add_arguments(sub, given[1:])
+    options = parser.parse_args(given)
+    try:
+        return int(_module(options.command).run(options))
+    except SuperworkflowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _module(command: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"superworkflow.commands.{command}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""`superworkflow plan`: what would run and what it would take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from dashboards.terminal import print_plan
+from infra.planning import plan
+from superworkflow.arguments import add_request_arguments, request_from
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    add_request_arguments(parser, given)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the plan."""
+    _, request = request_from(options)
+    stages = plan(request)
+    if options.json:
+        print(json.dumps([asdict(stage) | {"resources": stage.resources.model_dump()} for stage in stages], indent=1))
+    else:
+        print_plan(stages)
+    return 0

@@ -1,0 +1,78 @@
+"""`superworkflow run`: the stages in order, as a Prefect flow, recorded in MLflow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from dashboards.terminal import RunDisplay, print_run
+from infra.errors import SuperworkflowError
+from infra.request import Request
+from superworkflow.arguments import add_request_arguments, request_from
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    add_request_arguments(parser, given)
+    parser.add_argument("--name", help="name of the run in Prefect and MLflow")
+    parser.add_argument(
+        "--export", action="append", default=[], metavar="FORMAT", help="also write the result so: word2vec"
+    )
+    parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
+    superworkflow, request = request_from(options)
+    request.store.check_writable()
+    from dashboards.report import attach_pictures
+    from infra.exporting import check_formats, export
+    from infra.orchestration.flow import make_flow
+
+    check_formats(superworkflow, options.export)
+    uri = _tracking_uri(request, options)
+    display = RunDisplay(request)
+    flow = make_flow(
+        superworkflow, request=request, tracker=partial(_tracker, uri), listener=display,
+        finish=attach_pictures, run_name=options.name,
+    )  # fmt: skip
+    try:
+        record = flow(
+            sources={name: source.uri for name, source in request.sources.items()},
+            parameters={prefix: model.model_dump(mode="json") for prefix, model in request.params.items()},
+            profile=options.profile, store=request.store.uri, prices=options.prices,
+        )  # fmt: skip
+        for name in options.export:
+            record.outputs[f"export_{name}"] = export(superworkflow, name, record)
+    except (SuperworkflowError, KeyboardInterrupt) as error:
+        resume = shlex.join(["superworkflow", *sys.argv[1:]])
+        print(
+            f"\n{error or 'interrupted'}\nComplete stages are kept. To go on from there:\n    {resume}", file=sys.stderr
+        )
+        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+    print_run(record, uri)
+    if options.json:
+        print(json.dumps(record.document(), indent=1))
+    return 0
+
+
+def _tracking_uri(request: Request, options: argparse.Namespace) -> str | None:
+    if options.no_tracking:
+        return None
+    from infra.tracking.mlflow_tracker import default_tracking_uri, open_client
+
+    uri = default_tracking_uri(request.store.root)
+    open_client(uri)  # a tracker that is down is said before anything starts
+    return uri
+
+
+def _tracker(uri: str | None, request: Request):  # type: ignore[no-untyped-def]
+    from infra.tracking.base import Tracker
+    from infra.tracking.mlflow_tracker import MlflowTracker
+
+    return MlflowTracker(uri) if uri else Tracker()

@@ -1,0 +1,39 @@
+"""`superworkflow runs`: what was recorded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from dashboards.comparison import print_runs
+from infra.filesystem import Location
+from infra.request import DEFAULT_STORE
+
+
+def add_history_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the records are."""
+    parser.add_argument(
+        "--store", default=DEFAULT_STORE, metavar="URI", help="store beside which the runs were recorded"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    add_history_arguments(parser)
+    parser.add_argument("--limit", type=int, default=20, help="how many, newest first; default 20")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the list."""
+    from infra.tracking.history import recorded_runs
+    from infra.tracking.mlflow_tracker import default_tracking_uri
+
+    runs = recorded_runs(default_tracking_uri(Location.of(options.store)), options.limit)
+    if options.json:
+        print(json.dumps([asdict(each) for each in runs], indent=1, default=str))
+    else:
+        print_runs(runs)
+    return 0

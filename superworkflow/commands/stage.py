@@ -1,0 +1,121 @@
+"""`superworkflow stage`: what a container runs. Needs no server and no orchestrator."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from infra.errors import SuperworkflowError, UserError
+from infra.execute import execute
+from infra.progress import Progress
+from infra.resources import Resources, available_cpus, parse_bytes
+from infra.settings import read_yaml
+from tasks import load_stage, stage_names
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("name", help=f"one of: {', '.join(stage_names())}")
+    parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; defaults fill the rest")
+    parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
+    parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
+    parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
+    parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
+    parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
+    parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
+    parser.add_argument("--report", metavar="FILE", help="also write the measurements here, as JSON")
+    parser.add_argument(
+        "--events", action="store_true", help="print JSON events to standard output; ends with standard input"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the stage; the exit status is 0, 1 (it failed) or 2 (bad input)."""
+    progress = Progress(options.name, events=options.events, stream=sys.stdout if options.events else sys.stderr)
+    if options.events:
+        _end_with_parent()
+    with _reported(progress, options.events):
+        stage = load_stage(options.name)
+        params = read_yaml(Path(options.params)) if options.params else {}
+        params |= _json(options.params_json, "--params-json") if options.params_json else {}
+        executed = execute(stage, params, _inputs(options.input), options.output, _resources(options), progress)
+        measured = executed.manifest.measured.model_dump()
+        progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
+        if options.report:
+            Path(options.report).write_text(json.dumps(measured))
+        if not options.events:
+            print(json.dumps({"output": executed.dataset.uri, "reused": executed.reused, **measured}))
+    return 0
+
+
+@contextlib.contextmanager
+def _reported(progress: Progress, events: bool) -> Iterator[None]:
+    """Tell the launcher, which reads events, what people would read on standard error."""
+    try:
+        yield
+    except BaseException as error:
+        user = isinstance(error, UserError)
+        known = isinstance(error, SuperworkflowError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        if not known and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exc(file=progress.stream)
+        if isinstance(error, MemoryError):
+            message = "out of memory; `superworkflow plan` shows what the stage needs"
+        progress.emit("error", message=message, user=user)
+        if events or not known:
+            raise SystemExit(2 if user else 1) from None
+        raise
+
+
+def _end_with_parent() -> None:
+    """End this process when its standard input closes: a launcher that was killed can no longer end it."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while os.read(0, 4096):
+                pass
+        os._exit(143)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _inputs(texts: Sequence[str]) -> dict[str, str]:
+    inputs: dict[str, str] = {}
+    for text in texts:
+        name, equals, uri = text.partition("=")
+        if not (name and equals and uri):
+            raise UserError("not of the form NAME=URI", where="--input", value=text, remedy="Write --input graph=URI")
+        inputs[name] = uri
+    return inputs
+
+
+def _resources(options: argparse.Namespace) -> Resources:
+    try:
+        if options.resources_json:
+            return Resources.model_validate_json(options.resources_json)
+        values: dict[str, Any] = {"cpu": options.threads or available_cpus()}
+        if options.memory:
+            values["memory"] = parse_bytes(options.memory)
+        return Resources.model_validate(values)
+    except (ValidationError, ValueError) as error:
+        raise UserError(f"bad resources: {error}", where="--threads, --memory or --resources-json") from None
+
+
+def _json(text: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"not JSON: {error}", where=where, value=text[:100], remedy="Correct the text") from None
+    if not isinstance(value, dict):
+        raise UserError("must be a JSON object", where=where, value=text[:100], remedy='Write {"p": 0.5}')
+    return value

@@ -1,0 +1,1 @@
+"""Search spaces, studies and parallel trials."""

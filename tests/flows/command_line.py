@@ -1,0 +1,74 @@
+"""The command line as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "embed.window=4"]
+"""Settings with which each stage takes a second or two."""
+
+STAGES = [
+    "index",
+    "walk",
+    "prepare",
+    "embed",
+    "holdout",
+    "holdout-walk",
+    "holdout-prepare",
+    "holdout-embed",
+    "evaluate",
+    "publish",
+]
+"""Nodes of the diagram with link prediction, in order."""
+
+
+@dataclass
+class Answer:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document, which is all of standard output."""
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+    def states(self) -> dict[str, str]:
+        return {stage["name"]: stage["state"] for stage in self.document["stages"]}
+
+
+@dataclass
+class CommandLine:
+    """Runs `superworkflow` with one store, one graph and one Prefect server."""
+
+    store: Path
+    edges: Path
+    labels: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, command: str, *more: str, labels: bool = True) -> subprocess.Popen[str]:
+        arguments = [sys.executable, "-m", "superworkflow", command]
+        if command in ("run", "plan", "explain"):
+            arguments += ["node2vec", "--edges", str(self.edges)]
+            arguments += ["--labels", str(self.labels)] if labels else []
+            arguments += ["--set", *SMALL]
+        arguments += ["--store", str(self.store), *more]
+        return subprocess.Popen(
+            arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, command: str, *more: str, labels: bool = True, expect: int | None = 0) -> Answer:
+        process = self.start(command, *more, labels=labels)
+        out, err = process.communicate(timeout=300)
+        assert expect is None or process.returncode == expect, f"exit {process.returncode}\n{err[-4000:]}"
+        return Answer(process.returncode, out, err)

@@ -27,7 +27,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from numpy.typing import NDArray
 
 TASKS = ("vector", "neighbors")
@@ -131,7 +131,7 @@ def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.argsort(-scores, axis=1, kind="stable")
 
 
-class EmbeddingModel(PythonModel):  # type: ignore[misc]
+class EmbeddingModel(PythonModel):
     """Answers questions about the nodes of one bundle."""
 
     def load_context(self, context: PythonModelContext) -> None:
@@ -193,7 +193,8 @@ class EmbeddingModel(PythonModel):  # type: ignore[misc]
 
 
 def _bad(message: str) -> MlflowException:
-    return MlflowException.invalid_parameter_value(message)
+    error: MlflowException = MlflowException.invalid_parameter_value(message)
+    return error
 
 
 mlflow.models.set_model(EmbeddingModel())

@@ -1,0 +1,93 @@
+"""Stage `evaluate`: what embeddings are worth, by node classification and link prediction.
+
+Node classification follows DeepWalk (Perozzi et al., KDD 2014, section 5), link prediction follows node2vec (Grover
+and Leskovec, KDD 2016, section 4.4). Each needs its input: labels of nodes for the one, held-out edges with
+embeddings of the graph without them for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from infra.params import StageParams
+from infra.resources import Resources
+from infra.stage import Estimate, Input, Stage, Stats
+
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+
+
+class EvaluateParams(StageParams):
+    """How embeddings are judged."""
+
+    train_ratios: tuple[Ratio, ...] = Field(
+        default=(0.1, 0.5, 0.9),
+        min_length=1,
+        description="Shares of the labelled nodes to train the classifier on, each above 0 and below 1.",
+    )
+    shuffles: int = Field(default=10, ge=1, description="Random splits per train ratio; 1 or more.")
+    C: float = Field(
+        default=1.0, gt=0, description="Inverse strength of the classifier's L2 penalty; above 0, 1 in the literature."
+    )
+    unknown_labels: Literal["error", "ignore"] = Field(
+        default="error", description="What to do with labels of nodes that are not in the graph: error or ignore."
+    )
+    link_pairs: int = Field(
+        default=200_000,
+        ge=1,
+        description="At most so many positive and so many negative pairs to train on, and as many to test on; "
+        "larger holdouts are sampled.",
+    )
+    projection_sample: int = Field(
+        default=2000, ge=0, description="Nodes in the two-dimensional picture, sampled when there are more; 0 for none."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the splits, samples and projection.")
+
+    @field_validator("train_ratios")
+    @classmethod
+    def _distinct(cls, ratios: tuple[float, ...]) -> tuple[float, ...]:
+        if len({f"{ratio:g}" for ratio in ratios}) < len(ratios):
+            raise ValueError("the same train ratio twice")
+        return ratios
+
+
+def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """From the graph's vertices, the embeddings' dimensions and the size of the labels' file."""
+    vertices = int(inputs.get("graph", {}).get("vertices") or 0)
+    dimensions = int(inputs.get("embeddings", {}).get("dimensions") or 128)
+    memory, cpu_s, rows = 250 << 20, 3.0, 0
+    memory += vertices * 100  # the labels of the vertices and a hash table of them
+    if "labels" in inputs:
+        rows = min(vertices, int(inputs["labels"].get("bytes") or 0) // 8)
+        per_fit = rows * (dimensions + 1) * 8 * 2
+        memory += rows * dimensions * 4 + per_fit * min(resources.threads, params.shuffles)
+        # Measured: 0.2 µs per labelled node, label and feature over all Newton steps; some 40 labels.
+        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * 40 * 7e-9
+    if "holdout" in inputs:
+        pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
+        memory += 2 * pairs * (dimensions + 1) * 8 * 2 * min(resources.threads, 4)
+        cpu_s += 4 * 2 * pairs * dimensions * 4e-7
+    if params.projection_sample:
+        cpu_s += 2e-3 * min(vertices or params.projection_sample, params.projection_sample)
+    return Estimate(
+        memory_bytes=memory, cpu_s=cpu_s, output_bytes=100 << 10, stats={"labelled_nodes": rows}, parallel=0.8
+    )
+
+
+STAGE = Stage(
+    name="evaluate",
+    version="1",
+    params=EvaluateParams,
+    inputs={
+        "graph": Input("index dataset: the graph that the embeddings are of"),
+        "embeddings": Input("embed dataset: the embeddings to judge"),
+        "labels": Input("labels of nodes, rows `node,label`", optional=True, file=True),
+        "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
+        "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),
+    },
+    run="tasks.evaluate.run:run",
+    estimate=estimate,
+    help="Node classification and link prediction with the embeddings.",
+)

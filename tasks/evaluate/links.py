@@ -1,0 +1,83 @@
+"""Link prediction by the node2vec protocol.
+
+Grover, Leskovec: node2vec, KDD 2016, section 4.4: edges are held out, as many pairs without an edge are drawn, and the
+vectors of the two ends, learnt without the held-out edges, become features of the pair by one of four operators
+(table 1). Logistic regression trains on pairs of the remaining graph; the area under the ROC curve is taken on the
+held-out ones. The score without training, cosine or dot product of the ends, stands beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluate.logistic import decision_function, fit_one_vs_rest
+
+Vectors = NDArray[np.float32]
+Pairs = NDArray[np.int64]
+
+OPERATORS: dict[str, Callable[[Vectors, Vectors], Vectors]] = {
+    "average": lambda u, v: (u + v) * np.float32(0.5),
+    "hadamard": lambda u, v: u * v,
+    "weighted-l1": lambda u, v: np.abs(u - v),
+    "weighted-l2": lambda u, v: np.square(u - v),
+}
+"""Binary operators of the paper's table 1, elementwise on the vectors of the two ends."""
+
+SCORES = ("cosine", "dot")
+_BLOCK = 1 << 16
+
+
+def link_auc(vectors: Vectors, train: tuple[Pairs, Pairs], test: tuple[Pairs, Pairs], operator: str, C: float) -> float:
+    """AUC on the test pairs with one operator.
+
+    Args:
+        vectors: `[n, d]`.
+        train: positive and negative pairs, each `[m, 2]` of rows of `vectors`.
+        test: the same, held out.
+        operator: a key of `OPERATORS`.
+        C: inverse strength of the penalty.
+    """
+    combine = OPERATORS[operator]
+    pairs = np.concatenate(train)
+    targets = np.arange(len(pairs)) < len(train[0])
+    weights = fit_one_vs_rest(combine(vectors[pairs[:, 0]], vectors[pairs[:, 1]]), targets[:, None], C=C)
+    scored = [
+        _blockwise(part, lambda u, v: decision_function(combine(vectors[u], vectors[v]), weights)[:, 0])
+        for part in test
+    ]
+    return area_under_curve(*scored)
+
+
+def score_auc(vectors: Vectors, test: tuple[Pairs, Pairs], score: str) -> float:
+    """AUC of the plain `cosine` or `dot` product of the two ends; a zero vector has cosine 0."""
+    if score == "cosine":
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    scored = [_blockwise(part, lambda u, v: np.einsum("ij,ij->i", vectors[u], vectors[v])) for part in test]
+    return area_under_curve(*scored)
+
+
+def area_under_curve(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
+    """Probability that a positive scores above a negative, equal scores counted half (Mann and Whitney)."""
+    ordered = np.sort(negatives)
+    below = np.searchsorted(ordered, positives, side="left").sum(dtype=np.float64)
+    equal = np.searchsorted(ordered, positives, side="right").sum(dtype=np.float64) - below
+    return float((below + equal / 2) / (len(positives) * len(negatives)))
+
+
+def sample_pairs(pairs: Pairs, limit: int, seed: list[int]) -> Pairs:
+    """At most `limit` of the pairs, drawn without replacement and kept in order."""
+    if len(pairs) <= limit:
+        return np.asarray(pairs, dtype=np.int64)
+    chosen = np.random.default_rng(seed).choice(len(pairs), limit, replace=False)
+    return np.asarray(pairs[np.sort(chosen)], dtype=np.int64)
+
+
+def _blockwise(pairs: Pairs, score: Callable[[Pairs, Pairs], NDArray[np.floating]]) -> NDArray[np.float64]:
+    result = np.empty(len(pairs))
+    for first in range(0, len(pairs), _BLOCK):
+        part = pairs[first : first + _BLOCK]
+        result[first : first + _BLOCK] = score(part[:, 0], part[:, 1])
+    return result

@@ -1,0 +1,154 @@
+"""L2-regularised logistic regression, one-vs-rest for all labels at once.
+
+Every label shares the features, so that the passes over them become matrix products: truncated Newton steps for
+all labels together, with conjugate gradients as inner solver. The features are first rotated into the eigenbasis of
+their Gram matrix: the penalty does not change under a rotation, and the Hessian I + AᵀDA is near I + mean(D)·Λ with
+the eigenvalues Λ, which as a preconditioner costs nothing and leaves few inner iterations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MAX_NEWTON_STEPS = 60
+MAX_INNER_STEPS = 40
+LABEL_BLOCK = 64
+"""Labels solved together; bounds the n × labels temporaries."""
+
+_ROWS = 1 << 13
+
+
+def fit_one_vs_rest(
+    features: NDArray[np.floating[Any]], targets: NDArray[np.bool_], *, C: float = 1.0, tolerance: float = 1e-6
+) -> Floats:
+    """Weights of one binary classifier per column of `targets`.
+
+    Minimises, for each label with signs y ∈ {-1, 1} and rows x extended by a constant 1,
+
+        ½‖w‖² + C · Σᵢ log(1 + exp(-yᵢ w·xᵢ))
+
+    which is the objective of LIBLINEAR's solver 0 with bias 1 (Fan et al., JMLR 9, 2008): the intercept is
+    penalised too. Stops by its rule, ‖∇‖ ≤ tolerance · min(n₊, n₋) / n · ‖∇₀‖, more tightly than with its 1e-4, so that
+    rounding on another machine hardly ever changes an order of scores.
+
+    Args:
+        features: `[n, d]`.
+        targets: `[n, labels]`.
+        C: inverse strength of the penalty.
+        tolerance: relative norm of the gradient at which a label is done.
+
+    Returns:
+        `[d + 1, labels]`, the intercepts last. A label without positive rows has intercept -inf, one with only
+        positive rows +inf, and weights 0.
+    """
+    n, d = features.shape
+    A = np.empty((n, d + 1))
+    A[:, :d], A[:, d] = features, 1.0
+    eigenvalues, Q = np.linalg.eigh(A.T @ A)
+    for first in range(0, n, _ROWS):
+        A[first : first + _ROWS] = A[first : first + _ROWS] @ Q
+    weights = np.zeros((d + 1, targets.shape[1]))
+    positives = targets.sum(axis=0)
+    weights[d, positives == 0] = -np.inf
+    weights[d, positives == n] = np.inf
+    proper = np.flatnonzero((positives > 0) & (positives < n))
+    for first in range(0, len(proper), LABEL_BLOCK):
+        block = proper[first : first + LABEL_BLOCK]
+        weights[:, block] = Q @ _newton(A, eigenvalues, targets[:, block], C, tolerance)
+    return weights
+
+
+def decision_function(features: NDArray[np.floating[Any]], weights: Floats) -> Floats:
+    """Logits `[n, labels]` of rows under weights `[d + 1, labels]`."""
+    return np.asarray(features @ weights[:-1] + weights[-1])
+
+
+def _newton(A: Floats, eigenvalues: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
+    n, labels = targets.shape
+    signs = np.where(targets, 1.0, -1.0)
+    W, Z = np.zeros((A.shape[1], labels)), np.zeros((n, labels))
+    first = np.zeros(labels)
+    share = np.minimum(targets.sum(axis=0), n - targets.sum(axis=0)) / n
+    active = np.arange(labels)
+    for step in range(MAX_NEWTON_STEPS):
+        S, w, z = signs[:, active], W[:, active], Z[:, active]
+        miss = _sigmoid(-S * z)
+        gradient = w - C * (A.T @ (S * miss))
+        norms = np.linalg.norm(gradient, axis=0)
+        if step == 0:
+            first[:] = norms
+        left = norms > tolerance * share[active] * first[active]
+        if not left.any():
+            break
+        if not left.all():
+            active = active[left]
+            S, w, z, miss = S[:, left], w[:, left], z[:, left], miss[:, left]
+            gradient, norms = gradient[:, left], norms[left]
+        curvature = C * miss * (1 - miss)
+        forcing = np.minimum(0.25, np.sqrt(norms / first[active]))
+        preconditioner = 1 + eigenvalues[:, None] * curvature.mean(axis=0)
+        direction, along = _solve(A, curvature, preconditioner, -gradient, forcing * norms)
+        length = _line_search(w, z, S, gradient, direction, along, C)
+        W[:, active] = w + length * direction
+        Z[:, active] = z + length * along
+    return W
+
+
+def _solve(A: Floats, curvature: Floats, preconditioner: Floats, right: Floats, goal: Floats) -> tuple[Floats, Floats]:
+    """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residuals are below `goal`; also A x."""
+    tiny = np.finfo(np.float64).tiny
+    x, Ax = np.zeros_like(right), np.zeros_like(curvature)
+    residual = right.copy()
+    search = residual / preconditioner
+    rho = np.einsum("ij,ij->j", residual, search)
+    for _ in range(MAX_INNER_STEPS):
+        along = A @ search
+        product = search + A.T @ (curvature * along)
+        alpha = rho / np.maximum(np.einsum("ij,ij->j", search, product), tiny)
+        x += alpha * search
+        Ax += alpha * along
+        residual -= alpha * product
+        if (np.linalg.norm(residual, axis=0) <= goal).all():
+            break
+        scaled = residual / preconditioner
+        following = np.einsum("ij,ij->j", residual, scaled)
+        search = scaled + (following / np.maximum(rho, tiny)) * search
+        rho = following
+    return x, Ax
+
+
+def _line_search(
+    w: Floats, z: Floats, S: Floats, gradient: Floats, direction: Floats, along: Floats, C: float
+) -> Floats:
+    """Step lengths that meet Armijo's rule, halved from 1, one per label."""
+    slope = np.einsum("ij,ij->j", gradient, direction)
+    start = _objective(w, z, S, C)
+    length = np.ones(w.shape[1])
+    failing = np.arange(len(length))
+    for _ in range(30):
+        t = length[failing]
+        value = _objective(
+            w[:, failing] + t * direction[:, failing], z[:, failing] + t * along[:, failing], S[:, failing], C
+        )
+        # The last term forgives rounding where the objective is flat.
+        bad = value > start[failing] + 1e-4 * t * slope[failing] + 1e-12 * start[failing]
+        failing = failing[bad]
+        if not len(failing):
+            break
+        length[failing] /= 2
+    return length
+
+
+def _objective(w: Floats, z: Floats, S: Floats, C: float) -> Floats:
+    margins = S * z
+    losses = np.maximum(-margins, 0) + np.log1p(np.exp(-np.abs(margins)))
+    return np.asarray(0.5 * np.einsum("ij,ij->j", w, w) + C * losses.sum(axis=0))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))

@@ -1,0 +1,194 @@
+"""The work of stage `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+from infra.manifest import Stat
+from infra.stage import Output, StageRun
+from tasks.evaluate import EvaluateParams
+from tasks.evaluate.classify import Score, check_split, classify
+from tasks.evaluate.labels import Labels, read_labels
+from tasks.evaluate.links import OPERATORS, SCORES, link_auc, sample_pairs, score_auc
+from tasks.evaluate.projection import project
+from tasks.evaluate.vectors import Gathered, gather
+
+_SAMPLE, _PAIRS = 1_000_003, 1_000_033
+"""Set the random streams of the samples apart from those of the shuffles."""
+
+
+def run(job: StageRun[EvaluateParams]) -> Output:
+    """Judge embeddings; see `tasks.evaluate`.
+
+    Writes `metrics.json`, `scores.parquet` (one row per train ratio and shuffle) and `projection.parquet`.
+
+    Raises:
+        UserError: nothing to judge by, or labels that cannot be used.
+    """
+    if "labels" not in job.sources and "holdout" not in job.inputs:
+        raise UserError(
+            "nothing to judge the embeddings by", where="evaluate",
+            remedy="Give labels of nodes (--labels FILE with rows `node,label`), or a holdout for link prediction",
+        )  # fmt: skip
+    if ("holdout" in job.inputs) != ("holdout_embeddings" in job.inputs):
+        raise UserError(
+            "link prediction needs both the holdout and embeddings that were trained without its edges",
+            where="evaluate", remedy="Give both inputs, holdout and holdout_embeddings, or neither",
+        )  # fmt: skip
+    nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
+    metrics: dict[str, float] = {}
+    facts: dict[str, Stat] = {}
+    scores: list[Score] = []
+    labels = None
+    # One BLAS thread per fit and fits side by side: as fast, and the same sums for any number of threads.
+    with threadpool_limits(1), ThreadPoolExecutor(job.threads) as pool:
+        if "labels" in job.sources:
+            source = job.sources["labels"]
+            labels = read_labels(source.local(job.scratch), source.uri, nodes, job.params.unknown_labels)
+            if labels.unknown:
+                job.progress.log(f"{labels.unknown} labels of nodes that are not in the graph are passed over")
+        projected = pool.submit(_project, job, nodes, labels)
+        if labels is not None:
+            scores, missing = _classification(job, pool, nodes, labels)
+            metrics |= summary(scores)
+            facts |= {
+                "labelled_nodes": len(labels.vertices), "labels": len(labels.names),
+                "unknown_labels": labels.unknown, "labelled_nodes_without_vector": missing,
+            }  # fmt: skip
+        if "holdout" in job.inputs:
+            found, counted = _link_prediction(job, pool, nodes)
+            metrics |= found
+            facts |= counted
+        facts["projected_nodes"] = projected.result()
+    job.output.json("metrics.json", metrics)
+    columns = ("train_ratio", "shuffle", "micro_f1", "macro_f1")
+    table = pa.Table.from_pylist(
+        [asdict(score) for score in scores],
+        schema=pa.schema([(name, pa.int32() if name == "shuffle" else pa.float64()) for name in columns]),
+    )
+    _write(job, "scores.parquet", table)
+    judged = facts.get("labelled_nodes") or facts.get("link_test_pairs") or 0
+    return Output(rows=int(judged), stats=facts | {f"metrics.{name}": value for name, value in metrics.items()})
+
+
+def summary(scores: list[Score]) -> dict[str, float]:
+    """Mean and standard deviation (of the population of shuffles) per train ratio: `micro_f1@0.5`, …"""
+    result: dict[str, float] = {}
+    for ratio in dict.fromkeys(score.train_ratio for score in scores):
+        for name in ("micro_f1", "macro_f1"):
+            values = [getattr(score, name) for score in scores if score.train_ratio == ratio]
+            result[f"{name}@{ratio:g}"] = float(np.mean(values))
+            result[f"{name}_std@{ratio:g}"] = float(np.std(values))
+    return result
+
+
+def _classification(
+    job: StageRun[EvaluateParams], pool: ThreadPoolExecutor, nodes: pa.ChunkedArray, labels: Labels
+) -> tuple[list[Score], int]:
+    params = job.params
+    for ratio in params.train_ratios:
+        check_split(len(labels.vertices), ratio, "evaluate.train_ratios")
+    found = _gather(job.inputs["embeddings"], nodes, labels.vertices)
+    if found.missing:
+        job.progress.log(f"{found.missing} of {len(labels.vertices)} labelled nodes have no vector and get zeros")
+    # The largest first, so that no long fit is left for the end.
+    work = [
+        (ratio, shuffle) for ratio in sorted(params.train_ratios, reverse=True) for shuffle in range(params.shuffles)
+    ]
+    futures = [
+        pool.submit(classify, found.vectors, labels.matrix, ratio, shuffle, seed=params.seed, C=params.C)
+        for ratio, shuffle in work
+    ]
+    scores = []
+    for done, future in enumerate(_completed(futures), 1):
+        score = future.result()
+        scores.append(score)
+        job.progress.update(done, len(work), "splits", **{f"micro_f1@{score.train_ratio:g}": round(score.micro_f1, 4)})
+    return sorted(scores, key=lambda s: (s.train_ratio, s.shuffle)), found.missing
+
+
+def _link_prediction(
+    job: StageRun[EvaluateParams], pool: ThreadPoolExecutor, nodes: pa.ChunkedArray
+) -> tuple[dict[str, float], dict[str, Stat]]:
+    params, holdout = job.params, job.inputs["holdout"]
+    parts = [
+        sample_pairs(holdout.array(f"{name}.npy"), params.link_pairs, [params.seed, _PAIRS, number])
+        for number, name in enumerate(("train_positives", "train_negatives", "positives", "negatives"))
+    ]
+    if not all(len(part) for part in parts):
+        raise UserError(
+            "the holdout has no pairs", where=holdout.uri, value=[len(part) for part in parts],
+            remedy="Hold out a larger share of the edges, or evaluate with labels alone",
+        )  # fmt: skip
+    ends, rows = np.unique(np.concatenate(parts), return_inverse=True)
+    found = _gather(job.inputs["holdout_embeddings"], nodes, ends)
+    if found.missing:
+        job.progress.log(f"{found.missing} of {len(ends)} vertices of held-out edges have no vector and get zeros")
+    cuts = np.cumsum([len(part) for part in parts])[:-1]
+    train_positives, train_negatives, positives, negatives = np.split(rows.reshape(-1, 2), cuts)
+    train, test = (train_positives, train_negatives), (positives, negatives)
+    names = {
+        pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
+    } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}
+    metrics: dict[str, float] = {}
+    for done, future in enumerate(_completed(list(names)), 1):
+        name = f"link_auc@{names[future]}"
+        metrics[name] = future.result()
+        job.progress.update(done, len(names), "operators", **{name: round(metrics[name], 4)})
+    counted: dict[str, Stat] = {
+        "link_train_pairs": len(train_positives) + len(train_negatives),
+        "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,
+    }  # fmt: skip
+    return metrics, counted
+
+
+def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labels | None) -> int:
+    """Write `projection.parquet`: a sample of the labelled nodes, or of all, each with its most frequent label."""
+    population = np.arange(len(nodes)) if labels is None else labels.vertices
+    limit = min(job.params.projection_sample, len(population))
+    chosen = np.sort(np.random.default_rng([job.params.seed, _SAMPLE]).choice(len(population), limit, replace=False))
+    names: list[str | None] = [None] * limit
+    if labels is not None:
+        matrix = labels.matrix[chosen]
+        frequent = np.where(matrix, labels.matrix.sum(axis=0), -1).argmax(axis=1)
+        names = [labels.names[column] for column in frequent]
+    found = _gather(job.inputs["embeddings"], nodes, population[chosen])
+    present = np.flatnonzero(np.any(found.vectors != 0, axis=1))
+    plane = project(found.vectors[present], job.params.seed) if len(present) else np.zeros((0, 2), np.float32)
+    table = pa.table({
+        "node": nodes.take(pa.array(population[chosen][present])),
+        "x": pa.array(plane[:, 0]), "y": pa.array(plane[:, 1]),
+        "label": pa.array([names[row] for row in present], pa.string()),
+    })  # fmt: skip
+    _write(job, "projection.parquet", table)
+    return len(present)
+
+
+def _gather(embeddings: Dataset, nodes: pa.ChunkedArray, vertices: NDArray[np.int64]) -> Gathered:
+    return gather(embeddings, pc.cast(nodes.take(pa.array(vertices)).combine_chunks(), pa.large_string()))
+
+
+def _completed(futures: list[Future[Any]]) -> Any:
+    """As they end; when one fails, those not yet begun are dropped."""
+    try:
+        yield from as_completed(futures)
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _write(job: StageRun[EvaluateParams], name: str, table: pa.Table | Mapping[str, Any]) -> None:
+    with job.output.file(name) as path:
+        pq.write_table(table, path, compression="zstd")

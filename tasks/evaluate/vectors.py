@@ -1,0 +1,62 @@
+"""Vectors of some nodes out of a dataset of embeddings, read as a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from infra.dataset import Dataset
+from infra.errors import DatasetDamaged
+
+EMBEDDINGS = "embeddings.parquet"
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Vectors of the nodes that were asked for.
+
+    Args:
+        vectors: float32 `[n, d]`, zeros for nodes without a vector.
+        missing: how many of the nodes have no vector.
+    """
+
+    vectors: NDArray[np.float32]
+    missing: int
+
+
+def gather(embeddings: Dataset, nodes: pa.Array) -> Gathered:
+    """Vectors of `nodes` (distinct strings), in their order; takes memory for those only."""
+    with embeddings.parquet(EMBEDDINGS) as file:
+        dimensions = dimensions_of(file.schema_arrow, embeddings)
+        result = np.zeros((len(nodes), dimensions), dtype=np.float32)
+        seen = 0
+        for batch in file.iter_batches(_BATCH_ROWS, columns=["node", "vector"]):
+            place = pc.index_in(batch["node"].cast(nodes.type), value_set=nodes)
+            rows = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
+            if len(rows):
+                result[pc.drop_null(place).to_numpy()] = vectors_of(batch, dimensions)[rows]
+                seen += len(rows)
+    return Gathered(result, len(nodes) - seen)
+
+
+def dimensions_of(schema: pa.Schema, embeddings: Dataset) -> int:
+    """Length of the vectors."""
+    kind = schema.field("vector").type if {"node", "vector"} <= set(schema.names) else None
+    if kind is None or not pa.types.is_fixed_size_list(kind) or kind.value_type != pa.float32():
+        raise DatasetDamaged(
+            "not a dataset of embeddings: columns `node` (text) and `vector` (fixed-size list of float32) expected",
+            where=f"{embeddings.uri}/{EMBEDDINGS}", value=str(kind),
+            remedy="Give a dataset that the embed stage made",
+        )  # fmt: skip
+    return int(kind.list_size)
+
+
+def vectors_of(batch: pa.RecordBatch, dimensions: int) -> NDArray[np.float32]:
+    """The vectors of a batch as `[rows, dimensions]`, without copying them."""
+    flat: NDArray[np.float32] = batch["vector"].flatten().to_numpy(zero_copy_only=True)
+    return flat.reshape(-1, dimensions)

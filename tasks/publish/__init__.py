@@ -1,0 +1,67 @@
+"""Stage `publish`: embeddings as a self-contained bundle that a server maps into memory.
+
+The bundle needs neither this project nor Parquet to be read: plain arrays and one small JSON. What the tracker does
+with it (logging it as a model, registering it under a name with an alias) is not the stage's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from infra.params import StageParams
+from infra.resources import Resources
+from infra.stage import Estimate, Input, Stage, Stats
+
+_OUTSIDE: dict[str, JsonValue] = {"affects_result": False}
+
+
+class PublishParams(StageParams):
+    """How embeddings are published."""
+
+    metric: Literal["cosine", "dot"] = Field(
+        default="cosine", description="Similarity that ranks neighbours: cosine or dot."
+    )
+    name: str = Field(
+        default="node2vec-embeddings",
+        pattern=r"^[\w.\- ]+$",
+        json_schema_extra=_OUTSIDE,
+        description="Name to register the model under: letters, digits, `-`, `_`, `.` and blanks.",
+    )
+    alias: str = Field(
+        default="current",
+        pattern=r"^(?!latest$)(?!v\d+$)[A-Za-z0-9_\-]+$",
+        json_schema_extra=_OUTSIDE,
+        description="Alias that moves to this version: letters, digits, `-`, `_`; not `latest` or `v1`.",
+    )
+
+
+def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """From the number of embeddings and their dimensions."""
+    given = inputs.get("embeddings", {})
+    nodes = int(given.get("rows") or given.get("nodes") or given.get("vertices") or 0)
+    dimensions = int(given.get("dimensions") or 128)
+    labels = 16 * nodes
+    return Estimate(
+        memory_bytes=(150 << 20) + 4 * labels + 48 * nodes,
+        cpu_s=1.0 + nodes * (2e-6 + dimensions * 5e-9),
+        output_bytes=nodes * (4 * dimensions + 4 + 16) + labels + (1 << 10),
+        stats={"nodes": nodes, "dimensions": dimensions},
+        parallel=0.0,
+    )
+
+
+STAGE = Stage(
+    name="publish",
+    version="1",
+    params=PublishParams,
+    inputs={
+        "embeddings": Input("embed dataset: the embeddings to publish"),
+        "evaluation": Input("evaluate dataset: what they are worth, told in the bundle", optional=True),
+    },
+    run="tasks.publish.run:run",
+    estimate=estimate,
+    help="The embeddings as a self-contained model bundle.",
+)

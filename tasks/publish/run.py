@@ -1,0 +1,69 @@
+"""The work of stage `publish`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from infra.errors import UserError
+from infra.stage import Output, StageRun
+from tasks.evaluate.vectors import EMBEDDINGS, dimensions_of, vectors_of
+from tasks.publish import PublishParams
+
+BUNDLE_FORMAT = 1
+_BATCH_ROWS = 1 << 16
+
+
+def run(job: StageRun[PublishParams]) -> Output:
+    """Write the bundle.
+
+    `vectors.npy` float32 `[n, d]` and `norms.npy` float32 `[n]` in the order of the embeddings; `nodes.npy` uint8, the
+    nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`; `node_order.npy` int64 `[n]`, the rows
+    in ascending byte order of their nodes, for look-up by bisection; `bundle.json`.
+
+    Raises:
+        UserError: there are no embeddings, or a node has two.
+    """
+    embeddings, out = job.inputs["embeddings"], job.output
+    with embeddings.parquet(EMBEDDINGS) as file:
+        n, d = file.metadata.num_rows, dimensions_of(file.schema_arrow, embeddings)
+        if n == 0:
+            raise UserError("no embeddings to publish", where=embeddings.uri, remedy="Train on a graph with edges")
+        labels = []
+        norms = np.empty(n, dtype=np.float32)
+        with out.file("vectors.npy") as path:
+            # Written row by row rather than mapped: a full disk is then an error and not a signal.
+            with path.open("wb") as stream:
+                np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n, d)})
+                done = 0
+                for batch in file.iter_batches(_BATCH_ROWS, columns=["node", "vector"]):
+                    vectors = vectors_of(batch, d)
+                    stream.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+                    norms[done : done + len(vectors)] = np.linalg.norm(vectors, axis=1)
+                    labels.append(batch["node"].cast(pa.large_string()))
+                    done += len(vectors)
+                    job.progress.update(done, n, "embeddings")
+    out.array("norms.npy", norms)
+    nodes = pa.concat_arrays(labels)
+    order = pc.sort_indices(nodes).to_numpy().astype(np.int64)
+    ordered = nodes.take(pa.array(order))
+    twice = pc.equal(ordered[1:], ordered[:-1])
+    if n > 1 and pc.any(twice).as_py():
+        raise UserError(
+            "a node has two embeddings", where=embeddings.uri,
+            value=ordered[pc.index(twice, True).as_py()].as_py(), remedy="Give each node one row",
+        )  # fmt: skip
+    _, offsets, text = nodes.buffers()
+    cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + n + 1]
+    characters = np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]]
+    out.array("nodes.npy", characters)
+    out.array("node_offsets.npy", cuts - cuts[0])
+    out.array("node_order.npy", order)
+    evaluation = job.inputs.get("evaluation")
+    out.json("bundle.json", {
+        "format": BUNDLE_FORMAT, "nodes": n, "dimensions": d, "metric": job.params.metric,
+        "embeddings": embeddings.digest, "evaluation": evaluation.digest if evaluation else None,
+        "metrics": evaluation.json("metrics.json") if evaluation else {},
+    })  # fmt: skip
+    return Output(rows=n, stats={"nodes": n, "dimensions": d, "metric": job.params.metric})

@@ -1,0 +1,174 @@
+"""Stage `evaluate` as a whole, on datasets as other stages write them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.dataset import DatasetWriter
+from infra.errors import UserError
+from infra.execute import execute
+from infra.filesystem import Location
+from infra.manifest import Measurement
+from infra.params import parse_params
+from infra.progress import Progress
+from infra.resources import Resources
+from tasks.evaluate import STAGE, EvaluateParams
+
+N, D, BLOCKS = 240, 12, 3
+
+
+def dataset(folder, stage, arrays=None, tables=None, stats=None):
+    """Write a dataset of another stage; its digest is its folder's name."""
+    writer = DatasetWriter(Location.of(folder))
+    for name, values in (arrays or {}).items():
+        writer.array(name, values)
+    for name, table in (tables or {}).items():
+        with writer.file(name) as path:
+            pq.write_table(table, path, row_group_size=50)
+    measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=writer.bytes_written)
+    made = writer.commit(
+        stage=stage, version="1", digest=folder.name, params={}, inputs={}, stats=stats or {}, measured=measured,
+        software={},
+    )  # fmt: skip
+    return made.uri
+
+
+def embeddings(folder, nodes, vectors):
+    flat = pa.array(vectors.astype(np.float32).ravel())
+    table = pa.table({"node": nodes, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
+    return dataset(folder, "embed", tables={"embeddings.parquet": table}, stats={"dimensions": vectors.shape[1]})
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """Blocks of nodes with vectors near the centre of their block, in another order than the graph's."""
+    rng = np.random.default_rng(0)
+    block = rng.integers(0, BLOCKS, N)
+    nodes = [f"n{i}" for i in rng.permutation(N)]
+    vectors = rng.normal(size=(BLOCKS, D))[block] * 2 + rng.normal(size=(N, D))
+    order = rng.permutation(N)
+    pairs = rng.integers(0, N, size=(3000, 2))
+    same = block[pairs[:, 0]] == block[pairs[:, 1]]
+    ends = {"train_positives": pairs[same][:200], "train_negatives": pairs[~same][:200]}
+    ends |= {"positives": pairs[same][200:400], "negatives": pairs[~same][200:400]}
+    labels = tmp_path / "labels.csv"
+    labels.write_text("node,label\n" + "".join(f"{nodes[i]},block {block[i]}\n" for i in range(N)))
+    vertices = pa.table({"node": nodes})
+    shuffled = [nodes[i] for i in order]
+    return {
+        "graph": dataset(tmp_path / "graph", "index", tables={"vertices.parquet": vertices}, stats={"vertices": N}),
+        "embeddings": embeddings(tmp_path / "embeddings", shuffled, vectors[order]),
+        "labels": str(labels),
+        "holdout": dataset(
+            tmp_path / "holdout", "holdout", arrays={f"{name}.npy": part for name, part in ends.items()}
+        ),
+        "holdout_embeddings": embeddings(tmp_path / "holdout_embeddings", shuffled[5:], vectors[order][5:]),
+    }
+
+
+def evaluate(tmp_path, inputs, name="output", threads=1, stream=None, **params):
+    params = {"shuffles": 3, "projection_sample": 60, **params}
+    resources = Resources(cpu=threads)
+    return execute(STAGE, params, inputs, str(tmp_path / name), resources, Progress("evaluate", stream=stream)).dataset
+
+
+def test_labels_and_links(tmp_path, inputs):
+    made = evaluate(tmp_path, inputs)
+    metrics = made.json("metrics.json")
+    assert {name.removeprefix("metrics."): v for name, v in made.stats.items() if "metrics." in name} == metrics
+    for ratio in ("0.1", "0.5", "0.9"):
+        assert {f"{m}@{ratio}" for m in ("micro_f1", "macro_f1", "micro_f1_std", "macro_f1_std")} <= set(metrics)
+    assert metrics["micro_f1@0.5"] > 0.95
+    assert metrics["link_auc@weighted-l2"] > 0.9
+    assert {f"link_auc@{name}" for name in ("average", "hadamard", "weighted-l1", "cosine", "dot")} <= set(metrics)
+    scores = pq.read_table(made.local("scores.parquet"))
+    assert scores.num_rows == 9
+    at_half = scores.to_pandas().query("train_ratio == 0.5").micro_f1
+    assert metrics["micro_f1@0.5"] == pytest.approx(at_half.mean())
+    assert metrics["micro_f1_std@0.5"] == pytest.approx(at_half.std(ddof=0))
+    assert made.stats["labelled_nodes"] == N
+    assert made.stats["labels"] == BLOCKS
+    assert made.stats["link_test_pairs"] == 400
+    assert made.stats["link_vertices_without_vector"] == 5
+    projection = pq.read_table(made.local("projection.parquet"))
+    assert projection.schema.names == ["node", "x", "y", "label"]
+    assert projection.num_rows == made.stats["projected_nodes"] == 60
+    truth = dict(line.split(",") for line in Path(inputs["labels"]).read_text().splitlines()[1:])
+    assert all(truth[row["node"]] == row["label"] for row in projection.to_pylist())
+    assert np.isfinite(projection["x"].to_numpy()).all()
+
+
+def test_same_bytes_for_any_number_of_threads(tmp_path, inputs):
+    one, two = (evaluate(tmp_path, inputs, name=f"threads{n}", threads=n) for n in (1, 2))
+    assert one.manifest.files == two.manifest.files
+    other = evaluate(tmp_path, inputs, name="seed", seed=1)
+    assert other.manifest.files != one.manifest.files
+
+
+def test_each_protocol_alone(tmp_path, inputs):
+    links = evaluate(tmp_path, {k: v for k, v in inputs.items() if k != "labels"}, name="links")
+    assert not any("f1" in name for name in links.stats)
+    assert links.stats["metrics.link_auc@hadamard"] > 0.5
+    assert pq.read_table(links.local("projection.parquet"))["label"].null_count == 60
+    assert pq.read_table(links.local("scores.parquet")).num_rows == 0
+    labels = evaluate(
+        tmp_path, {k: v for k, v in inputs.items() if "holdout" not in k}, name="labels", projection_sample=0
+    )
+    assert not any("link" in name for name in labels.stats)
+    assert pq.read_table(labels.local("projection.parquet")).num_rows == 0
+
+
+def test_missing_vectors_are_zeros_and_counted(tmp_path, inputs):
+    few = {**inputs, "embeddings": inputs["holdout_embeddings"]}
+    made = evaluate(tmp_path, {k: v for k, v in few.items() if "holdout" not in k}, projection_sample=N)
+    assert made.stats["labelled_nodes_without_vector"] == 5
+    assert made.stats["projected_nodes"] == N - 5
+
+
+@pytest.mark.parametrize(
+    ("dropped", "message"),
+    [
+        (("labels", "holdout", "holdout_embeddings"), "nothing to judge the embeddings by.*--labels"),
+        (("holdout_embeddings",), "needs both the holdout and embeddings that were trained without its edges"),
+        (("holdout",), "needs both the holdout and embeddings"),
+    ],
+)
+def test_inputs_that_do_not_suffice(tmp_path, inputs, dropped, message):
+    with pytest.raises(UserError, match=message):
+        evaluate(tmp_path, {k: v for k, v in inputs.items() if k not in dropped})
+    assert not (tmp_path / "output" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"train_ratios": [0.5, 1.0]}, r"evaluate\.train_ratios\.1: input should be less than 1 \(got 1\.0\)"),
+        ({"train_ratios": []}, r"evaluate\.train_ratios"),
+        ({"train_ratios": [0.5, 0.5]}, "the same train ratio twice"),
+        ({"shuffles": 0}, r"evaluate\.shuffles.*got 0"),
+        ({"C": 0}, r"evaluate\.C.*got 0"),
+        ({"ratio": 0.5}, r"evaluate\.ratio: unknown parameter"),
+    ],
+)
+def test_parameters_are_checked(params, message):
+    with pytest.raises(UserError, match=message):
+        parse_params(EvaluateParams, params, "evaluate")
+
+
+def test_train_ratio_too_small_for_the_labelled_nodes(tmp_path, inputs):
+    with pytest.raises(UserError, match=r"evaluate\.train_ratios: this leaves 0 of 240 labelled nodes"):
+        evaluate(tmp_path, inputs, train_ratios=[0.001])
+
+
+def test_estimate_grows_with_the_labels_and_bounds_what_a_run_writes(tmp_path, inputs):
+    stats = {"graph": {"vertices": 10_312}, "embeddings": {"dimensions": 128}, "labels": {"bytes": 130_000}}
+    small = STAGE.estimate(EvaluateParams(shuffles=1), stats, Resources(cpu=2))
+    large = STAGE.estimate(EvaluateParams(), stats, Resources(cpu=2))
+    assert large.cpu_s > small.cpu_s
+    made = evaluate(tmp_path, inputs)
+    assert json.dumps(dict(large.stats))
+    assert made.manifest.bytes < large.output_bytes

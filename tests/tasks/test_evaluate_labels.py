@@ -1,0 +1,83 @@
+"""Files of labels: what is read, and what each fault says."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from infra.errors import UserError
+from tasks.evaluate.labels import read_labels
+
+NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
+
+
+def read(tmp_path, content, unknown="error", name="labels.csv"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_labels(path, name, NODES, unknown)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,x\nc,y\nb,x\n",
+        "node,label\na,x\nc,y\nb,x\n",
+        "label,node\nx,a\ny,c\nx,b\n",
+        "node label\na x\nc y\nb x\n",
+        "Node\tLabel\na\tx\nc\ty\nb\tx\n",
+        "# of departments\n% more\na x\n\nc   y\nb\tx\n".replace("\t", " "),
+        "node,since,label\na,1999,x\nc,2000,y\nb,2001,x\n",
+        "\ufeffnode,label\r\na,x\r\nc,y\r\nb,x\r\na,x\r\n",
+        gzip.compress(b"node,label\na,x\nc,y\nb,x\n"),
+    ],
+)
+def test_formats_give_the_same_matrix(tmp_path, content):
+    labels = read(tmp_path, content)
+    assert labels.vertices.tolist() == [0, 1, 2]
+    assert labels.names == ["x", "y"]
+    assert labels.matrix.astype(int).tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
+def test_several_labels_quotes_blanks_and_order_by_number(tmp_path):
+    labels = read(tmp_path, 'node,label\n"Smith, J",10\n"Smith, J",9\na,New York\n10,2\n')
+    assert labels.names == ["2", "9", "10", "New York"]
+    assert labels.vertices.tolist() == [0, 3, 4]
+    np.testing.assert_array_equal(labels.matrix[2], [False, True, True, False])
+
+
+def test_unknown_nodes_are_counted_and_may_be_passed_over(tmp_path):
+    content = "a,x\nz1,y\nb,y\nz2,y\nz3,q\nz4,q\n"
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content)
+    message = str(caught.value)
+    assert message.startswith("labels.csv:2: there are labels for nodes that are not in the graph: 'z1' on line 2")
+    assert "'z3' on line 5 and 1 more (got 4)" in message
+    assert "evaluate.unknown_labels=ignore" in message
+    labels = read(tmp_path, content, unknown="ignore")
+    assert (labels.unknown, labels.names) == (4, ["x", "y"])
+
+
+@pytest.mark.parametrize("unknown", ["error", "ignore"])
+def test_a_file_for_another_graph_is_refused_either_way(tmp_path, unknown):
+    with pytest.raises(UserError, match=r"all labels are for nodes that are not in the graph.*same way"):
+        read(tmp_path, "k,x\nl,y\n", unknown=unknown)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,x\nb\n", r"labels.csv:2: 1 column instead of 2 \(got 'b'\)\. Rows are `node,label`"),
+        ("a,x\nb,y,z\n", r"labels.csv:2: 3 columns instead of 2"),
+        ("a,x\nb,\n", r"labels.csv:2: node or label is empty \(got 'b,'\)"),
+        ("# nothing\n\n", "no labels in this file"),
+        ("node,label\n", "no labels in this file"),
+        ("a,x\nb,x\n", r"all nodes have the same label.*got 'x'.*two kinds"),
+        ("node,age,size\na,1,2\n", "labels.csv:1: the header has no column `label`"),
+        (b"a,x\nb,\xff\xfe\n", r"labels.csv:\d: not text in UTF-8"),
+        (gzip.compress(b"a,x\nb,y\n" * 1000)[:-20], "the compressed file is damaged"),
+    ],
+)
+def test_faults_say_where_what_and_what_to_do(tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, content)

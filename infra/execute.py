@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from infra.manifest import InputEntry, Manifest, Measurement
 from infra.measure import cpu_seconds, peak_memory_bytes, process_age_seconds
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
-from infra.resources import Resources
+from infra.resources import Resources, format_bytes
 from infra.stage import Output, Stage, StageRun
 from infra.store import Source
 
@@ -70,7 +71,8 @@ def execute(
     location = Location.of(output)
     with (
         _space_errors(location),
-        exclusive(location, lambda: progress.log("another run is making this dataset; waiting")),
+        _closing(datasets),
+        exclusive(location, lambda: progress.log("another run is making this dataset; waiting")) as confirm,
     ):
         existing = Dataset.find(location)
         if existing is not None:
@@ -79,6 +81,7 @@ def execute(
                     "another dataset is already here", where=location.uri, value=existing.digest,
                     remedy=f"Choose another --output, or one that ends in {digest}",
                 )  # fmt: skip
+            existing.verify("size")
             return Executed(existing, reused=True)
         writer = DatasetWriter(location)
         with _folders(location) as folders:
@@ -89,12 +92,20 @@ def execute(
             )  # fmt: skip
             try:
                 result = stage.function()(run)
+                confirm()
                 dataset = _commit(stage, digest, identity, given, writer, result)
             finally:
                 writer.close()
-    for opened in datasets.values():
-        opened.close()
     return Executed(dataset, reused=False)
+
+
+@contextlib.contextmanager
+def _closing(datasets: Mapping[str, Dataset]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for dataset in datasets.values():
+            dataset.close()
 
 
 def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, Dataset], dict[str, Source]]:
@@ -171,9 +182,12 @@ class _folders:
 
     def save(self) -> None:
         if self._remote.local_path is None:
-            for path in self.checkpoint.rglob("*"):
-                if path.is_file():
-                    self._remote.join(path.relative_to(self.checkpoint).as_posix()).upload(path)
+            kept = {path.relative_to(self.checkpoint).as_posix(): path for path in self.checkpoint.rglob("*")}
+            kept = {name: path for name, path in kept.items() if path.is_file()}
+            for name, path in kept.items():
+                self._remote.join(name).upload(path)
+            for name in set(self._remote.walk_files()) - set(kept):
+                self._remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
 
     def __exit__(self, *exc: object) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -191,7 +205,11 @@ class _space_errors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, SuperworkflowError | FileNotFoundError):
+            reason = error.strerror or str(error)
+            if error.errno is None and (folder := self._location.local_path) is not None and folder.exists():
+                # NumPy says how many items it could write, and not why it stopped.
+                reason += f"; {format_bytes(shutil.disk_usage(folder).free)} are free there"
             raise UserError(
-                f"cannot write: {error.strerror or error}", where=str(error.filename or self._location.uri),
+                f"cannot write: {reason}", where=str(error.filename or self._location.uri),
                 remedy="Free space or choose another store; complete stages are kept and will not run again",
             ) from error  # fmt: skip

@@ -157,6 +157,36 @@ class Location:
         fs, path_in_fs = self._fs
         try:
             fs.pipe_file(path_in_fs, text.encode(), mode="create")
-        except FileExistsError:
-            return False
+        except OSError as error:
+            if _refused(error):
+                return False
+            raise
         return True
+
+    def tag(self) -> str:
+        """Tag of a remote object, another after each write. Raises FileNotFoundError when there is none."""
+        fs, path_in_fs = self._fs
+        return str(fs.info(path_in_fs)["ETag"])
+
+    def replace_tagged(self, text: str, tag: str) -> str | None:
+        """Overwrite a remote object only if it still has this tag; its new tag, or None if it changed (S3 If-Match)."""
+        fs, path_in_fs = self._fs
+        try:
+            answer = fs.pipe_file(path_in_fs, text.encode(), IfMatch=tag)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or _refused(error):
+                return None
+            raise
+        return str(answer["ETag"])
+
+
+def _refused(error: OSError) -> bool:
+    """Whether the server refused a conditional put; not every server's answer becomes a FileExistsError."""
+    response = getattr(error.__cause__, "response", None) or {}
+    code = response.get("Error", {}).get("Code")
+    return isinstance(error, FileExistsError) or code in (
+        "PreconditionFailed",
+        "ConditionalRequestConflict",
+        "412",
+        "409",
+    )

@@ -54,11 +54,9 @@ class Dataset:
             DatasetDamaged: the manifest cannot be read.
         """
         try:
-            text = location.join(MANIFEST_NAME).read_text()
+            return cls(location, Manifest.model_validate_json(location.join(MANIFEST_NAME).read_text()))
         except FileNotFoundError:
             return None
-        try:
-            return cls(location, Manifest.model_validate_json(text))
         except (ValidationError, UnicodeDecodeError) as error:
             raise DatasetDamaged(
                 "the manifest cannot be read", where=location.join(MANIFEST_NAME).uri, value=str(error)[:200],

@@ -12,6 +12,7 @@ Precedence, later wins:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import yaml
 
 from infra.errors import UserError
 from infra.params import StageParams, nearest, parse_params
+
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -32,6 +35,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), remedy="Check the path") from None
+    except UnicodeDecodeError:
+        raise UserError("not a text file in UTF-8", where=str(path), remedy="Check the path") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -71,13 +76,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: Any) -> Any:
-    """YAML 1.1 reads `1e-3` as text; people mean a number."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+    """YAML 1.1 reads `1e-3` as text; people mean a number. Other text that Python would take for one stays text."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def resolve(

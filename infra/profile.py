@@ -63,16 +63,23 @@ def load_profile(name: str) -> Profile:
     elif not path.exists():
         raise UserError("no such profile", where="--profile", value=name, remedy=nearest(name, profile_names()))
     values = read_yaml(path)
-    default = values.get("default") or {}
-    stages = {key: _merge(default, entry or {}) for key, entry in (values.get("stages") or {}).items()}
+    default = _mapping(values.get("default"), path, "default")
+    entries = _mapping(values.get("stages"), path, "stages")
+    stages = {key: _merge(default, _mapping(entry, path, f"stages.{key}")) for key, entry in entries.items()}
     try:
-        return Profile.model_validate({"name": path.stem, **values, "stages": stages})
+        return Profile.model_validate({"name": path.stem, **values, "default": default, "stages": stages})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         dotted = ".".join(str(part) for part in first["loc"])
         raise UserError(
             first["msg"], where=f"{path}: {dotted}", value=first.get("input"), remedy="Correct the profile"
         ) from None
+
+
+def _mapping(value: Any, path: Path, dotted: str) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise UserError("must be a mapping", where=f"{path}: {dotted}", value=value, remedy="Correct the profile")
+    return value or {}
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

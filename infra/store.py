@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.dataset import Dataset
 from infra.digest import file_sha256, stream_sha256
-from infra.errors import DatasetDamaged, UserError
+from infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from infra.filesystem import Location
 
 CONTENT_CHECK_LIMIT = 64 << 20
@@ -40,10 +40,19 @@ class Store:
 
         Raises:
             DatasetDamaged: it exists and its files do not match its manifest.
+            UserError: the store cannot be read.
         """
-        dataset = Dataset.find(self.location(stage, digest))
-        if dataset is not None:
-            dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
+        try:
+            dataset = Dataset.find(self.location(stage, digest))
+            if dataset is not None:
+                dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
+        except SuperworkflowError:
+            raise
+        except Exception as error:  # credentials, network, permissions: the client's own words say which
+            raise UserError(
+                f"the store cannot be read: {type(error).__name__}: {error}", where=self.uri,
+                remedy="Check its URI, permissions or credentials, or choose another with --store",
+            ) from None  # fmt: skip
         return dataset
 
     def datasets(self, stage: str) -> Iterator[Dataset]:

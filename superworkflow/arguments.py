@@ -14,9 +14,9 @@ from infra.request import DEFAULT_STORE, Request, build_request
 def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare them; the source files and flags are those of the superworkflow that `given` names."""
     parser.add_argument("superworkflow", help=f"one of: {', '.join(superworkflow_names())}")
-    name = next((text for text in given if not text.startswith("-")), None)
-    if name in superworkflow_names():
-        chosen = load_superworkflow(str(name))
+    name = next((text for text in given if text in superworkflow_names()), None)
+    if name is not None:
+        chosen = load_superworkflow(name)
         for source, text in chosen.sources.items():
             parser.add_argument(f"--{source}", metavar="FILE", help=text)
         for flag, definition in chosen.flags.items():

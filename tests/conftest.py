@@ -1,0 +1,92 @@
+"""Fixtures that all rooms share: a real S3 server, stores of both kinds, and real graphs where they are at hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from infra.store import Store
+
+BUCKET = "superworkflow-tests"
+SECRET = "a-secret-that-nobody-writes-down"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real graphs too large to ship with the project."""
+    folder = os.environ.get("SUPERWORKFLOW_TEST_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("SUPERWORKFLOW_TEST_DATA names no folder of graphs")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An S3 server process on the loopback, reached over HTTP; endpoint and credentials are in the environment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (tmp_path_factory.mktemp("s3") / "server.log").open("w")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=log, stderr=log)
+    given = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        _wait_for_port(port, server)
+        fsspec.filesystem("s3").mkdir(BUCKET)
+        yield given["AWS_ENDPOINT_URL"]
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        server.kill()
+        server.wait()
+        log.close()
+
+
+def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert server.poll() is None, "the S3 server ended"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the S3 server did not start")
+
+
+@pytest.fixture(params=["local", "s3"])
+def store_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URI of a new store of each kind."""
+    if request.param == "local":
+        return str(tmp_path / "store")
+    request.getfixturevalue("s3_server")
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    """A new, empty store of each kind."""
+    return Store(store_uri)
+
+
+@pytest.fixture
+def s3_store(s3_server: str) -> Store:
+    """A new, empty store on the S3 server."""
+    return Store(f"s3://{BUCKET}/{uuid.uuid4().hex}")

@@ -1,0 +1,286 @@
+"""Datasets and stores: the same contract on a local folder and on S3."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.errors import DatasetDamaged, UserError
+from infra.filesystem import Location
+from infra.manifest import MANIFEST_NAME, InputEntry, Measurement
+from infra.store import Source, Store
+from tests.conftest import SECRET
+
+DIGEST = "0" * 32
+
+
+def _commit(writer: DatasetWriter, stage: str = "count", digest: str = DIGEST) -> Dataset:
+    return writer.commit(
+        stage=stage,
+        version="1",
+        digest=digest,
+        params={"skip": 0},
+        inputs={"text": InputEntry(digest="f" * 64)},
+        stats={"lines": 5},
+        measured=Measurement(runtime_s=1.5, cpu_s=1, peak_memory_bytes=1 << 20, rows=5, bytes=writer.bytes_written),
+        software={"python": "3"},
+    )
+
+
+def _make(store: Store, stage: str = "count", digest: str = DIGEST) -> Dataset:
+    writer = DatasetWriter(store.location(stage, digest))
+    writer.array("values.npy", np.arange(1000))
+    writer.json("facts/small.json", {"a": [1, 2.5, None]})
+    with writer.file("table.parquet") as path:
+        pq.write_table(pa.table({"node": ["x", "y"]}), path)
+    return _commit(writer, stage, digest)
+
+
+def _overwrite(location: Location, content: bytes) -> None:
+    if location.local_path is not None:
+        location.local_path.write_bytes(content)
+    else:
+        with location.open("wb") as stream:
+            stream.write(content)
+
+
+def _bytes(location: Location) -> bytes:
+    with location.open() as stream:
+        return stream.read()
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    _make(store)
+    dataset = store.find("count", DIGEST)
+    assert dataset is not None
+    assert dataset.files() == ["facts/small.json", "table.parquet", "values.npy"]
+    assert dataset.files("*.npy") == ["values.npy"]
+    assert "values.npy" in dataset
+    assert "nothing.npy" not in dataset
+    assert np.array_equal(dataset.array("values.npy"), np.arange(1000))
+    assert np.array_equal(dataset.array("values.npy", mmap=False), np.arange(1000))
+    assert dataset.json("facts/small.json") == {"a": [1, 2.5, None]}
+    assert dataset.parquet("table.parquet").read()["node"].to_pylist() == ["x", "y"]
+    assert dataset.stats == {"lines": 5}
+    assert dataset.manifest.rows == 5
+    sizes = [dataset.location.join(name).size() or 0 for name in dataset.files()]
+    assert dataset.manifest.bytes == sum(sizes) == dataset.manifest.measured.bytes
+    dataset.verify()
+    dataset.close()
+
+
+def test_reads_again_after_release_and_close(store: Store) -> None:
+    dataset = _make(store)
+    for _ in range(2):
+        assert dataset.array("values.npy", mmap=False)[7] == 7
+        dataset.release("values.npy")
+    dataset.close()
+    assert dataset.array("values.npy", mmap=False)[7] == 7
+    dataset.close()
+
+
+def test_scratch_of_a_remote_dataset_is_bounded_and_removed(s3_store: Store) -> None:
+    dataset = _make(s3_store)
+    path = dataset.local("values.npy")
+    assert path.exists()
+    dataset.release("values.npy")
+    assert not path.exists()
+    dataset.local("values.npy")
+    dataset.close()
+    assert not path.parent.exists()
+
+
+def test_does_not_exist_before_its_manifest(store: Store) -> None:
+    location = store.location("count", DIGEST)
+    writer = DatasetWriter(location)
+    writer.array("values.npy", np.arange(3))
+    assert location.walk_files() == ["values.npy"]
+    assert store.find("count", DIGEST) is None
+    assert list(store.datasets("count")) == []
+    with pytest.raises(UserError, match=r"no complete dataset here \(no manifest.json\)"):
+        Dataset.open(location)
+    _commit(writer)
+    assert store.find("count", DIGEST) is not None
+
+
+def test_writer_clears_what_was_left_but_keeps_the_checkpoint(store: Store) -> None:
+    location = store.location("count", DIGEST)
+    for name in ("half.npy", "deep/half.npy", f".{MANIFEST_NAME}.17.tmp", f"{CHECKPOINT_FOLDER}/epoch.npy"):
+        if (path := location.join(name).local_path) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        location.join(name).write_atomic("left by one that was killed")
+    writer = DatasetWriter(location)
+    assert location.walk_files() == [f"{CHECKPOINT_FOLDER}/epoch.npy"]
+    writer.array("values.npy", np.arange(3))
+    _commit(writer)
+    assert location.walk_files() == [MANIFEST_NAME, "values.npy"]
+
+
+@pytest.mark.parametrize("name", ["values.npy", "facts/small.json"])
+def test_truncated_file_is_named(store: Store, name: str) -> None:
+    location = _make(store).location.join(name)
+    _overwrite(location, _bytes(location)[:-1])
+    with pytest.raises(DatasetDamaged, match="truncated or altered") as raised:
+        store.find("count", DIGEST)
+    assert location.uri in str(raised.value)
+    assert "Delete the folder" in str(raised.value)
+
+
+def test_altered_file_of_the_same_length_is_named(store: Store) -> None:
+    location = _make(store).location.join("values.npy")
+    content = bytearray(_bytes(location))
+    content[500] ^= 1
+    _overwrite(location, bytes(content))
+    Dataset.open(store.location("count", DIGEST)).verify("size")
+    with pytest.raises(DatasetDamaged, match="SHA-256") as raised:
+        store.find("count", DIGEST)
+    assert location.uri in str(raised.value)
+    with pytest.raises(DatasetDamaged, match="SHA-256"):
+        Dataset.open(store.location("count", DIGEST)).array("values.npy")
+
+
+def test_missing_file_is_named(store: Store) -> None:
+    location = _make(store).location.join("table.parquet")
+    location.delete()
+    with pytest.raises(DatasetDamaged, match="missing") as raised:
+        store.find("count", DIGEST)
+    assert location.uri in str(raised.value)
+    with pytest.raises(DatasetDamaged, match="missing"):
+        Dataset.open(store.location("count", DIGEST)).parquet("table.parquet")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"stage": "count"', b"\xff\xfe\x00binary", b"[1, 2]"])
+def test_bad_manifest_is_named(store: Store, content: bytes) -> None:
+    _make(store)
+    other = _make(store, digest="1" * 32)
+    location = store.location("count", DIGEST).join(MANIFEST_NAME)
+    _overwrite(location, content)
+    with pytest.raises(DatasetDamaged, match="the manifest cannot be read") as raised:
+        store.find("count", DIGEST)
+    assert location.uri in str(raised.value)
+    assert [dataset.digest for dataset in store.datasets("count")] == [other.digest]
+
+
+def test_unknown_file_of_a_dataset(store: Store) -> None:
+    with pytest.raises(UserError, match=r"the dataset has no file walks.npy.*It has: facts/small.json"):
+        _make(store).local("walks.npy")
+
+
+def test_lists_the_datasets_of_one_stage(store: Store) -> None:
+    assert list(store.datasets("count")) == []
+    for stage, digest in (("count", "b" * 32), ("count", "a" * 32), ("scale", "c" * 32)):
+        _make(store, stage, digest)
+    assert [dataset.digest for dataset in store.datasets("count")] == ["a" * 32, "b" * 32]
+    assert store.find("scale", "a" * 32) is None
+
+
+def test_no_pickle_at_rest(store: Store) -> None:
+    writer = DatasetWriter(store.location("count", DIGEST))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        writer.array("objects.npy", np.array([{"a": 1}], dtype=object))
+    writer.close()
+
+
+def test_no_secret_in_what_is_written(s3_store: Store) -> None:
+    dataset = _make(s3_store)
+    written = b"".join(_bytes(dataset.location.join(name)) for name in dataset.location.walk_files())
+    assert SECRET.encode() not in written
+    assert b"tester" not in written
+
+
+def test_writable_store_is_left_empty(store: Store) -> None:
+    store.check_writable()
+    assert store.root.walk_files() == []
+
+
+@pytest.mark.parametrize("place", ["file", "file/below/it"])
+def test_store_below_a_file_cannot_be_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(UserError, match="the store cannot be written") as raised:
+        Store(tmp_path / place).check_writable()
+    assert str(tmp_path / place) in str(raised.value)
+
+
+def test_missing_bucket_cannot_be_written(s3_server: str) -> None:
+    with pytest.raises(UserError, match="cannot be written: FileNotFoundError") as raised:
+        Store("s3://no-such-bucket/prefix").check_writable()
+    assert "--store" in str(raised.value)
+
+
+def test_server_that_is_down(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        with pytest.raises(UserError, match=r"the store cannot be read: EndpointConnectionError.*127\.0\.0\.1:9"):
+            Store("s3://bucket/prefix").find("count", DIGEST)
+    finally:
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_leaves_nothing_that_looks_complete(tiny_disk: Path) -> None:
+    store = Store(tiny_disk)
+    writer = DatasetWriter(store.location("count", DIGEST))
+    writer.array("small.npy", np.zeros(1000))
+    with pytest.raises(OSError, match=r"No space left|requested and"):
+        writer.array("large.npy", np.zeros(1 << 20))
+    assert store.find("count", DIGEST) is None
+
+
+def test_full_disk_is_said_at_the_start(tiny_disk: Path) -> None:
+    (tiny_disk / "filler").write_bytes(bytes(1 << 20))
+    with pytest.raises(UserError, match="No space left"):
+        Store(tiny_disk / "store").check_writable()
+
+
+class TestSource:
+    """Input files."""
+
+    def test_digest_is_of_the_content(self, store: Store) -> None:
+        store.root.make()
+        for name in ("a.csv", "b.csv"):
+            store.root.join(name).write_atomic("1,2\n")
+        store.root.join("c.csv").write_atomic("1,3\n")
+        a, b, c = (Source.of(store.root.join(name).uri) for name in ("a.csv", "b.csv", "c.csv"))
+        assert a.digest == b.digest == "52186c933993da4082b3cdc7c40bb4bf735b391ff54a2ef78c037dda6c38a680"
+        assert a.digest != c.digest
+        assert a.stats == {"bytes": 4}
+
+    def test_local_copy(self, store: Store, tmp_path: Path) -> None:
+        store.root.make()
+        store.root.join("a.csv").write_atomic("1,2\n")
+        assert Source.of(store.root.join("a.csv").uri).local(tmp_path).read_text() == "1,2\n"
+
+    def test_missing_or_empty(self, store: Store) -> None:
+        store.root.make()
+        store.root.join("empty.csv").write_atomic("")
+        for name, fault in (("none.csv", "no such file"), ("empty.csv", "the file is empty")):
+            with pytest.raises(UserError, match=fault) as raised:
+                Source.of(store.root.join(name).uri)
+            assert store.root.join(name).uri in str(raised.value)
+
+    def test_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="is a folder"):
+            Source.of(tmp_path)

@@ -1,0 +1,69 @@
+"""Alias tables: an edge of a row in proportion to its weight, with one draw.
+
+Walker, "An efficient method for generating discrete random variables with general distributions", TOMS 1977,
+built in one sweep over light and heavy edges, without work space (Hübschle-Schneider & Sanders, "Parallel
+weighted random sampling", ESA 2019).
+"""
+
+import numba as nb
+import numpy as np
+
+from tasks.walk._rows import OPTIONS
+
+_32 = np.uint64(32)
+
+
+@nb.njit(**OPTIONS)
+def build_alias(indptr, weights, first, last, alias, totals):  # type: ignore[no-untyped-def]
+    """Fill ``alias`` (uint64[edges]) and ``totals`` (float64[n], sums of weights) for the rows first..last-1.
+
+    An entry is ``threshold << 32 | other``: of a column's height 2**32, what is under the threshold is the edge
+    itself, the rest is edge number ``other`` of the row.
+    """
+    for v in range(first, last):
+        begin = indptr[v]
+        degree = indptr[v + 1] - begin
+        total = 0.0
+        for i in range(degree):
+            total += np.float64(weights[begin + i])
+            alias[begin + i] = np.uint64(i)  # threshold 0 and the edge itself as the other: always itself
+        totals[v] = total
+        if degree < 2:
+            continue
+        mean = total / degree
+        scale = 4294967296.0 / mean
+        light = 0
+        while light < degree and weights[begin + light] > mean:
+            light += 1
+        heavy = 0
+        while heavy < degree and weights[begin + heavy] <= mean:
+            heavy += 1
+        if heavy == degree:
+            continue
+        left = np.float64(weights[begin + heavy])
+        while True:
+            if left > mean:  # the heavy edge fills what a light one leaves of its column
+                if light == degree:
+                    break
+                w = np.float64(weights[begin + light])
+                alias[begin + light] = _entry(w * scale, heavy, light)
+                left -= mean - w
+                light += 1
+                while light < degree and weights[begin + light] > mean:
+                    light += 1
+            else:  # it has become light itself: the next heavy one fills its column
+                other = heavy + 1
+                while other < degree and weights[begin + other] <= mean:
+                    other += 1
+                if other == degree:
+                    break
+                alias[begin + heavy] = _entry(left * scale, other, heavy)
+                left += np.float64(weights[begin + other]) - mean
+                heavy = other
+
+
+@nb.njit(inline="always")
+def _entry(threshold, other, itself):  # type: ignore[no-untyped-def]
+    if threshold >= 4294967295.5:
+        return np.uint64(itself)
+    return (np.uint64(np.int64(max(threshold, 0.0) + 0.5)) << _32) | np.uint64(other)

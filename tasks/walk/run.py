@@ -1,0 +1,118 @@
+"""The work of stage `walk`: read the graph, make the walks shard by shard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+from infra.stage import Output, StageRun
+from tasks.walk import WalkParams, shard_walks
+from tasks.walk._rows import PADDING
+from tasks.walk.walker import Walker
+
+
+def run(job: StageRun[WalkParams]) -> Output:
+    """Write the walks of `job.inputs["graph"]`.
+
+    Raises:
+        UserError: weights are asked for and the graph has none, or a start vertex is not in the graph.
+    """
+    graph, params = job.inputs["graph"], job.params
+    walker = load_walker(graph, params, job.threads)
+    total = params.num_walks * walker.n_starts
+    size = shard_walks(params.walk_length)
+    spans = [(a, min(a + size, total)) for a in range(0, total, size)]
+    buffers = [np.empty((min(size, total), params.walk_length), walker.dtype) for _ in spans[:2]]
+    tokens, stopped, began = 0, 0, time.perf_counter()
+    with ThreadPoolExecutor(job.threads) as pool:
+        # One shard is written while the next one is made.
+        pending = [walker.submit(pool, *span, buffers[i]) for i, span in enumerate(spans[:2])]
+        for i, (first, last) in enumerate(spans):
+            for piece in pending[i]:
+                piece.result()
+            shard = buffers[i % 2][: last - first]
+            job.output.array(f"walks-{i:05d}.npy", shard)
+            short = shard[shard[:, -1] < 0]
+            stopped += len(short)
+            tokens += (len(shard) - len(short)) * params.walk_length + int(np.count_nonzero(short >= 0))
+            job.progress.update(last, total, "walks", steps_per_s=(tokens - last) / (time.perf_counter() - began))
+            if i + 2 < len(spans):
+                pending.append(walker.submit(pool, *spans[i + 2], buffers[i % 2]))
+            pending[i] = []
+    return Output(
+        rows=total,
+        stats={
+            "walks": total, "tokens": tokens, "steps": tokens - total, "walks_ended_by_sink": stopped,
+            "walk_length": params.walk_length, "num_walks": params.num_walks, "start_vertices": walker.n_starts,
+            "vertices": walker.vertices, "weighted": walker.weighted, "shards": len(spans),
+        },
+    )  # fmt: skip
+
+
+def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
+    """The walker of an index dataset, its arrays in memory.
+
+    Raises:
+        UserError: as `run`.
+    """
+    has_weights = "weights.npy" in graph
+    if params.weighted and not has_weights:
+        raise UserError(
+            "the graph has no weights", where="walk.weighted", value=True,
+            remedy="Give index a weight column, or leave walk.weighted out",
+        )  # fmt: skip
+    weighted = has_weights if params.weighted is None else params.weighted
+    starts = None if params.start_vertices is None else find_vertices(graph, params.start_vertices)
+    return Walker(
+        graph.array("indptr.npy", mmap=False),
+        read_padded(graph.local("indices.npy")),
+        graph.array("weights.npy", mmap=False) if weighted else None,
+        padded=True, directed=bool(graph.stats["directed"]), walk_length=params.walk_length,
+        p=params.p, q=params.q, seed=params.seed, starts=starts, threads=threads,
+    )  # fmt: skip
+
+
+def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Vertex ids of the labels, in their order.
+
+    Raises:
+        UserError: names the first label that is not in the graph.
+    """
+    known = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string())
+    found = pc.index_in(pa.array(labels, pa.string()), value_set=known)
+    if found.null_count:
+        unknown = labels[found.is_null().index(True).as_py()]
+        raise UserError(
+            f"{found.null_count} of {len(labels)} start vertices are not in the graph, the first one is given",
+            where="walk.start_vertices", value=unknown,
+            remedy="Give labels as they stand in the edge list, of vertices that index has kept",
+        )  # fmt: skip
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def read_padded(path: Path) -> npt.NDArray[Any]:
+    """A 1-D `.npy` array with `PADDING` entries of -1 behind it, read straight into its place."""
+    with path.open("rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        (length,), _, dtype = read_header(stream)
+        values = np.empty(length + PADDING, dtype)
+        view = memoryview(values[:length].view(np.uint8).data)
+        done = 0
+        while done < len(view):
+            count = stream.readinto(view[done:])
+            if not count:
+                raise OSError(f"{path} ended after {done} bytes of data")
+            done += count
+    values[length:] = -1
+    return values

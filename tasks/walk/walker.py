@@ -1,0 +1,150 @@
+"""Node2vec walks on a graph in memory: the array interface of the walk stage."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.walk._alias import build_alias
+from tasks.walk._first_order import uniform_walks, weighted_walks
+from tasks.walk._pairs import build_table
+from tasks.walk._rows import PADDING, degree_bits, pack_headers
+from tasks.walk._second_order import node2vec_walks
+
+WALKS_PER_CALL = 2048  # of one thread: large against a batch of walkers, small against a shard
+
+
+class Walker:
+    """Biased second-order random walks, the same for any number of threads and any split into ranges.
+
+    Walk ``w = r * n_starts + k`` is the ``k``-th of round ``r``. It depends on the graph, p, q, the starts, the
+    walk length, the seed and w, and on nothing else, so ``walk(a, b)`` may be asked for any range, anywhere.
+
+    Args:
+        indptr: int64[n + 1], where the row of each vertex begins in ``indices``.
+        indices: int32[m] or int64[m], neighbours, ascending in each row, no duplicates; copied unless ``padded``.
+        weights: float32[m], positive, or None.
+        padded: `PADDING` entries of any value stand behind the m neighbours; ``indices`` is used in place.
+        directed: False if for every edge u -> v the edge v -> u exists, with the same weight.
+        walk_length: vertices of a walk, its start included.
+        p: return parameter; small values keep a walk near where it came from.
+        q: in-out parameter; small values lead it away.
+        seed: 0 <= seed < 2**64.
+        starts: vertices that walks start from; None for every vertex.
+        threads: used to prepare the tables.
+
+    Raises:
+        ValueError: a parameter out of range, a start that is no vertex, or a graph too large for the kernels (the
+            index of an edge and the largest degree have to fit 64 bits together).
+    """
+
+    def __init__(
+        self,
+        indptr: npt.NDArray[np.int64],
+        indices: npt.NDArray[Any],
+        weights: npt.NDArray[np.float32] | None = None,
+        *,
+        padded: bool = False,
+        directed: bool = False,
+        walk_length: int = 80,
+        p: float = 1.0,
+        q: float = 1.0,
+        seed: int = 42,
+        starts: npt.NDArray[np.int64] | None = None,
+        threads: int = 1,
+    ) -> None:
+        if not (0 < p < np.inf and 0 < q < np.inf):
+            raise ValueError(f"p and q must be positive and finite, got p={p}, q={q}")
+        if walk_length < 1:
+            raise ValueError(f"walk_length must be at least 1, got {walk_length}")
+        self.vertices = len(indptr) - 1
+        self.walk_length = walk_length
+        self._seed = np.uint64(seed)
+        self._starts = np.empty(0, np.int64) if starts is None else np.ascontiguousarray(starts, np.int64)
+        self.n_starts = self.vertices if starts is None else len(self._starts)
+        if starts is not None and self.n_starts and not 0 <= self._starts.min() <= self._starts.max() < self.vertices:
+            raise ValueError(f"start vertices must be in 0..{self.vertices - 1}")
+        self._second_order = not (p == 1 and q == 1)
+        self._p, self._q, self._directed = float(p), float(q), bool(directed)
+        bits = degree_bits(indptr)
+        self._bits = np.uint64(bits)
+        self._headers = pack_headers(indptr, bits)
+        edges = int(indptr[-1])
+        if not padded:
+            indices = np.concatenate([indices, np.full(PADDING, -1, indices.dtype)])
+        if len(indices) != edges + PADDING:
+            raise ValueError(f"indptr tells of {edges} edges, indices has {len(indices) - PADDING}")
+        self._indices = indices
+        self._weights = np.empty(0, np.float32)
+        self._alias = np.empty(0, np.uint64)
+        self._totals = np.empty(0, np.float64)
+        self._table, self._final = np.zeros(1, np.uint64), True
+        if q != 1:
+            with ThreadPoolExecutor(threads) as pool:
+                self._table, self._final = build_table(indptr, indices[:edges], self._directed, pool, threads)
+        if weights is not None:
+            self._prepare_weights(np.ascontiguousarray(indptr), weights, threads)
+
+    def _prepare_weights(self, indptr: Any, weights: npt.NDArray[np.float32], threads: int) -> None:
+        self._alias = np.zeros(len(weights) + 1, np.uint64)
+        self._totals = np.empty(self.vertices, np.float64)
+        parts = 8 * threads
+        cuts = np.searchsorted(indptr, np.linspace(0, len(weights), parts + 1))
+        cuts[0], cuts[-1] = 0, self.vertices
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [
+                pool.submit(build_alias, indptr, weights, a, b, self._alias, self._totals) for a, b in pairwise(cuts)
+            ]:
+                done.result()
+        if self._second_order:
+            self._weights = weights
+
+    def walk(self, first: int, last: int, threads: int = 1, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Walks ``first`` to ``last - 1`` as [last - first, walk_length], padded by -1 after a sink.
+
+        ``out`` may give a C-contiguous array of that shape and of the dtype of the graph's indices.
+        """
+        if out is None:
+            out = np.empty((last - first, self.walk_length), self.dtype)
+        with ThreadPoolExecutor(threads) as pool:
+            for piece in self.submit(pool, first, last, out):
+                piece.result()
+        return out
+
+    def submit(self, pool: ThreadPoolExecutor, first: int, last: int, out: npt.NDArray[Any]) -> list[Future[None]]:
+        """Begin to fill ``out`` with the walks ``first`` to ``last - 1``; it is full when all futures are done."""
+        return [
+            pool.submit(self._fill, a, out[a - first : min(a + WALKS_PER_CALL, last) - first])
+            for a in range(first, last, WALKS_PER_CALL)
+        ]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the walks: that of the graph's indices."""
+        return self._indices.dtype
+
+    @property
+    def weighted(self) -> bool:
+        return len(self._alias) > 0
+
+    def _fill(self, first: int, out: npt.NDArray[Any]) -> None:
+        graph = (self._headers, self._bits, self._indices)
+        origin = (self._starts, np.uint64(self.n_starts), self._seed, np.int64(first), out)
+        if self._second_order:
+            bias = (
+                self._weights,
+                self._alias,
+                self._totals,
+                self._table,
+                self._final,
+                self._directed,
+                self._p,
+                self._q,
+            )
+            node2vec_walks(*graph, *bias, *origin)
+        elif len(self._alias):
+            weighted_walks(*graph, self._alias, *origin)
+        else:
+            uniform_walks(*graph, *origin)

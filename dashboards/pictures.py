@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -45,26 +47,23 @@ def projection_picture(projection: pa.Table | str | Path, path: str | Path, *, t
     size = float(np.clip(9000 / max(len(table), 1), 5, 60))
     style: dict[str, Any] = {"s": size, "linewidths": 0.3, "edgecolors": "white"}
     rest = ~np.isin(labels, frequent)
-    if rest.any():
-        others = len(names) - len(frequent)
-        name = f"{others} other {'label' if others == 1 else 'labels'}" if others > 0 else "no label"
-        colour = _GREY if frequent else _COLOURS[0]
-        axes.scatter(*places[rest].T, color=colour, label=name if frequent else None, alpha=0.75, **style)
+    behind = axes.scatter(*places[rest].T, color=_GREY if frequent else _COLOURS[0], alpha=0.75, **style)
+    keys: list[tuple[Artist, str]] = []
     for name, colour in zip(frequent, _COLOURS, strict=False):
         chosen = labels == name
-        axes.scatter(
-            *places[chosen].T, color=colour, alpha=0.9, **style, label=f"{_plain(_short(name))}  ({chosen.sum():,})"
-        )
+        points = axes.scatter(*places[chosen].T, color=colour, alpha=0.9, **style)
+        keys.append((points, f"{_plain(_short(name))}  ({chosen.sum():,})"))
+    if rest.any():
+        others = len(names) - len(frequent)
+        keys.append((behind, f"{others} other {'label' if others == 1 else 'labels'}" if others else "no label"))
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
     axes.set_title(_plain(title), loc="left", fontsize=13, fontweight="bold", color=_INK)
     axes.set_xlabel(_caption(len(table), len(names)), fontsize=8.5, color=_FAINT, loc="left")
     if frequent:
-        order = [*range(1, len(frequent) + 1), 0] if rest.any() else list(range(len(frequent)))
-        handles, texts = axes.get_legend_handles_labels()
         legend = axes.legend(
-            [handles[i] for i in order], [texts[i] for i in order], loc="center left", bbox_to_anchor=(1.0, 0.5),
+            *zip(*keys, strict=True), loc="center left", bbox_to_anchor=(1.0, 0.5),
             frameon=False, fontsize=8.5, labelcolor=_INK, title="label (nodes)", title_fontsize=8.5,
             alignment="left", handletextpad=0.2, markerscale=float(np.sqrt(36 / size)),
         )  # fmt: skip
@@ -183,4 +182,7 @@ def _layout() -> ConstrainedLayoutEngine:
 
 def _save(figure: Figure, path: str | Path) -> None:
     FigureCanvasAgg(figure)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    with warnings.catch_warnings():
+        # A label in a script that no font of this machine has is drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(path, format="png", metadata={"Software": None})

@@ -167,6 +167,8 @@ class EmbeddingModel(PythonModel):
     def _questions(self, table: pd.DataFrame) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.float32]]:
         """Node, row (-1 for a bare vector) and vector of each question."""
         count, d = len(table), int(self.bundle.facts["dimensions"])
+        if not {"node", "vector"} & set(table.columns):
+            raise _bad("a request needs a column `node` or a column `vector`")
         named = list(table["node"]) if "node" in table else [None] * count
         spelt = list(table["vector"]) if "vector" in table else [None] * count
         nodes: list[str | None] = []

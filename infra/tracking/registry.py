@@ -7,10 +7,13 @@ the same file system, uploaded one by one otherwise.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -98,9 +101,18 @@ def register(bundle: Dataset, *, name: str, alias: str, run_id: str, tracking_ur
 
 def _registered(client: MlflowClient, name: str, digest: str) -> tuple[int, str] | None:
     """Version and model id of a bundle that was registered before and is still whole."""
+    from mlflow.entities import LoggedModelStatus
+    from mlflow.exceptions import MlflowException
+
     for found in client.search_model_versions(f"name = '{name}' and tag.`{DIGEST_TAG}` = '{digest}'"):
-        if found.status == "READY" and found.model_id:
-            return int(found.version), str(found.model_id)
+        model_id = (found.source or "").removeprefix("models:/")
+        try:
+            logged = client.get_logged_model(model_id)
+        except MlflowException:  # deleted since
+            continue
+        root = _local_folder(logged.artifact_location)
+        if logged.status == LoggedModelStatus.READY and (root is None or (root / "MLmodel").is_file()):
+            return int(found.version), model_id
     return None
 
 
@@ -141,17 +153,37 @@ def _log(bundle: Dataset, name: str, run_id: str, client: MlflowClient) -> tuple
 def _save(folder: Path, bundle: Dataset, facts: dict[str, Any], model_id: str, run_id: str) -> None:
     """Lay out the model without the bundle's files, but with their place in it."""
     import mlflow.pyfunc
+    import pandas as pd
     from mlflow.models import Model
     from mlflow.models.model import MLMODEL_FILE_NAME
 
     model = Model(run_id=run_id, model_id=model_id, model_uuid=model_id, metadata=_metadata(bundle, facts))
-    mlflow.pyfunc.save_model(
-        path=folder, mlflow_model=model, python_model=str(MODEL_FILE), signature=_signature(),
-        pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
-    )  # fmt: skip
+    with _quiet("mlflow.pyfunc"):
+        mlflow.pyfunc.save_model(
+            path=folder, mlflow_model=model, python_model=str(MODEL_FILE), signature=_signature(),
+            input_example=(pd.DataFrame({"node": [_first_node(bundle)]}), {"task": "neighbors", "k": 5}),
+            pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
+        )  # fmt: skip
     model.flavors["python_function"]["artifacts"] = {"bundle": {"path": _ARTIFACTS, "uri": bundle.uri}}
     model.model_size_bytes = bundle.manifest.bytes
     model.save(folder / MLMODEL_FILE_NAME)
+
+
+@contextmanager
+def _quiet(logger: str) -> Iterator[None]:
+    """Keep a library's progress notes out of the run's output; its warnings stay."""
+    log = logging.getLogger(logger)
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _first_node(bundle: Dataset) -> str:
+    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
+    return bytes(text[offsets[0] : offsets[1]]).decode("utf-8")
 
 
 def _metadata(bundle: Dataset, facts: dict[str, Any]) -> dict[str, Any]:

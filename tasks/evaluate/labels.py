@@ -62,8 +62,9 @@ def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal
         shown = ", ".join(f"{node_texts[i]!r} on line {lines[i]}" for i in strangers[:_SHOWN])
         more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
         all_of_them = len(strangers) == len(vertices)
+        which = "all labels are" if all_of_them else "there are labels"
         raise UserError(
-            f"{'all labels are' if all_of_them else 'there are labels'} for nodes that are not in the graph: {shown}{more}",
+            f"{which} for nodes that are not in the graph: {shown}{more}",
             where=f"{where}:{lines[strangers[0]]}", value=len(strangers),
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
             + ("" if all_of_them else ", or pass over such rows with --set evaluate.unknown_labels=ignore"),

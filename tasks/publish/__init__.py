@@ -6,10 +6,11 @@ with it (logging it as a model, registering it under a name with an alias) is no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from infra.params import StageParams
 from infra.resources import Resources
@@ -32,10 +33,17 @@ class PublishParams(StageParams):
     )
     alias: str = Field(
         default="current",
-        pattern=r"^(?!latest$)(?!v\d+$)[A-Za-z0-9_\-]+$",
+        pattern=r"^[A-Za-z0-9_\-]+$",
         json_schema_extra=_OUTSIDE,
         description="Alias that moves to this version: letters, digits, `-`, `_`; not `latest` or `v1`.",
     )
+
+    @field_validator("alias")
+    @classmethod
+    def _not_reserved(cls, alias: str) -> str:
+        if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+            raise ValueError("MLflow keeps this alias to itself")
+        return alias
 
 
 def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

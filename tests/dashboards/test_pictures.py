@@ -1,0 +1,133 @@
+"""Pictures: valid PNG of a sensible size, drawn without warnings, with the right things in them."""
+
+import struct
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from matplotlib.figure import Figure
+
+from dashboards import pictures
+from dashboards.pictures import LEGEND_LABELS, cost_picture, dollar_text, duration_text, projection_picture
+
+
+@dataclass
+class Row:
+    name: str
+    state: str
+    runtime_s: float
+    cost_usd: float
+    saved_usd: float = 0.0
+    saved_s: float = 0.0
+
+
+ROWS = [
+    Row("index", "cached", 0, 0, 0.0003, 3.1),
+    Row("walk", "ran", 8.4, 0.0013),
+    Row("embed", "ran", 74.0, 0.0045),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved, to look into."""
+    seen: list[Figure] = []
+    save = pictures._save
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: (seen.append(figure), save(figure, path)))
+    return seen
+
+
+def size(path):
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert content.endswith(b"IEND\xaeB`\x82")
+    assert len(content) > 3000
+    return struct.unpack(">II", content[16:24])
+
+
+def projection(labels, n=300):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, n)).astype(np.float32)
+    return pa.table({"node": [str(i) for i in range(n)], "x": x, "y": y, "label": pa.array(labels, pa.string())})
+
+
+def test_projection_coloured_by_the_most_frequent_labels(tmp_path, figures):
+    labels = [f"label {int(i**0.5)}" for i in range(300)]
+    pq.write_table(projection(labels), tmp_path / "projection.parquet")
+    projection_picture(tmp_path / "projection.parquet", tmp_path / "p.png")
+    width, height = size(tmp_path / "p.png")
+    assert 600 <= width <= 2000
+    assert 500 <= height <= 2000
+    texts = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert len(texts) == LEGEND_LABELS + 1
+    assert texts[0] == "label 16  (33)"
+    assert texts[-1] == f"{18 - LEGEND_LABELS} other labels"
+
+
+def test_every_node_is_drawn_once(tmp_path, figures):
+    labels = [None if i % 3 == 0 else f"{i % 20}" for i in range(300)]
+    projection_picture(projection(labels), tmp_path / "p.png")
+    assert sum(len(points.get_offsets()) for points in figures[0].axes[0].collections) == 300
+
+
+@pytest.mark.parametrize("labels", [[None] * 300, ["a"] * 150 + [None] * 150, [r"$\frac{x", "_b", "日"] * 100])
+def test_projection_of_odd_labels(tmp_path, labels):
+    projection_picture(projection(labels), tmp_path / "p.png")
+    size(tmp_path / "p.png")
+
+
+def test_projection_of_nothing(tmp_path):
+    projection_picture(projection([], n=0), tmp_path / "p.png")
+    size(tmp_path / "p.png")
+
+
+def test_cost_of_stages(tmp_path, figures):
+    cost_picture(ROWS, tmp_path / "c.png")
+    width, height = size(tmp_path / "c.png")
+    assert width > height > 200
+    seconds, dollars = figures[0].axes
+    assert [label.get_text() for label in seconds.get_yticklabels()] == ["index", "walk", "embed"]
+    assert [bar.get_width() for bar in seconds.patches] == [3.1, 8.4, 74.0]
+    assert [bool(bar.get_hatch()) for bar in dollars.patches] == [True, False, False]
+    assert seconds.get_title(loc="left") == "runtime  1 min 22 s, saved 3.1 s"
+    assert dollars.get_title(loc="left") == r"cost  \$0.0058, saved \$0.00030"
+
+
+def test_rows_may_be_mappings_and_the_picture_grows_with_them(tmp_path):
+    cost_picture([vars(row) for row in ROWS], tmp_path / "a.png")
+    cost_picture(ROWS, tmp_path / "b.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    cost_picture(ROWS * 4, tmp_path / "c.png")
+    assert size(tmp_path / "c.png")[1] > size(tmp_path / "a.png")[1]
+
+
+@pytest.mark.parametrize("rows", [[], [Row("index", "cached", 0, 0)], [Row("free", "ran", 0.0, 0.0)]])
+def test_cost_of_nothing(tmp_path, rows):
+    cost_picture(rows, tmp_path / "c.png")
+    size(tmp_path / "c.png")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (0.84, "0.8 s"), (9.96, "10 s"), (59.7, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
+)
+def test_durations(seconds, text):
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(0, "$0"), (1234.5, "$1,234.50"), (0.996, "$1.00"), (0.12, "$0.12"), (0.0034, "$0.0034"), (1.2e-6, "$0.0000012")],
+)
+def test_dollars(usd, text):
+    assert dollar_text(usd) == text

@@ -168,11 +168,17 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
+    memory = max((stage.memory_bytes for stage in will_run), default=0)
     table.add_row(
-        "total", f"{len(will_run)} of {len(stages)} run", format_bytes(max((s.memory_bytes for s in will_run), default=0)),
-        "", format_seconds(sum(s.cpu_s for s in will_run)), format_seconds(sum(s.seconds for s in will_run)),
-        format_usd(sum(s.cost_usd for s in will_run)), format_bytes(sum(s.output_bytes for s in will_run)),
-    )  # fmt: skip
+        "total",
+        f"{len(will_run)} of {len(stages)} run",
+        format_bytes(memory),
+        "",
+        format_seconds(sum(stage.cpu_s for stage in will_run)),
+        format_seconds(sum(stage.seconds for stage in will_run)),
+        format_usd(sum(stage.cost_usd for stage in will_run)),
+        format_bytes(sum(stage.output_bytes for stage in will_run)),
+    )
     out.print(table)
     for stage in stages:
         if not stage.fits:

@@ -70,6 +70,7 @@ class ProcessLauncher(Launcher):
         resources = call.placement.resources
         command = [
             sys.executable,
+            "-P",  # a folder named `flows` or `tasks` in the user's working folder must not hide ours
             "-m",
             "superworkflow",
             "stage",

@@ -18,9 +18,9 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 from prefect import Flow, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
-from prefect.client.schemas import State
 from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +22,10 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+
+# Creating the tables of a new database is no news to a user.
+for _name in ("mlflow.store.db.utils", "alembic"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"

@@ -32,7 +32,7 @@ class UserError(SuperworkflowError):
             message += f" (got {value!r})"
         message = message.rstrip(".") + "."
         if remedy:
-            message += f" {remedy.rstrip('.')}."
+            message += f" {remedy}" if remedy.endswith("?") else f" {remedy.rstrip('.')}."
         super().__init__(message)
 
 

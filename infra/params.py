@@ -34,10 +34,12 @@ class StageParams(BaseModel):
 P = TypeVar("P", bound=StageParams)
 
 
-def nearest(name: str, valid: list[str]) -> str:
-    """`Did you mean …?` or the list of what is valid, for an error's remedy."""
+def nearest(name: str, valid: list[str], prefix: str = "") -> str:
+    """`Did you mean …?` or the list of what is valid, for an error's remedy; `prefix` is shown before each name."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else f"Valid: {', '.join(sorted(valid))}"
+    if close:
+        return f"Did you mean {prefix}{close[0]}?"
+    return f"Valid: {', '.join(prefix + each for each in sorted(valid))}"
 
 
 def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
@@ -57,8 +59,9 @@ def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
         first = error.errors(include_url=False)[0]
         path = ".".join([where, *(str(part) for part in first["loc"])])
         if first["type"] == "extra_forbidden":
-            names = [f"{where}.{field}" for field in model.model_fields]
-            raise UserError("unknown parameter", where=path, remedy=nearest(path, names)) from None
+            # Without the prefix, which would make any name look like any other.
+            remedy = nearest(str(first["loc"][-1]), list(model.model_fields), f"{where}.")
+            raise UserError("unknown parameter", where=path, remedy=remedy) from None
         field = model.model_fields.get(str(first["loc"][0])) if first["loc"] else None
         message = first["msg"].removeprefix("Value error, ")
         raise UserError(

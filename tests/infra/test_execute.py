@@ -1,0 +1,233 @@
+"""One stage run in this process: the same contract on a local folder and on S3."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.dataset import CHECKPOINT_FOLDER, Dataset
+from infra.digest import dataset_digest
+from infra.errors import DatasetDamaged, UserError
+from infra.execute import Executed, execute
+from infra.manifest import MANIFEST_NAME
+from infra.progress import Progress, parse_event
+from infra.resources import Resources
+from infra.stage import Stage
+from infra.store import Source, Store
+from tests.toy_stages import COUNT, SCALE
+
+Run = Callable[..., Executed]
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """All temporary folders in one place; nothing may be left in it."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def text(store: Store) -> str:
+    """URI of a text of five lines in the store."""
+    store.root.make()
+    store.root.join("text.txt").write_atomic("line\n" * 5)
+    return store.root.join("text.txt").uri
+
+
+@pytest.fixture
+def run(store: Store, text: str) -> Run:
+    """Runs a stage on the text or on the dataset `count` of it, at the place that its digest names."""
+
+    def run(stage: Stage[Any], progress: io.StringIO | None = None, **params: Any) -> Executed:
+        inputs = {"text": text} if stage is COUNT else {"number": _number(store).uri}
+        location = store.location(stage.name, _digest(stage, store, text, params))
+        told = Progress(stage.name, events=True, stream=progress or io.StringIO())
+        return execute(stage, params, inputs, location.uri, Resources(cpu=2), told)
+
+    return run
+
+
+def _number(store: Store) -> Dataset:
+    return next(store.datasets("count"))
+
+
+def _digest(stage: Stage[Any], store: Store, text: str, params: dict[str, Any]) -> str:
+    inputs = {"text": Source.of(text).digest} if stage is COUNT else {"number": _number(store).digest}
+    return dataset_digest(stage.name, stage.version, stage.params(**params).identity(), inputs)
+
+
+def test_makes_the_dataset(run: Run, store: Store) -> None:
+    counted = run(COUNT, skip=1)
+    assert not counted.reused
+    assert counted.manifest.rows == 4
+    assert counted.manifest.params == {"skip": 1}
+    assert counted.manifest.inputs["text"].stage is None
+    scaled = run(SCALE, factor=0.5)
+    found = store.find("scale", scaled.dataset.digest)
+    assert found is not None
+    assert found.json("scaled/value.json") == {"value": 2.0}
+    assert found.manifest.params == {"factor": 0.5}
+    assert found.manifest.inputs["number"].model_dump() == {"digest": counted.dataset.digest, "stage": "count"}
+    assert found.stats["resumed"] is False
+    assert found.manifest.software["python"] == sys.version.split()[0]
+    assert found.location.walk_files() == ["before.json", MANIFEST_NAME, "scaled/value.json"]
+    found.close()
+
+
+def test_measures(run: Run) -> None:
+    measured = run(COUNT).manifest.measured
+    assert measured.rows == 5
+    assert measured.bytes == 136  # of a NumPy file: 128 of header, 8 of value
+    assert measured.cpu_s > 0
+    assert 0 < measured.runtime_s < 24 * 3600
+    assert (10 << 20) < measured.peak_memory_bytes < (64 << 30)
+
+
+def test_tells_progress(run: Run) -> None:
+    stream = io.StringIO()
+    run(COUNT, stream)
+    assert parse_event(stream.getvalue()) == {
+        "event": "progress", "stage": "count", "done": 5, "total": 5, "unit": "lines", "facts": {"per_line": 1},
+    }  # fmt: skip
+
+
+def test_reuses_what_is_there(run: Run) -> None:
+    first, second = run(COUNT), run(COUNT)
+    assert second.reused
+    assert second.manifest == first.manifest
+
+
+def test_truncated_dataset_is_not_reused(run: Run, store: Store) -> None:
+    dataset = run(COUNT).dataset
+    dataset.location.join("lines.npy").write_atomic("short")
+    with pytest.raises(DatasetDamaged, match="truncated or altered"):
+        run(COUNT)
+
+
+def test_refuses_the_place_of_another_dataset(run: Run, store: Store, text: str) -> None:
+    there = run(COUNT).dataset
+    with pytest.raises(UserError, match="another dataset is already here") as raised:
+        execute(COUNT, {"skip": 3}, {"text": text}, there.uri, Resources(), Progress("count", stream=io.StringIO()))
+    assert there.digest in str(raised.value)
+    assert Dataset.open(there.location).manifest == there.manifest
+
+
+@pytest.mark.parametrize(("end", "error"), [("bug", RuntimeError), ("bad-input", UserError)])
+def test_failure_leaves_a_checkpoint_and_no_dataset(run: Run, store: Store, end: str, error: type[Exception]) -> None:
+    run(COUNT)
+    with pytest.raises(error):
+        run(SCALE, end=end)
+    assert list(store.datasets("scale")) == []
+    (folder,) = store.root.join("scale").folders()
+    location = store.location("scale", folder)
+    assert sorted(location.walk_files()) == [f"{CHECKPOINT_FOLDER}/half.txt", "before.json"]
+    again = run(SCALE)
+    assert again.dataset.stats["resumed"] is True
+    assert again.dataset.location.walk_files() == ["before.json", MANIFEST_NAME, "scaled/value.json"]
+
+
+def test_replaced_checkpoint_does_not_come_back(run: Run, store: Store, text: str) -> None:
+    run(COUNT)
+    digest = _digest(SCALE, store, text, {})
+    older = store.location("scale", digest).join(CHECKPOINT_FOLDER, "older.txt")
+    if older.local_path is not None:
+        older.local_path.parent.mkdir(parents=True)
+    older.write_atomic("of the epoch before")
+    with pytest.raises(RuntimeError):
+        run(SCALE, end="bug")
+    assert store.location("scale", digest).join(CHECKPOINT_FOLDER).walk_files() == ["half.txt"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "params", "inputs", "message"),
+    [
+        (COUNT, {"skip": -1}, {}, r"count.skip: .*greater than or equal to 0 \(got -1\). Lines to skip, 0 or more"),
+        (COUNT, {"skpi": 1}, {}, r"count.skpi: unknown parameter. Did you mean count.skip\?"),
+        (COUNT, {}, {}, r"text: stage count needs this input \(a text\). Give it with --input text=URI"),
+        (COUNT, {}, {"tex": "x"}, r"tex: stage count has no such input. Did you mean text\?"),
+        (COUNT, {}, {"text": "{root}/none.txt"}, "none.txt: no such file"),
+        (SCALE, {}, {"number": "{root}/none"}, "none: no complete dataset here"),
+    ],
+)
+def test_bad_input(
+    store: Store, stage: Stage[Any], params: dict[str, Any], inputs: dict[str, str], message: str
+) -> None:
+    uris = {name: uri.format(root=store.uri) for name, uri in inputs.items()}
+    progress = Progress(stage.name, stream=io.StringIO())
+    with pytest.raises(UserError, match=message):
+        execute(stage, params, uris, store.location(stage.name, "0" * 32).uri, Resources(), progress)
+    assert store.root.join(stage.name).walk_files() == []
+
+
+def test_damaged_input_is_named(run: Run) -> None:
+    number = run(COUNT).dataset.location.join("lines.npy")
+    number.write_atomic("x" * 136)
+    with pytest.raises(DatasetDamaged, match="SHA-256") as raised:
+        run(SCALE)
+    assert number.uri in str(raised.value)
+
+
+def test_output_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("one\n")
+    progress = Progress("count", stream=io.StringIO())
+    with pytest.raises(UserError, match="cannot write") as raised:
+        execute(COUNT, {}, {"text": f"{tmp_path}/text"}, f"{tmp_path}/text/count/x", Resources(), progress)
+    assert f"{tmp_path}/text" in str(raised.value)
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "tiny"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        (tmp_path / "text").write_text("one\n")
+        store, progress = Store(disk), Progress("count", stream=io.StringIO())
+        number = store.location("count", "c")
+        execute(COUNT, {}, {"text": f"{tmp_path}/text"}, number.uri, Resources(), progress)
+        place = store.location("scale", "s").uri
+        with pytest.raises(UserError, match="cannot write") as raised:
+            execute(SCALE, {"end": "no-space"}, {"number": number.uri}, place, Resources(), progress)
+        assert "B are free there" in str(raised.value) or "No space left" in str(raised.value)
+        assert "complete stages are kept" in str(raised.value)
+        assert list(store.datasets("scale")) == []
+        assert len(list(store.datasets("count"))) == 1
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+SECOND = """
+import sys
+from infra.execute import execute
+from infra.progress import Progress
+from infra.resources import Resources
+from tests.toy_stages import SCALE
+done = execute(SCALE, {"seconds": 2.0}, {"number": sys.argv[1]}, sys.argv[2], Resources(), Progress("scale"))
+print(done.reused)
+"""
+
+
+def test_two_processes_compute_once(run: Run, store: Store, text: str) -> None:
+    number = run(COUNT).dataset
+    place = store.location("scale", _digest(SCALE, store, text, {})).uri
+    command = [sys.executable, "-c", SECOND, number.uri, place]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], ended
+    assert sorted(out for out, _ in ended) == ["False\n", "True\n"]
+    dataset = store.find("scale", Path(place).name)
+    assert dataset is not None
+    assert dataset.stats["resumed"] is False
+    dataset.close()

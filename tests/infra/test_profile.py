@@ -1,0 +1,128 @@
+"""Resources and the profiles that give them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from infra.errors import UserError
+from infra.profile import load_profile, profile_names
+from infra.resources import Resources, available_cpus, format_bytes, parse_bytes
+
+PROFILE = """
+description: For tests.
+concurrency: 2
+prices: my-prices.yaml
+default: {resources: {cpu: 4, memory: 8Gi, gpu: {type: T4}}}
+stages:
+  walk: {engine: spark, resources: {memory: 16Gi, executors: {count: 3, cpu: 4, memory: 10Gi}}}
+  embed: {image: torch, resources: {gpu: {count: 2}}}
+  holdout-embed: {resources: {cpu: 1}}
+  index:
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("512Mi", 512 << 20), ("16Gi", 16 << 30), ("1G", 10**9), ("1.5Gi", 3 << 29), ("0", 0), (7, 7), ("2 KiB", 2048),
+     ("1Ti", 1 << 40), ("3K", 3000)],
+)  # fmt: skip
+def test_parse_bytes(text: object, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1Gi", "1Zi", "1,5Gi", "Gi", None])
+def test_not_bytes(text: object) -> None:
+    with pytest.raises(ValueError, match="not a quantity of bytes such as 512Mi"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 29, "1.5 GiB"), (5000 << 40, "5000.0 TiB")],
+)  # fmt: skip
+def test_format_bytes(value: int, text: str) -> None:
+    assert format_bytes(value) == text
+
+
+def test_all_processors() -> None:
+    assert Resources.model_validate({"cpu": "all"}).cpu == available_cpus() >= 1
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [(0.5, 1), (1, 1), (3.9, 3)])
+def test_threads(cpu: float, threads: int) -> None:
+    assert Resources(cpu=cpu).threads == threads
+
+
+def test_totals_hold_the_executors() -> None:
+    resources = Resources.model_validate(
+        {"cpu": 2, "memory": "4Gi", "executors": {"count": 3, "cpu": 1.5, "memory": "2Gi"}}
+    )
+    assert resources.total_cpu == 6.5
+    assert resources.total_memory == 10 << 30
+
+
+@pytest.mark.parametrize("values", [{"cpu": 0}, {"memory": "x"}, {"gpu": {"count": -1}}, {"disk": 1}])
+def test_bad_resources(values: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Resources.model_validate(values)
+
+
+def test_entries_are_merged_with_the_default(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PROFILE)
+    profile = load_profile(str(tmp_path / "mine.yaml"))
+    assert (profile.name, profile.concurrency, profile.prices) == ("mine", 2, "my-prices.yaml")
+    walk = profile.placement("walk", "walk")
+    assert walk.engine == "spark"
+    assert (walk.resources.cpu, walk.resources.memory, walk.resources.total_cpu) == (4, 16 << 30, 16)
+    embed = profile.placement("embed", "embed")
+    assert (embed.engine, embed.image) == ("in-process", "torch")
+    assert (embed.resources.gpu.count, embed.resources.gpu.type) == (2, "T4")
+    assert profile.placement("index", "index") == profile.default
+    assert profile.placement("publish", "publish") == profile.default
+
+
+def test_node_before_stage_before_default(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PROFILE)
+    profile = load_profile(str(tmp_path / "mine.yaml"))
+    assert profile.placement("holdout-embed", "embed").resources.cpu == 1
+    assert profile.placement("holdout-embed", "embed").resources.gpu.count == 0
+    assert profile.placement("holdout-walk", "walk") == profile.placement("walk", "walk")
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_shipped_profiles_load(name: str) -> None:
+    assert load_profile(name).name == name
+
+
+def test_unknown_profile() -> None:
+    with pytest.raises(UserError, match=r"--profile: no such profile \(got 'labtop'\). Did you mean laptop\?"):
+        load_profile("labtop")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("launcher: rocket", r"bad.yaml: launcher: .*\(got 'rocket'\)"),
+        ("stages: {walk: {resources: {cpu: -1}}}", r"bad.yaml: stages.walk.resources.cpu: .*\(got -1\)"),
+        ("stages: {walk: {resources: {memory: lots}}}", r"bad.yaml: stages.walk.resources.memory: .*512Mi.*'lots'"),
+        ("stages: {walk: {cpu: 2}}", r"bad.yaml: stages.walk.cpu: "),
+        ("stages: [walk]", r"bad.yaml: stages: must be a mapping"),
+        ("stages: {walk: 4Gi}", r"bad.yaml: stages.walk: must be a mapping \(got '4Gi'\)"),
+        ("default: 4Gi", r"bad.yaml: default: must be a mapping"),
+        ("default: {resources: 4Gi}", r"bad.yaml: default.resources: "),
+        ("concurrency: 0", r"bad.yaml: concurrency: "),
+        ("stages: {walk: {resources: {", r"bad.yaml:1: not valid YAML"),
+    ],
+)
+def test_bad_profile_names_the_dotted_path(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_profile(str(tmp_path / "bad.yaml"))
+
+
+def test_missing_profile_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        load_profile(str(tmp_path / "none.yaml"))

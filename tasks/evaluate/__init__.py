@@ -16,6 +16,9 @@ from infra.params import StageParams
 from infra.resources import Resources
 from infra.stage import Estimate, Input, Stage, Stats
 
+_LABELS = 40
+"""Kinds of labels that estimates take for granted."""
+
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -35,7 +38,7 @@ class EvaluateParams(StageParams):
         default="error", description="What to do with labels of nodes that are not in the graph: error or ignore."
     )
     link_pairs: int = Field(
-        default=200_000,
+        default=100_000,
         ge=1,
         description="At most so many positive and so many negative pairs to train on, and as many to test on; "
         "larger holdouts are sampled.",
@@ -53,22 +56,28 @@ class EvaluateParams(StageParams):
         return ratios
 
 
+def fit_bytes(rows: int, dimensions: int, labels: int) -> int:
+    """Memory of one fit: the features thrice, and the logits with their like."""
+    return rows * ((dimensions + 1) * 16 + min(labels, 64) * 64)
+
+
 def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """From the graph's vertices, the embeddings' dimensions and the size of the labels' file."""
     vertices = int(inputs.get("graph", {}).get("vertices") or 0)
     dimensions = int(inputs.get("embeddings", {}).get("dimensions") or 128)
-    memory, cpu_s, rows = 250 << 20, 3.0, 0
-    memory += vertices * 100  # the labels of the vertices and a hash table of them
+    memory, cpu_s, rows = 280 << 20, 3.0, 0
+    memory += vertices * 100  # the names of the vertices and a hash table of them
     if "labels" in inputs:
         rows = min(vertices, int(inputs["labels"].get("bytes") or 0) // 8)
-        per_fit = rows * (dimensions + 1) * 8 * 2
-        memory += rows * dimensions * 4 + per_fit * min(resources.threads, params.shuffles)
-        # Measured: 0.2 µs per labelled node, label and feature over all Newton steps; some 40 labels.
-        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * 40 * 7e-9
+        memory += rows * dimensions * 4 + min(
+            resources.threads * fit_bytes(rows, dimensions, _LABELS), resources.memory // 2
+        )
+        # 12 ns per labelled node, label and feature over all steps of the solver.
+        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * _LABELS * 1.2e-8
     if "holdout" in inputs:
         pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
-        memory += 2 * pairs * (dimensions + 1) * 8 * 2 * min(resources.threads, 4)
-        cpu_s += 4 * 2 * pairs * dimensions * 4e-7
+        memory += min(min(resources.threads, 4) * fit_bytes(2 * pairs, dimensions, 1), resources.memory // 2)
+        cpu_s += 4 * 2 * pairs * dimensions * 7e-8
     if params.projection_sample:
         cpu_s += 2e-3 * min(vertices or params.projection_sample, params.projection_sample)
     return Estimate(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
 MAX_NEWTON_STEPS = 60
 MAX_INNER_STEPS = 40
@@ -70,6 +71,7 @@ def decision_function(features: NDArray[np.floating[Any]], weights: Floats) -> F
 
 def _newton(A: Floats, eigenvalues: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
     n, labels = targets.shape
+    A32 = A.astype(np.float32)
     signs = np.where(targets, 1.0, -1.0)
     W, Z = np.zeros((A.shape[1], labels)), np.zeros((n, labels))
     first = np.zeros(labels)
@@ -90,28 +92,34 @@ def _newton(A: Floats, eigenvalues: Floats, targets: NDArray[np.bool_], C: float
             S, w, z, miss = S[:, left], w[:, left], z[:, left], miss[:, left]
             gradient, norms = gradient[:, left], norms[left]
         curvature = C * miss * (1 - miss)
-        forcing = np.minimum(0.25, np.sqrt(norms / first[active]))
+        forcing = np.clip(np.sqrt(norms / first[active]), 1e-3, 0.25)
         preconditioner = 1 + eigenvalues[:, None] * curvature.mean(axis=0)
-        direction, along = _solve(A, curvature, preconditioner, -gradient, forcing * norms)
+        scaled = _solve(
+            A32, curvature.astype(np.float32), preconditioner.astype(np.float32),
+            (-gradient / norms).astype(np.float32), forcing.astype(np.float32),
+        )  # fmt: skip
+        direction = scaled * norms
+        along = A @ direction
         length = _line_search(w, z, S, gradient, direction, along, C)
         W[:, active] = w + length * direction
         Z[:, active] = z + length * along
     return W
 
 
-def _solve(A: Floats, curvature: Floats, preconditioner: Floats, right: Floats, goal: Floats) -> tuple[Floats, Floats]:
-    """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residuals are below `goal`; also A x."""
-    tiny = np.finfo(np.float64).tiny
-    x, Ax = np.zeros_like(right), np.zeros_like(curvature)
-    residual = right.copy()
+def _solve(A: Singles, curvature: Singles, preconditioner: Singles, right: Singles, goal: Singles) -> Singles:
+    """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residual norms are below `goal`."""
+    tiny = np.finfo(np.float32).tiny
+    x, residual = np.zeros_like(right), right.copy()
     search = residual / preconditioner
     rho = np.einsum("ij,ij->j", residual, search)
+    weighted = np.empty_like(curvature)
     for _ in range(MAX_INNER_STEPS):
-        along = A @ search
-        product = search + A.T @ (curvature * along)
+        np.matmul(A, search, out=weighted)
+        weighted *= curvature
+        product = A.T @ weighted
+        product += search
         alpha = rho / np.maximum(np.einsum("ij,ij->j", search, product), tiny)
         x += alpha * search
-        Ax += alpha * along
         residual -= alpha * product
         if (np.linalg.norm(residual, axis=0) <= goal).all():
             break
@@ -119,7 +127,7 @@ def _solve(A: Floats, curvature: Floats, preconditioner: Floats, right: Floats, 
         following = np.einsum("ij,ij->j", residual, scaled)
         search = scaled + (following / np.maximum(rho, tiny)) * search
         rho = following
-    return x, Ax
+    return x
 
 
 def _line_search(

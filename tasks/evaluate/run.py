@@ -18,7 +18,7 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.manifest import Stat
 from infra.stage import Output, StageRun
-from tasks.evaluate import EvaluateParams
+from tasks.evaluate import EvaluateParams, fit_bytes
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
 from tasks.evaluate.links import OPERATORS, SCORES, link_auc, sample_pairs, score_auc
@@ -51,14 +51,10 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     metrics: dict[str, float] = {}
     facts: dict[str, Stat] = {}
     scores: list[Score] = []
-    labels = None
+    labels = _labels(job, nodes) if "labels" in job.sources else None
+    shape = (0, 0) if labels is None else labels.matrix.shape
     # One BLAS thread per fit and fits side by side: as fast, and the same sums for any number of threads.
-    with threadpool_limits(1), ThreadPoolExecutor(job.threads) as pool:
-        if "labels" in job.sources:
-            source = job.sources["labels"]
-            labels = read_labels(source.local(job.scratch), source.uri, nodes, job.params.unknown_labels)
-            if labels.unknown:
-                job.progress.log(f"{labels.unknown} labels of nodes that are not in the graph are passed over")
+    with threadpool_limits(1), ThreadPoolExecutor(_workers(job, *shape)) as pool:
         projected = pool.submit(_project, job, nodes, labels)
         if labels is not None:
             scores, missing = _classification(job, pool, nodes, labels)
@@ -68,7 +64,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
                 "unknown_labels": labels.unknown, "labelled_nodes_without_vector": missing,
             }  # fmt: skip
         if "holdout" in job.inputs:
-            found, counted = _link_prediction(job, pool, nodes)
+            found, counted = _link_prediction(job, nodes)
             metrics |= found
             facts |= counted
         facts["projected_nodes"] = projected.result()
@@ -92,6 +88,21 @@ def summary(scores: list[Score]) -> dict[str, float]:
             result[f"{name}@{ratio:g}"] = float(np.mean(values))
             result[f"{name}_std@{ratio:g}"] = float(np.std(values))
     return result
+
+
+def _labels(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> Labels:
+    source = job.sources["labels"]
+    labels = read_labels(source.local(job.scratch), source.uri, nodes, job.params.unknown_labels)
+    if labels.unknown:
+        job.progress.log(f"{labels.unknown} labels of nodes that are not in the graph are passed over")
+    return labels
+
+
+def _workers(job: StageRun[EvaluateParams], rows: int, labels: int) -> int:
+    """Fits side by side: as many as there are threads and as half of the memory holds."""
+    dimensions = int(job.inputs["embeddings"].stats.get("dimensions") or 128)
+    each = max(1, fit_bytes(rows, dimensions, labels))
+    return max(1, min(job.threads, job.resources.memory // 2 // each))
 
 
 def _classification(
@@ -119,9 +130,7 @@ def _classification(
     return sorted(scores, key=lambda s: (s.train_ratio, s.shuffle)), found.missing
 
 
-def _link_prediction(
-    job: StageRun[EvaluateParams], pool: ThreadPoolExecutor, nodes: pa.ChunkedArray
-) -> tuple[dict[str, float], dict[str, Stat]]:
+def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> tuple[dict[str, float], dict[str, Stat]]:
     params, holdout = job.params, job.inputs["holdout"]
     parts = [
         sample_pairs(holdout.array(f"{name}.npy"), params.link_pairs, [params.seed, _PAIRS, number])
@@ -139,14 +148,15 @@ def _link_prediction(
     cuts = np.cumsum([len(part) for part in parts])[:-1]
     train_positives, train_negatives, positives, negatives = np.split(rows.reshape(-1, 2), cuts)
     train, test = (train_positives, train_negatives), (positives, negatives)
-    names = {
-        pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
-    } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}
     metrics: dict[str, float] = {}
-    for done, future in enumerate(_completed(list(names)), 1):
-        name = f"link_auc@{names[future]}"
-        metrics[name] = future.result()
-        job.progress.update(done, len(names), "operators", **{name: round(metrics[name], 4)})
+    with ThreadPoolExecutor(_workers(job, len(train_positives) + len(train_negatives), 1)) as pool:
+        names = {
+            pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
+        } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}
+        for done, future in enumerate(_completed(list(names)), 1):
+            name = f"link_auc@{names[future]}"
+            metrics[name] = future.result()
+            job.progress.update(done, len(names), "operators", **{name: round(metrics[name], 4)})
     counted: dict[str, Stat] = {
         "link_train_pairs": len(train_positives) + len(train_negatives),
         "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from infra.dataset import Dataset
 from infra.errors import DatasetDamaged
 
 EMBEDDINGS = "embeddings.parquet"
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,28 @@ class Gathered:
 
 def gather(embeddings: Dataset, nodes: pa.Array) -> Gathered:
     """Vectors of `nodes` (distinct strings), in their order; takes memory for those only."""
-    with embeddings.parquet(EMBEDDINGS) as file:
+    with open_embeddings(embeddings) as file:
         dimensions = dimensions_of(file.schema_arrow, embeddings)
         result = np.zeros((len(nodes), dimensions), dtype=np.float32)
         seen = 0
-        for batch in file.iter_batches(_BATCH_ROWS, columns=["node", "vector"]):
+        for batch in batches(file, _BATCH_ROWS):
             place = pc.index_in(batch["node"].cast(nodes.type), value_set=nodes)
             rows = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
             if len(rows):
                 result[pc.drop_null(place).to_numpy()] = vectors_of(batch, dimensions)[rows]
                 seen += len(rows)
     return Gathered(result, len(nodes) - seen)
+
+
+def open_embeddings(embeddings: Dataset) -> pq.ParquetFile:
+    """The table of embeddings for streaming; not mapped, since mapped pages that were read stay in the resident set."""
+    return pq.ParquetFile(embeddings.local(EMBEDDINGS), memory_map=False)
+
+
+def batches(file: pq.ParquetFile, rows: int) -> Iterator[pa.RecordBatch]:
+    """Nodes and vectors, at most `rows` at once; group by group, because a reader over all groups keeps them all."""
+    for group in range(file.metadata.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=["node", "vector"])
 
 
 def dimensions_of(schema: pa.Schema, embeddings: Dataset) -> int:

@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 
 from infra.errors import UserError
 from infra.stage import Output, StageRun
-from tasks.evaluate.vectors import EMBEDDINGS, dimensions_of, vectors_of
+from tasks.evaluate.vectors import batches, dimensions_of, open_embeddings, vectors_of
 from tasks.publish import PublishParams
 
 BUNDLE_FORMAT = 1
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 13
 
 
 def run(job: StageRun[PublishParams]) -> Output:
@@ -26,7 +26,7 @@ def run(job: StageRun[PublishParams]) -> Output:
         UserError: there are no embeddings, or a node has two.
     """
     embeddings, out = job.inputs["embeddings"], job.output
-    with embeddings.parquet(EMBEDDINGS) as file:
+    with open_embeddings(embeddings) as file:
         n, d = file.metadata.num_rows, dimensions_of(file.schema_arrow, embeddings)
         if n == 0:
             raise UserError("no embeddings to publish", where=embeddings.uri, remedy="Train on a graph with edges")
@@ -37,7 +37,7 @@ def run(job: StageRun[PublishParams]) -> Output:
             with path.open("wb") as stream:
                 np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n, d)})
                 done = 0
-                for batch in file.iter_batches(_BATCH_ROWS, columns=["node", "vector"]):
+                for batch in batches(file, _BATCH_ROWS):
                     vectors = vectors_of(batch, d)
                     stream.write(np.ascontiguousarray(vectors, dtype="<f4").data)
                     norms[done : done + len(vectors)] = np.linalg.norm(vectors, axis=1)

@@ -32,7 +32,7 @@ from infra.tracking.registry import DIGEST_TAG, register
 from tasks.publish import STAGE
 
 N, D = 500, 16
-NODES = [f"n{i}" for i in range(N - 1)] + ["zoë"]
+NODES = [f"n{i}" for i in range(N - 2)] + ["42", "zoë"]
 
 
 def publish(folder: Path, seed: int = 0, metric: str = "cosine") -> Dataset:
@@ -153,7 +153,7 @@ def test_neighbors_are_exact(tmp_path, monkeypatch, metric, block):
     made = publish(tmp_path, metric=metric)
     served = embedding_model.EmbeddingModel()
     served.bundle = embedding_model.Bundle(Path(made.uri))
-    asked = ["n3", "n498", "zoë"]
+    asked = ["n3", "42", "zoë"]
     answer = served.predict(None, pd.DataFrame({"node": asked}), {"task": "neighbors", "k": 7})
     vectors = made.array("vectors.npy").astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if metric == "cosine" else vectors
@@ -287,6 +287,8 @@ def test_served_over_http(server, bundle, model):
     vector = bundle.array("vectors.npy")[9].tolist()
     status, answer = _post(server, {"dataframe_records": [{"vector": vector}], "params": {"task": "neighbors", "k": 1}})
     assert (status, answer["predictions"][0]["neighbors"]) == (200, ["n9"])
+    status, answer = _post(server, {"dataframe_records": [{"node": 42}]})
+    assert (status, answer["predictions"][0]["node"]) == (200, "42")
     status, answer = _post(server, {"dataframe_records": [{"node": "nobody"}]})
     assert status == 400
     assert "node 'nobody' is not among the 500 embedded nodes" in json.dumps(answer)

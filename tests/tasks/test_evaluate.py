@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import DatasetWriter
+from infra.dataset import Dataset, DatasetWriter
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
@@ -16,7 +17,8 @@ from infra.manifest import Measurement
 from infra.params import parse_params
 from infra.progress import Progress
 from infra.resources import Resources
-from tasks.evaluate import STAGE, EvaluateParams
+from tasks.evaluate import STAGE, EvaluateParams, fit_bytes
+from tasks.evaluate.run import _workers
 
 N, D, BLOCKS = 240, 12, 3
 
@@ -107,6 +109,17 @@ def test_same_bytes_for_any_number_of_threads(tmp_path, inputs):
     assert one.manifest.files == two.manifest.files
     other = evaluate(tmp_path, inputs, name="seed", seed=1)
     assert other.manifest.files != one.manifest.files
+
+
+@pytest.mark.parametrize(("memory", "workers"), [("8Gi", 4), ("4Gi", 2), ("1Gi", 1), ("64Mi", 1)])
+def test_fits_side_by_side_are_bounded_by_threads_and_memory(tmp_path, inputs, memory, workers):
+    """Each fit takes 1 GB here, and half of the memory is for fits."""
+    job = SimpleNamespace(
+        inputs={"embeddings": Dataset.open(Location.of(inputs["embeddings"]))}, threads=4,
+        resources=Resources(cpu=4, memory=memory),
+    )  # fmt: skip
+    rows = 1_000_000_000 // fit_bytes(1, D, 100)
+    assert _workers(job, rows, 100) == workers
 
 
 def test_each_protocol_alone(tmp_path, inputs):

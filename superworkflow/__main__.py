@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if given and given[0] == name:
             _module(name).add_arguments(sub, given[1:])
-    options = parser.parse_args(given)
     try:
+        options = parser.parse_args(given)
         return int(_module(options.command).run(options))
     except SuperworkflowError as error:
         print(f"error: {error}", file=sys.stderr)

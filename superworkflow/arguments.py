@@ -13,7 +13,8 @@ from infra.request import DEFAULT_STORE, Request, build_request
 
 def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare them; the source files and flags are those of the superworkflow that `given` names."""
-    parser.add_argument("superworkflow", help=f"one of: {', '.join(superworkflow_names())}")
+    # Checked while parsing: an unknown one has no source files, which would be reported first.
+    parser.add_argument("superworkflow", type=_known, help=f"one of: {', '.join(superworkflow_names())}")
     name = next((text for text in given if text in superworkflow_names()), None)
     if name is not None:
         chosen = load_superworkflow(name)
@@ -36,6 +37,10 @@ def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str])
         "--store", default=DEFAULT_STORE, metavar="URI", help="folder or s3://bucket/prefix of all datasets"
     )
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
+
+
+def _known(name: str) -> str:
+    return load_superworkflow(name).name
 
 
 def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:

@@ -100,15 +100,22 @@ def _inputs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _resources(options: argparse.Namespace) -> Resources:
-    try:
-        if options.resources_json:
-            return Resources.model_validate_json(options.resources_json)
-        values: dict[str, Any] = {"cpu": options.threads or available_cpus()}
-        if options.memory:
+    values = _json(options.resources_json, "--resources-json") if options.resources_json else {}
+    if options.threads is not None:
+        if options.threads < 1:
+            raise UserError("must be 1 or more", where="--threads", value=options.threads)
+        values["cpu"] = options.threads
+    if options.memory is not None:
+        try:
             values["memory"] = parse_bytes(options.memory)
-        return Resources.model_validate(values)
-    except (ValidationError, ValueError) as error:
-        raise UserError(f"bad resources: {error}", where="--threads, --memory or --resources-json") from None
+        except ValueError as error:
+            raise UserError(str(error), where="--memory", value=options.memory) from None
+    try:
+        return Resources.model_validate({"cpu": available_cpus(), **values})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        dotted = ".".join(str(part) for part in first["loc"])
+        raise UserError(first["msg"], where=f"--resources-json {dotted}", value=first.get("input")) from None
 
 
 def _json(text: str, where: str) -> dict[str, Any]:

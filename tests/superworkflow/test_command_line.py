@@ -1,0 +1,219 @@
+"""The command line as a process: help, bad input in one line each, exit statuses, and what is printed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from superworkflow import __version__
+from superworkflow.__main__ import COMMANDS, main
+from tasks import load_stage
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with a small graph."""
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,a\nc,d\n")
+    return tmp_path
+
+
+@dataclass
+class Answer:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """The command line in this process, for the many that end before any work."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: str) -> Answer:
+        try:
+            status = main(arguments)
+        except SystemExit as error:  # argparse
+            status = int(str(error.code))
+        return Answer(status, *capsys.readouterr())
+
+    return call
+
+
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    return subprocess.run(
+        [sys.executable, "-m", "superworkflow", *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, None])
+def test_help(call: Callable[..., Answer], command: str | None) -> None:
+    done = call(*([command] if command else []), "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: superworkflow {command or '[-h]'}")
+    if command is None:
+        assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_help_of_a_superworkflow_names_its_files_flags_and_parameters(call: Callable[..., Answer]) -> None:
+    out = " ".join(call("run", "node2vec", "--help").stdout.split())
+    for expected in ("--edges FILE", "--labels FILE", "--directed", "walk.walk_length", "embed.dimensions"):
+        assert expected in out
+
+
+def test_version(folder: Path) -> None:
+    assert _run(folder, "--version").stdout == f"superworkflow {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("plan node2vce --edges edges.csv", "node2vce: no such superworkflow. Did you mean node2vec?"),
+        ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace or Parquet, also gzipped."
+                          " Give it with --edges FILE."),
+        ("plan node2vec --edges none.csv", "{folder}/none.csv: no such file."
+                                           " Give the path or URI of a file with content."),
+        ("plan node2vec --edges .", "{folder}: is a folder, not a file."
+                                    " Give the path or URI of a file with content."),
+        ("plan node2vec --edges edges.csv --set walk.walk_lenght=40",
+         "walk.walk_lenght: unknown parameter. Did you mean walk.walk_length?"),
+        ("plan node2vec --edges edges.csv --set wlak.p=2",
+         "--set wlak.p: unknown parameter. Did you mean walk.p?"),
+        ("plan node2vec --edges edges.csv --set walk.p",
+         "--set: not of the form stage.parameter=value (got 'walk.p'). Write --set walk.p=0.5."),
+        ("explain node2vec --edges edges.csv --config none.yaml",
+         "none.yaml: cannot be read: No such file or directory. Check the path."),
+        ("plan node2vec --edges edges.csv --profile labtop",
+         "--profile: no such profile (got 'labtop'). Did you mean laptop?"),
+        ("stage wlak --output x", "wlak: no such stage. Did you mean walk?"),
+        ("stage walk --output x", "graph: stage walk needs this input ({help}). Give it with --input graph=URI."),
+        ("stage walk --output x --input graph",
+         "--input: not of the form NAME=URI (got 'graph'). Write --input graph=URI."),
+        ("stage walk --output x --input graph=none",
+         "{folder}/none: no complete dataset here (no manifest.json)."
+         " Check the URI, or run the stage that makes this dataset."),
+        ("stage walk --output x --params-json [1]",
+         "--params-json: must be a JSON object (got '[1]'). Write {{\"p\": 0.5}}."),
+        ("stage walk --output x --threads -2",
+         "--threads: must be 1 or more (got -2)."),
+        ("stage walk --output x --memory much",
+         "--memory: not a quantity of bytes such as 512Mi or 16Gi (got 'much')."),
+        ("run node2vec --edges edges.csv --store edges.csv/store --no-tracking",
+         "{folder}/edges.csv/store: the store cannot be written: NotADirectoryError: [Errno 20] Not a directory:"
+         " '{folder}/edges.csv/store'. Check its permissions, free space or credentials, or choose another with"
+         " --store."),
+        ("stage walk --output x --resources-json {{\"cpu\":0}}",
+         "--resources-json cpu: Input should be greater than 0 (got 0)."),
+        ("plan --store s4://x/y node2vec --edges edges.csv",
+         "s4://x/y: unknown protocol (got 's4'). Use a local folder or s3://bucket/prefix."),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(call: Callable[..., Answer], folder: Path, arguments: str, message: str) -> None:
+    done = call(*arguments.format().split())
+    help_text = load_stage("walk").inputs["graph"].help
+    assert done.stderr == f"error: {message.format(folder=folder, help=help_text)}\n"
+    assert done.stdout == ""
+    assert done.returncode == 2
+    assert [path.name for path in folder.iterdir()] == ["edges.csv"]
+
+
+@pytest.mark.parametrize("parameter", ["walk.p=0", "walk.q=-1", "embed.window=0"])
+def test_value_out_of_range(call: Callable[..., Answer], parameter: str) -> None:
+    done = call("plan", "node2vec", "--edges", "edges.csv", "--set", parameter)
+    name, _, value = parameter.partition("=")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {name}: input should be greater than")
+    assert f"(got {value})" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("walk", "invalid choice: 'walk'"),
+        ("", "COMMAND"),
+        ("plan node2vec --egdes x", "--egdes"),
+        ("stage walk", "--output"),
+    ],
+)
+def test_bad_usage(call: Callable[..., Answer], arguments: str, words: str) -> None:
+    done = call(*arguments.split())
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_yaml_error_has_its_line(folder: Path) -> None:
+    (folder / "my.yaml").write_text("walk:\n  p: [1\n  q: 2\n")
+    done = _run(folder, "plan", "node2vec", "--edges", "edges.csv", "--config", "my.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: my.yaml:3: not valid YAML")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_options_before_the_name(folder: Path) -> None:
+    done = _run(folder, "plan", "--store", "mine", "node2vec", "--edges", "edges.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert all(stage["output"].startswith(f"{folder}/mine/") for stage in json.loads(done.stdout))
+
+
+def test_stage_then_plan_and_explain(folder: Path) -> None:
+    """A stage that was run by itself, at the place that the plan names, is cached for the whole."""
+    given = ["node2vec", "--edges", "edges.csv", "--set", "node2vec.link_prediction=false"]
+    planned = json.loads(_run(folder, "plan", *given, "--json").stdout)
+    assert {stage["state"] for stage in planned} == {"run"}
+    assert not (folder / "superworkflow-store").exists()
+
+    place = planned[0]["output"]
+    one = _run(folder, "stage", "index", "--input", "edges=edges.csv", "--output", place, "--report", "report.json")
+    assert one.returncode == 0, one.stderr
+    printed = json.loads(one.stdout)
+    assert (printed["output"], printed["reused"], printed["rows"]) == (place, False, 4)
+    report = json.loads((folder / "report.json").read_text())
+    assert report.keys() == {"runtime_s", "cpu_s", "peak_memory_bytes", "rows", "bytes"}
+    assert report == {name: printed[name] for name in report}
+
+    assert [stage["state"] for stage in json.loads(_run(folder, "plan", *given, "--json").stdout)][:2] == [
+        "cached", "run",
+    ]  # fmt: skip
+    explained = _run(folder, "explain", *given).stdout.splitlines()
+    assert "cached, made 20" in explained[0]
+    assert "will run: the store has no dataset of this stage" in explained[1]
+    changed = _run(folder, "explain", *given, "index.directed=true").stdout.splitlines()
+    assert "will run: index.directed: False → True" in changed[0]
+
+
+def test_parameters_from_a_file_and_from_text(folder: Path) -> None:
+    (folder / "params.yaml").write_text("{max_degree: 2, seed: 3}")
+    arguments = ["stage", "index", "--params", "params.yaml", "--params-json", '{"seed": 4}']
+    done = _run(folder, *arguments, "--input", "edges=edges.csv", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    params = json.loads((folder / "out" / "manifest.json").read_text())["params"]
+    assert (params["max_degree"], params["seed"]) == (2, 4)
+
+
+def test_generate(folder: Path) -> None:
+    done = _run(folder, "generate", "--model", "er", "--nodes", "50", "--edges", "100", "--out", "made.csv")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "made.csv\n"
+    assert len((folder / "made.csv").read_text().splitlines()) in (100, 101)
+
+
+def test_no_secret_reaches_what_a_stage_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-to-be-written-down")
+    done = _run(folder, "stage", "index", "--input", "edges=edges.csv", "--output", "out")
+    written = b"".join(path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file())
+    assert written
+    assert b"not-to-be-written-down" not in written
+    assert "not-to-be-written-down" not in done.stdout + done.stderr

@@ -3,7 +3,8 @@
 For a walk r_0 … r_(n-1), centre vectors c and context vectors o, the objective is what word2vec's is in expectation
 over its random windows (Mikolov et al., 2013):
 
-    sum_i sum_(0 < |i-j| <= W) w_ij [ -log s(c_ri . o_rj) ]  +  sum_i (N / K) (sum_j w_ij) sum_m [ -log s(-c_ri . o_vm) ]
+    sum_i sum_(0 < |i-j| <= W) w_ij [ -log s(c_ri . o_rj) ]
+      + sum_i (N / K) (sum_j w_ij) sum_m [ -log s(-c_ri . o_vm) ]
 
 with w_ij = (W - |i-j| + 1) / W, s the logistic function, N negatives per pair, and K negatives v_m that the
 positions of a block share. All scores of a block are taken from the same vectors, so its gradients are products of
@@ -11,9 +12,10 @@ small matrices, tiled in registers (`simd.pair_tile`); then every row takes one 
 
     row += lr / (1 + b lr h) gradient,
 
-where h bounds the curvature of the block's objective along that row: the sum over its pairs (duplicates of the vertex in
-the block included) of weight times `simd._curvature` times the other row's squared norm. Hubs, whose gradients are sums
-over many pairs, thus take the step of an implicit method and cannot overshoot, and rare vertices the full one.
+where h bounds the curvature of the block's objective along that row: the sum over its pairs (duplicates of the
+vertex in the block included) of weight times `simd._curvature` times the other row's squared norm. Hubs, whose
+gradients are sums over many pairs, thus take about the step of an implicit method, and rare vertices the full one.
+A negative may happen to be a vertex of the walk; its distribution is that of noise-contrastive estimation.
 
 Rows of the next walk are prefetched while one is trained, so that the misses of large tables overlap with the work.
 Random numbers come from (key, number of the walk) alone.
@@ -23,11 +25,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tasks.embed.simd import LANES, TILE, add_row, copy_row, pair_tile, prefetch_row, squared_norms
+from tasks.embed import simd
+from tasks.embed.simd import LANES, TILE
+
+njit: Any = numba.njit  # what it makes has other types than what it is given
+add_row: Any = simd.add_row
+copy_row: Any = simd.copy_row
+pair_tile: Any = simd.pair_tile
+prefetch_row: Any = simd.prefetch_row
+squared_norms: Any = simd.squared_norms
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -116,12 +126,21 @@ def pool_size(length: int, block: int, shared: int) -> tuple[int, int, int]:
 
 @njit(nogil=True, cache=True)
 def _minus_log_logistic(score: float) -> float:
-    return np.log1p(np.exp(-abs(score))) + max(-score, 0.0)
+    return float(np.log1p(np.exp(-abs(score)))) + max(-score, 0.0)
 
 
 @njit(nogil=True, cache=True)
 def _block_loss(
-    x: Floats, y: Floats, stride: int, count: int, contexts: int, shift: int, window: int, first: int, pool: int, wn: Floats
+    x: Floats,
+    y: Floats,
+    stride: int,
+    count: int,
+    contexts: int,
+    shift: int,
+    window: int,
+    first: int,
+    pool: int,
+    wn: Floats,
 ) -> tuple[float, float]:
     """The block's objective and the weight of its positive pairs."""
     loss = total = 0.0
@@ -139,7 +158,7 @@ def _block_loss(
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def train_walks(
-    walks: Any, order: Integers, numbers: Integers, remap: Any, keep: Any, threshold: Any, alias: Any,
+    walks: Any, number: int, remap: Any, keep: Any, threshold: Any, alias: Any,
     centre: Floats, context: Floats, centre_sum: Floats, context_sum: Floats,
     dimensions: int, window: int, negative: float, shared: int, block: int, bound: float, adagrad: bool,
     first_rate: float, last_rate: float, key: Any, limit: float,
@@ -148,8 +167,7 @@ def train_walks(
 
     Args:
         walks: int32 [walks, walk_length], vertex ids, padded with -1.
-        order: rows of `walks`, in the order in which they are trained.
-        numbers: for each row of `walks` a number that is its own in this epoch; seeds its random numbers.
+        number: the first walk's number in this epoch; with `key` it seeds a walk's random numbers.
         remap: int32 [vertices], table row of a vertex, or -1.
         keep: float32 [rows], probability with which an occurrence is kept; empty to keep all.
         threshold, alias: uint32 and int32 [rows], alias table of the negatives.
@@ -204,22 +222,21 @@ def train_walks(
 
     loss = weight = peak = 0.0
     count, next_count = 0, 0
-    for step in range(-1, len(order)):
+    for step in range(-1, len(walks)):
         rows, next_rows = next_rows, rows
         negatives, next_negatives = next_negatives, negatives
         count = next_count
         next_count = 0
-        if step + 1 < len(order):
-            w = order[step + 1]
-            state = mix(key + np.uint64(numbers[w]) * _GOLDEN)
-            next_count, state = _read_walk(walks[w], remap, keep, state, next_rows)
+        if step + 1 < len(walks):
+            state = mix(key + np.uint64(number + step + 1) * _GOLDEN)
+            next_count, state = _read_walk(walks[step + 1], remap, keep, state, next_rows)
             if next_count > 1:
                 blocks, _, pool = pool_size(next_count, block, shared)
                 _draw(state, next_negatives, blocks * pool, threshold, alias)
         if step < 0 or count < 2:
             continue
-        rate = np.float32(first_rate + (last_rate - first_rate) * step / len(order))
-        sampled = mix(np.uint64(numbers[order[step]]) ^ key) % np.uint64(LOSS_EVERY) == 0
+        rate = np.float32(first_rate + (last_rate - first_rate) * step / len(walks))
+        sampled = mix(np.uint64(number + step) ^ key) % np.uint64(LOSS_EVERY) == 0
         blocks, size, pool = pool_size(count, block, shared)
         fetched = fetched_negatives = 0
         for n in range(blocks):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils as numba_cgutils
 from numba.extending import intrinsic
+
+cgutils: Any = numba_cgutils
 
 LANES = 16
 TILE = 4
@@ -160,12 +162,8 @@ def pair_tile(
         gradient = builder.fmul(weight, builder.fsub(labels, probability))
 
         bound = builder.fmul(weight, _curvature(builder, score, probability))
-        by_y = _pick(
-            builder, _load(builder, builder.gep(ny, [j]), _QUAD), [t % TILE for t in range(LANES)]
-        )
-        by_x = _pick(
-            builder, _load(builder, builder.gep(nx, [i]), _QUAD), [t // TILE for t in range(LANES)]
-        )
+        by_y = _pick(builder, _load(builder, builder.gep(ny, [j]), _QUAD), [t % TILE for t in range(LANES)])
+        by_x = _pick(builder, _load(builder, builder.gep(nx, [i]), _QUAD), [t // TILE for t in range(LANES)])
         place = builder.gep(hx, [builder.mul(i, _INT64(TILE))])
         _store(builder, _fma(builder, bound, by_y, _load(builder, place)), place)
         product = builder.fmul(bound, by_x)
@@ -177,15 +175,14 @@ def pair_tile(
         spread = [_pick(builder, gradient, [t] * LANES) for t in range(LANES)]
         with cgutils.for_range_slice(builder, _INT64(0), stride, _INT64(LANES), _INT64) as (k, _):
             a, b = at(x_rows, k), at(y_rows, k)
-            for row, (own, other, index) in [
-                *((gx_rows[t], (t, b, lambda t, u: t * TILE + u)) for t in range(TILE)),
-                *((gy_rows[t], (t, a, lambda t, u: u * TILE + t)) for t in range(TILE)),
-            ]:
-                place = builder.gep(row, [k])
-                value = _load(builder, place)
-                for u in range(TILE):
-                    value = _fma(builder, spread[index(own, u)], other[u], value)
-                _store(builder, value, place)
+            for t in range(TILE):
+                by_row, by_column = spread[t * TILE : (t + 1) * TILE], spread[t::TILE]
+                for row, factors, others in ((gx_rows[t], by_row, b), (gy_rows[t], by_column, a)):
+                    place = builder.gep(row, [k])
+                    value = _load(builder, place)
+                    for factor, other in zip(factors, others, strict=True):
+                        value = _fma(builder, factor, other, value)
+                    _store(builder, value, place)
         return context.get_dummy_value()
 
     return signature, generate

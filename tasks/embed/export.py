@@ -1,0 +1,39 @@
+"""Embeddings as word2vec text: a header `count dimensions`, then a line per vertex, `label x_1 … x_d`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+
+
+def write_word2vec(dataset: Dataset, path: Path) -> None:
+    """Write the vectors of an embed dataset as word2vec text, a few thousand at a time.
+
+    Args:
+        dataset: an embed dataset.
+        path: file to write; it appears when it is complete.
+
+    Raises:
+        UserError: a label holds white space, which the format cannot tell from its separators.
+    """
+    path = Path(path)
+    temporary = path.with_name(path.name + ".partial")
+    with dataset.parquet("embeddings.parquet") as file, temporary.open("w", encoding="utf-8") as stream:
+        dimensions = file.schema_arrow.field("vector").type.list_size
+        stream.write(f"{file.metadata.num_rows} {dimensions}\n")
+        for batch in file.iter_batches(4096, columns=["node", "vector"]):
+            vectors = batch["vector"].flatten().to_numpy().reshape(-1, dimensions)
+            for label, vector in zip(batch["node"].cast(pa.string()).to_pylist(), vectors, strict=True):
+                if not label or any(letter.isspace() for letter in label):
+                    temporary.unlink()
+                    raise UserError(
+                        "word2vec text cannot hold a label with white space", where="export", value=label,
+                        remedy="Use the Parquet file, or relabel the graph",
+                    )  # fmt: skip
+                stream.write(label + " " + " ".join(map(np.format_float_positional, vector)) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,120 @@
+"""The two embedding tables: their first values, and their checkpoints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+
+Floats = NDArray[np.float32]
+STATE = "state.json"
+
+
+@dataclass
+class Tables:
+    """Centre and context vectors, float32 [rows, dimensions], and AdaGrad's sums, float32 [rows] or empty."""
+
+    centre: Floats
+    context: Floats
+    centre_sum: Floats
+    context_sum: Floats
+
+    @classmethod
+    def random(cls, rows: int, dimensions: int, seed: int, adagrad: bool) -> Tables:
+        """Centres uniform in [-1/2d, 1/2d), contexts zero, as word2vec begins."""
+        centre = np.empty((rows, dimensions), np.float32)
+        np.random.Generator(np.random.Philox(seed)).random(out=centre, dtype=np.float32)
+        centre -= np.float32(0.5)
+        centre /= np.float32(dimensions)
+        sums = rows if adagrad else 0
+        return cls(
+            centre, np.zeros((rows, dimensions), np.float32), np.zeros(sums, np.float32), np.zeros(sums, np.float32)
+        )
+
+    def arrays(self) -> dict[str, Floats]:
+        return {
+            "centre": self.centre, "context": self.context,
+            "centre_sum": self.centre_sum, "context_sum": self.context_sum,
+        }  # fmt: skip
+
+
+@dataclass
+class Position:
+    """How far training is: shards finished of an epoch, and the loss sampled so far in that epoch."""
+
+    epoch: int = 0
+    shard: int = 0
+    loss: float = 0.0
+    weight: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    """Mean loss of a pair in each finished epoch."""
+
+
+def save_checkpoint(folder: Path, tables: Tables, position: Position) -> None:
+    """Write tables under names of their own, then switch to them in one rename; a crash leaves the old or the new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tag = f"{position.epoch}-{position.shard}"
+    files = {name: f"{name}-{tag}.npy" for name in tables.arrays()}
+    for name, values in tables.arrays().items():
+        with (folder / files[name]).open("wb") as stream:
+            np.save(stream, values, allow_pickle=False)
+    temporary = folder / f"{STATE}.tmp"
+    temporary.write_text(json.dumps({"position": asdict(position), "files": files}))
+    temporary.replace(folder / STATE)
+    for path in folder.glob("*.npy"):
+        if path.name not in files.values():
+            path.unlink()
+
+
+def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
+    """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
+    try:
+        state = json.loads((folder / STATE).read_text())
+        for name, values in tables.arrays().items():
+            saved = np.load(folder / state["files"][name], mmap_mode="r", allow_pickle=False)
+            if saved.shape != values.shape or saved.dtype != values.dtype:
+                return None
+        for name, values in tables.arrays().items():
+            values[...] = np.load(folder / state["files"][name], mmap_mode="r", allow_pickle=False)
+        return Position(**state["position"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[np.int32]) -> int:
+    """Set the centre vectors of the vertices whose label is in `initial`; returns how many.
+
+    Raises:
+        UserError: the vectors have another length, or no label is shared.
+    """
+    with initial.parquet("embeddings.parquet") as file:
+        length = file.schema_arrow.field("vector").type.list_size
+        if length != centre.shape[1]:
+            raise UserError(
+                f"the earlier embeddings have {length} dimensions", where="embed.dimensions", value=centre.shape[1],
+                remedy=f"Set it to {length}, or start without earlier embeddings",
+            )  # fmt: skip
+        labels = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string()).combine_chunks()
+        matched = 0
+        for batch in file.iter_batches(1 << 16, columns=["node", "vector"]):
+            vertex = pc.index_in(batch["node"].cast(pa.string()), value_set=labels).to_numpy(zero_copy_only=False)
+            known = np.flatnonzero(~np.isnan(vertex) if vertex.dtype.kind == "f" else vertex >= 0)
+            row = remap[vertex[known].astype(np.int64)]
+            known, row = known[row >= 0], row[row >= 0]
+            vectors = batch["vector"].flatten().to_numpy().reshape(-1, length)
+            centre[row] = vectors[known]
+            matched += len(row)
+    if not matched:
+        raise UserError(
+            "the earlier embeddings share no node label with this graph", where="initial", value=initial.uri,
+            remedy="Give embeddings of the same nodes, or start without them",
+        )  # fmt: skip
+    return matched

@@ -1,0 +1,228 @@
+"""The training loop: shards in order, threads over chunks of walks, checkpoints, loss, and the watch for divergence."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.dataset import Dataset
+from infra.errors import UserError
+from infra.progress import Progress
+from tasks.embed import EmbedParams
+from tasks.embed.tables import Position, Tables, save_checkpoint
+
+CHUNK = 256
+"""Walks that a thread takes at a time."""
+LAST_RATE = 1 / 500
+"""The learning rate at the end, as a share of that at the start."""
+CHECKPOINT_SECONDS = 600.0
+"""Inside an epoch, tables are saved between shards when the last save is older than this."""
+NORM_LIMIT = 1e3
+"""Norm of a vector at which training is given up; those of useful embeddings are below 20."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The arrays of a `prepare` dataset; `keep` is empty without subsampling."""
+
+    remap: NDArray[Any]
+    threshold: NDArray[np.uint32]
+    alias: NDArray[Any]
+    keep: NDArray[np.float32]
+
+    @classmethod
+    def read(cls, dataset: Dataset) -> Vocabulary:
+        keep = dataset.array("keep.npy", mmap=False) if "keep.npy" in dataset else np.zeros(0, np.float32)
+        return cls(
+            dataset.array("remap.npy", mmap=False), dataset.array("negative_threshold.npy", mmap=False),
+            dataset.array("negative_alias.npy", mmap=False), keep,
+        )  # fmt: skip
+
+
+class Kernel(Protocol):
+    """Trains on some walks, in place."""
+
+    threads: int
+    chunk: int
+
+    def train(
+        self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
+    ) -> tuple[float, float, float]:
+        """(loss, weight of the positive pairs it is over, largest squared norm met); infinite when it diverged."""
+
+    def finish(self) -> None:
+        """Bring the host's tables up to date."""
+
+
+class NumbaKernel:
+    """The CPU kernel on the host's tables."""
+
+    chunk = CHUNK
+
+    def __init__(self, tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int):
+        self.tables, self.vocabulary, self.params, self.threads = tables, vocabulary, params, threads
+
+    def train(
+        self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
+    ) -> tuple[float, float, float]:
+        """As `Kernel.train`."""
+        from tasks.embed.kernel import train_walks
+
+        params, tables, known = self.params, self.tables, self.vocabulary
+        loss, weight, peak = train_walks(
+            walks, number, known.remap, known.keep, known.threshold, known.alias,
+            tables.centre.reshape(-1), tables.context.reshape(-1), tables.centre_sum, tables.context_sum,
+            params.dimensions, params.window, float(params.negative), params.shared_negatives, params.block,
+            params.step_bound, params.optimizer == "adagrad", first_rate, last_rate, np.uint64(key(params.seed, epoch)),
+            NORM_LIMIT**2,
+        )  # fmt: skip
+        return float(loss), float(weight), float(peak)
+
+    def finish(self) -> None:
+        """The host's tables are what was trained."""
+
+
+def key(seed: int, epoch: int) -> int:
+    """64 bits that depend on both."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
+
+
+def train(
+    kernel: Kernel,
+    tables: Tables,
+    walks: Dataset,
+    params: EmbedParams,
+    position: Position,
+    checkpoint: Path,
+    saved: Callable[[], None],
+    progress: Progress,
+) -> Position:
+    """Train from `position` to the end; with one thread an interrupted run ends as an uninterrupted one.
+
+    Raises:
+        UserError: training diverged.
+    """
+    names = walks.files("walks-*.npy")
+    firsts = np.concatenate([[0], np.cumsum([_length(walks, name) for name in names])]).tolist()
+    schedule = Schedule(params, firsts[-1], int(walks.stats["tokens"] or 0), progress)
+    schedule.start = position.epoch * firsts[-1] + firsts[position.shard]
+    saved_at = time.monotonic()
+
+    def save() -> None:
+        nonlocal saved_at
+        kernel.finish()
+        save_checkpoint(checkpoint, tables, position)
+        saved()
+        saved_at = time.monotonic()
+
+    while position.epoch < params.epochs:
+        for shard in range(position.shard, len(names)):
+            data = np.array(walks.array(names[shard]))
+            walks.release(names[shard])
+            train_shard(kernel, data, firsts[shard], position, schedule)
+            position.shard = shard + 1
+            if time.monotonic() - saved_at > CHECKPOINT_SECONDS and position.shard < len(names):
+                save()
+        position.losses.append(position.loss / position.weight if position.weight else 0.0)
+        position.epoch, position.shard, position.loss, position.weight = position.epoch + 1, 0, 0.0, 0.0
+        save()
+    return position
+
+
+class Schedule:
+    """Learning rate and report of progress, by walks done.
+
+    Args:
+        params: the stage's parameters.
+        walks: walks in an epoch.
+        tokens: tokens in an epoch.
+        progress: where to report.
+    """
+
+    def __init__(self, params: EmbedParams, walks: int, tokens: int, progress: Progress):
+        self.params, self.progress = params, progress
+        self.walks, self.total, self.tokens_per_walk = walks, walks * params.epochs, tokens / max(1, walks)
+        self.start, self.begun = 0, time.monotonic()
+
+    def rate(self, walk: int) -> float:
+        """Learning rate before the given walk of all epochs."""
+        return self.params.learning_rate * (1 - (1 - LAST_RATE) * walk / self.total)
+
+    def report(self, walk: int, position: Position) -> None:
+        """Tell how far training is, with the mean loss of a pair in this epoch so far."""
+        speed = (walk - self.start) * self.tokens_per_walk / max(1e-9, time.monotonic() - self.begun)
+        facts = {"loss": position.loss / position.weight} if position.weight else {}
+        self.progress.update(walk, self.total, "walks", **facts, tokens_per_s=speed)
+
+
+def train_shard(kernel: Kernel, data: NDArray[Any], number: int, position: Position, schedule: Schedule) -> None:
+    """Train on the walks of one shard, whose first has the given number, in `kernel.threads` threads."""
+    offset = position.epoch * schedule.walks + number
+    guard = threading.Lock()
+    done = 0
+
+    def learn(first: int) -> None:
+        nonlocal done
+        last = min(len(data), first + kernel.chunk)
+        rates = schedule.rate(offset + first), schedule.rate(offset + last)
+        loss, weight, peak = kernel.train(data[first:last], number + first, position.epoch, *rates)
+        with guard:
+            position.loss += loss
+            position.weight += weight
+            done += last - first
+            if not (np.isfinite(loss) and peak <= NORM_LIMIT**2):
+                raise _diverged(schedule, offset + done)
+            schedule.report(offset + done, position)
+
+    _in_threads(kernel.threads, iter(range(0, len(data), kernel.chunk)), learn)
+
+
+def _in_threads(threads: int, items: Iterator[int], work: Callable[[int], None]) -> None:
+    """Give items out one by one; the first error stops all and is raised here."""
+    guard = threading.Lock()
+    errors: list[BaseException] = []
+
+    def loop() -> None:
+        while not errors:
+            with guard:
+                item = next(items, None)
+            if item is None:
+                return
+            try:
+                work(item)
+            except BaseException as error:
+                errors.append(error)
+
+    if threads == 1:
+        loop()
+    else:
+        team = [threading.Thread(target=loop, daemon=True) for _ in range(threads)]
+        for member in team:
+            member.start()
+        for member in team:
+            member.join()
+    if errors:
+        raise errors[0]
+
+
+def _diverged(schedule: Schedule, walk: int) -> UserError:
+    params = schedule.params
+    return UserError(
+        f"training diverged after {walk:,} of {schedule.total:,} walks: "
+        f"the norm of a vector exceeds {NORM_LIMIT:g} or is not a number",
+        where="embed.learning_rate", value=params.learning_rate,
+        remedy="Lower embed.learning_rate" + (" or raise embed.step_bound to 0.25" if params.step_bound < 0.25 else ""),
+    )  # fmt: skip
+
+
+def _length(walks: Dataset, name: str) -> int:
+    length = len(walks.array(name))
+    walks.release(name)
+    return length

@@ -45,7 +45,10 @@ class Store:
         try:
             dataset = Dataset.find(self.location(stage, digest))
             if dataset is not None:
-                dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
+                try:
+                    dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
+                finally:
+                    dataset.close()  # most who ask want the manifest only; of a remote dataset this drops the copies
         except SuperworkflowError:
             raise
         except Exception as error:  # credentials, network, permissions: the client's own words say which

@@ -6,7 +6,6 @@ import io
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,10 @@ Run = Callable[..., Executed]
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """All temporary folders in one place; nothing may be left in it."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
+def nothing_left(scratch: Path) -> Iterator[None]:
+    """No temporary folder may be left behind."""
+    yield
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tests.conftest import SECRET
 
 DIGEST = "0" * 32
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 
 def _commit(writer: DatasetWriter, stage: str = "count", digest: str = DIGEST) -> Dataset:
     return writer.commit(
@@ -75,6 +77,15 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert dataset.manifest.bytes == sum(sizes) == dataset.manifest.measured.bytes
     dataset.verify()
     dataset.close()
+
+
+def test_finding_leaves_no_copies(store: Store, scratch: Path) -> None:
+    _make(store)
+    assert store.find("count", DIGEST) is not None
+    store.location("count", DIGEST).join("table.parquet").delete()
+    with pytest.raises(DatasetDamaged):
+        store.find("count", DIGEST)
+    assert list(scratch.iterdir()) == []
 
 
 def test_reads_again_after_release_and_close(store: Store) -> None:

@@ -1,0 +1,457 @@
+"""Compressed sparse rows from edges, in memory of a bounded multiple of the edges, the same for any number of threads.
+
+An edge is one uint64: first vertex in the high half, second in the low half (`pack`). Both steps here split the edges
+into buckets that fit a core's cache, in the order they came, then finish each bucket by itself:
+
+- `merge_edges` puts equal edges into the same bucket by a hash, and merges them in a small table;
+- `assemble` puts rows next to each other into the same bucket, and sorts it by counting, digit by digit.
+"""
+
+# mypy: disable-error-code="assignment,no-any-return"
+# In compiled kernels the scalars of Python and NumPy are one.
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from infra.dataset import DatasetWriter
+from infra.manifest import Stat
+
+Edges = NDArray[np.uint64]
+Weights = NDArray[np.float32]
+
+BUCKET = 1 << 15
+"""Edges that a bucket should hold."""
+MOST_BUCKETS = 2048
+"""Buckets written to at a time: more would thrash the address translation."""
+MOST_WORKERS = 8
+"""Workers with counters of their own; more gain little where memory is the limit."""
+
+SUM, MAX, MIN = 0, 1, 2
+
+_U = np.uint64
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_NO_WEIGHTS = np.empty(0, np.float32)
+
+
+def pack(first: NDArray[Any], second: NDArray[Any]) -> Edges:
+    """Edges from their two ends."""
+    return (first.astype(np.uint64) << _HALF) | second.astype(np.uint64)
+
+
+def unpack(edges: Edges) -> NDArray[np.int32]:
+    """Ends [edges, 2] of packed edges."""
+    return np.stack([(edges >> _HALF).astype(np.int32), (edges & _LOW).astype(np.int32)], axis=1)
+
+
+def merge_edges(
+    ends: NDArray[np.int32], weights: Weights | None, directed: bool, rule: int, threads: int
+) -> tuple[Edges, Weights | None, int, int]:
+    """Simple graph of a list of edges: self-loops dropped, equal edges merged.
+
+    Args:
+        ends: [rows, 2], each edge's source and target.
+        weights: [rows] or None.
+        directed: whether (u, v) and (v, u) are different edges; if not, edges come back with the smaller end first.
+        rule: weight of merged edges: SUM (in float64, in the order of rows), MAX or MIN.
+        threads: workers.
+
+    Returns:
+        Distinct edges in a fixed order that means nothing, their weights, the number of self-loops, and of rows
+        merged into an earlier one.
+    """
+    workers, buckets = _workers(threads), _buckets(len(ends))
+    places = np.zeros((workers, buckets + 1), np.int64)
+    given = _NO_WEIGHTS if weights is None else weights
+    _count_by_hash(ends, directed, places)
+    loops = int(places[:, buckets].sum())
+    starts = _starts(places[:, :buckets])
+    edges = np.empty(len(ends) - loops, np.uint64)
+    moved = np.empty(len(edges) if weights is not None else 0, np.float32)
+    _scatter_by_hash(ends, given, directed, places, edges, moved)
+    kept = np.empty(buckets, np.int64)
+    _merge_buckets(edges, moved, starts, rule, kept)
+    count = _close_gaps(edges, moved, starts, kept)
+    duplicates = len(edges) - count
+    edges.resize(count, refcheck=False)
+    if weights is None:
+        return edges, None, loops, duplicates
+    moved.resize(count, refcheck=False)
+    return edges, moved, loops, duplicates
+
+
+def degrees(edges: Edges, vertices: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often each vertex is first, and second, in `edges`."""
+    counts = np.zeros((2, _workers(threads), vertices), np.int32)
+    _count_ends(edges, counts)
+    first, second = counts.sum(axis=1, dtype=np.int64)
+    return first, second
+
+
+def row_starts(row_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`indptr` [rows + 1] of rows of these lengths."""
+    indptr = np.zeros(len(row_lengths) + 1, np.int64)
+    np.cumsum(row_lengths, out=indptr[1:])
+    return indptr
+
+
+def assemble(
+    edges: Edges,
+    weights: Weights | None,
+    indptr: NDArray[np.int64],
+    symmetric: bool,
+    indices: NDArray[np.int32],
+    arc_weights: Weights | None,
+    threads: int,
+    room: int = 1 << 30,
+) -> None:
+    """Fill the rows of a graph.
+
+    Args:
+        edges: distinct edges [m].
+        weights: [m] or None.
+        indptr: int64 [vertices + 1] that fits the edges.
+        symmetric: store each edge in both its ends' rows.
+        indices: int32 [arcs] to fill, ascending in each row; may be memory-mapped.
+        arc_weights: float32 [arcs] to fill, or None.
+        threads: workers.
+        room: bytes that may be taken for arcs in flight (at least one row's arcs are).
+    """
+    vertices = len(indptr) - 1
+    if not vertices or not len(indices):
+        return
+    per_arc = 8 if weights is None else 12
+    firsts = _bucket_rows(indptr, BUCKET)
+    bits = max(1, int(vertices - 1).bit_length())
+    passes = -(-bits // 12)
+    given = _NO_WEIGHTS if weights is None else weights
+    out_weights = _NO_WEIGHTS if arc_weights is None else arc_weights
+    bucket_of = np.repeat(np.arange(len(firsts) - 1, dtype=np.int32), np.diff(firsts))
+    low = 0
+    while low < len(firsts) - 1:
+        most_arcs = max(1, room // per_arc)
+        high = int(np.searchsorted(indptr[firsts], indptr[firsts[low]] + most_arcs, "right")) - 1
+        high = min(max(high, low + 1), low + MOST_BUCKETS, len(firsts) - 1)
+        places = np.zeros((_workers(threads), high - low), np.int64)
+        _count_rows(edges, symmetric, bucket_of, low, firsts[low], firsts[high], places)
+        starts = _starts(places)
+        arcs = np.empty(starts[-1], np.uint64)
+        moved = np.empty(len(arcs) if weights is not None else 0, np.float32)
+        _scatter_rows(edges, given, symmetric, bucket_of, low, firsts[low], firsts[high], places, arcs, moved)
+        _sort_buckets(
+            arcs, moved, starts, firsts[low : high + 1], indptr, -(-bits // passes), passes, indices, out_weights
+        )
+        low = high
+
+
+def _workers(threads: int) -> int:
+    return max(1, min(threads, MOST_WORKERS))
+
+
+def _buckets(rows: int) -> int:
+    return int(min(MOST_BUCKETS, 1 << max(0, (rows // BUCKET)).bit_length()))
+
+
+def _starts(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Turn counts [workers, buckets] into where each worker writes; returns where each bucket starts [buckets + 1]."""
+    flat = np.cumsum(places.T.ravel())
+    starts = np.concatenate([[0], flat[places.shape[0] - 1 :: places.shape[0]]])
+    places[:] = np.concatenate([[0], flat[:-1]]).reshape(places.shape[1], places.shape[0]).T
+    return starts
+
+
+def _bucket_rows(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """First row of each bucket of whole rows, of about `size` arcs, and the end."""
+    marks = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), size))
+    return np.unique(np.concatenate([[0], marks, [len(indptr) - 1]]))
+
+
+@nb.njit(cache=True, inline="always")
+def _hash(edge: np.uint64) -> np.uint64:
+    edge = (edge ^ (edge >> _U(32))) * _U(0x9E3779B97F4A7C15)
+    return edge ^ (edge >> _U(29))
+
+
+@nb.njit(cache=True, inline="always")
+def _bucket_of_hash(hashed: np.uint64, buckets: np.int64) -> np.int64:
+    return np.int64((hashed >> _U(40)) & _U(buckets - 1))
+
+
+@nb.njit(cache=True, inline="always")
+def _edge(first: np.int32, second: np.int32, directed: bool) -> np.uint64:
+    if not directed and second < first:
+        first, second = second, first
+    return (_U(first) << _HALF) | _U(second)
+
+
+@nb.njit(cache=True, parallel=True)
+def _count_by_hash(ends: NDArray[np.int32], directed: bool, places: NDArray[np.int64]) -> None:
+    workers, buckets = places.shape[0], places.shape[1] - 1
+    for worker in nb.prange(workers):
+        counts = np.zeros(buckets + 1, np.int64)
+        for row in range(worker * len(ends) // workers, (worker + 1) * len(ends) // workers):
+            if ends[row, 0] == ends[row, 1]:
+                counts[buckets] += 1
+            else:
+                counts[_bucket_of_hash(_hash(_edge(ends[row, 0], ends[row, 1], directed)), buckets)] += 1
+        places[worker] = counts
+
+
+@nb.njit(cache=True, parallel=True)
+def _scatter_by_hash(
+    ends: NDArray[np.int32], weights: Weights, directed: bool, places: NDArray[np.int64], edges: Edges, moved: Weights
+) -> None:
+    workers, buckets = places.shape[0], places.shape[1] - 1
+    for worker in nb.prange(workers):
+        place = places[worker].copy()
+        for row in range(worker * len(ends) // workers, (worker + 1) * len(ends) // workers):
+            if ends[row, 0] != ends[row, 1]:
+                edge = _edge(ends[row, 0], ends[row, 1], directed)
+                bucket = _bucket_of_hash(_hash(edge), buckets)
+                edges[place[bucket]] = edge
+                if len(moved):
+                    moved[place[bucket]] = weights[row]
+                place[bucket] += 1
+
+
+@nb.njit(cache=True, parallel=True)
+def _merge_buckets(
+    edges: Edges, weights: Weights, starts: NDArray[np.int64], rule: int, kept: NDArray[np.int64]
+) -> None:
+    """Merge equal edges of each bucket in place; kept[b] is how many are left at its start."""
+    for bucket in nb.prange(len(kept)):
+        start, end = starts[bucket], starts[bucket + 1]
+        size = 16
+        while size < 2 * (end - start):
+            size *= 2
+        table = np.full(size, -1, np.int32)
+        total = np.empty(end - start if len(weights) else 0, np.float64)
+        count = 0
+        for i in range(start, end):
+            edge = edges[i]
+            at = np.int64(_hash(edge) & _U(size - 1))
+            while table[at] >= 0 and edges[start + table[at]] != edge:
+                at = (at + 1) & (size - 1)
+            if table[at] < 0:
+                table[at] = count
+                edges[start + count] = edge
+                if len(weights):
+                    total[count] = weights[i]
+                count += 1
+            elif len(weights):
+                if rule == SUM:
+                    total[table[at]] += weights[i]
+                elif rule == MAX:
+                    total[table[at]] = max(total[table[at]], weights[i])
+                else:
+                    total[table[at]] = min(total[table[at]], weights[i])
+        if len(weights):
+            for i in range(count):
+                weights[start + i] = total[i]
+        kept[bucket] = count
+
+
+@nb.njit(cache=True)
+def _close_gaps(edges: Edges, weights: Weights, starts: NDArray[np.int64], kept: NDArray[np.int64]) -> int:
+    at = kept[0]
+    for bucket in range(1, len(kept)):
+        start = starts[bucket]
+        if at == start:
+            at += kept[bucket]
+            continue
+        for i in range(start, start + kept[bucket]):
+            edges[at] = edges[i]
+            if len(weights):
+                weights[at] = weights[i]
+            at += 1
+    return at
+
+
+@nb.njit(cache=True, parallel=True)
+def _count_ends(edges: Edges, counts: NDArray[np.int32]) -> None:
+    workers = counts.shape[1]
+    for worker in nb.prange(workers):
+        for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
+            counts[0, worker, np.int64(edges[i] >> _HALF)] += 1
+            counts[1, worker, np.int64(edges[i] & _LOW)] += 1
+
+
+@nb.njit(cache=True, parallel=True)
+def _count_rows(
+    edges: Edges,
+    symmetric: bool,
+    bucket_of: NDArray[np.int32],
+    low: int,
+    first: int,
+    end: int,
+    places: NDArray[np.int64],
+) -> None:
+    workers = places.shape[0]
+    for worker in nb.prange(workers):
+        counts = np.zeros(places.shape[1], np.int64)
+        for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
+            row = np.int64(edges[i] >> _HALF)
+            if first <= row < end:
+                counts[bucket_of[row] - low] += 1
+            if symmetric:
+                row = np.int64(edges[i] & _LOW)
+                if first <= row < end:
+                    counts[bucket_of[row] - low] += 1
+        places[worker] = counts
+
+
+@nb.njit(cache=True, parallel=True)
+def _scatter_rows(
+    edges: Edges,
+    weights: Weights,
+    symmetric: bool,
+    bucket_of: NDArray[np.int32],
+    low: int,
+    first: int,
+    end: int,
+    places: NDArray[np.int64],
+    arcs: Edges,
+    moved: Weights,
+) -> None:
+    workers = places.shape[0]
+    for worker in nb.prange(workers):
+        place = places[worker].copy()
+        for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
+            edge = edges[i]
+            for _ in range(2 if symmetric else 1):
+                row = np.int64(edge >> _HALF)
+                if first <= row < end:
+                    bucket = bucket_of[row] - low
+                    arcs[place[bucket]] = edge
+                    if len(moved):
+                        moved[place[bucket]] = weights[i]
+                    place[bucket] += 1
+                edge = (edge << _HALF) | (edge >> _HALF)
+
+
+@nb.njit(cache=True, parallel=True)
+def _sort_buckets(
+    arcs: Edges,
+    weights: Weights,
+    starts: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    digit_bits: int,
+    passes: int,
+    indices: NDArray[np.int32],
+    out_weights: Weights,
+) -> None:
+    """Write each bucket's arcs to its rows: stable counting sorts by the digits of the second end, then by row."""
+    mask = _U((1 << digit_bits) - 1)
+    weighted = len(weights) > 0
+    for bucket in nb.prange(len(starts) - 1):
+        start, size = starts[bucket], starts[bucket + 1] - starts[bucket]
+        here, there = arcs[start : start + size], np.empty(size, np.uint64)
+        here_weights, there_weights = weights[:0], weights[:0]
+        if weighted:
+            here_weights, there_weights = weights[start : start + size], np.empty(size, np.float32)
+        place = np.empty((1 << digit_bits) + 1, np.int64)
+        for turn in range(passes):
+            shift = _U(turn * digit_bits)
+            place[:] = 0
+            for i in range(size):
+                place[np.int64((here[i] >> shift) & mask) + 1] += 1
+            for digit in range(1 << digit_bits):
+                place[digit + 1] += place[digit]
+            for i in range(size):
+                digit = np.int64((here[i] >> shift) & mask)
+                there[place[digit]] = here[i]
+                if weighted:
+                    there_weights[place[digit]] = here_weights[i]
+                place[digit] += 1
+            here, there = there, here
+            here_weights, there_weights = there_weights, here_weights
+        first = firsts[bucket]
+        cursor = indptr[first : firsts[bucket + 1]].copy()
+        for i in range(size):
+            row = np.int64(here[i] >> _HALF) - first
+            indices[cursor[row]] = np.int32(here[i] & _LOW)
+            if weighted:
+                out_weights[cursor[row]] = here_weights[i]
+            cursor[row] += 1
+
+
+def write_graph(
+    output: DatasetWriter,
+    edges: Edges,
+    weights: Weights | None,
+    row_lengths: NDArray[np.int64],
+    degree: NDArray[np.int64],
+    labels: pa.Array,
+    symmetric: bool,
+    threads: int,
+) -> dict[str, Stat]:
+    """Write a graph as the index stage does (see there for the files).
+
+    Args:
+        output: where to.
+        edges: distinct edges [m].
+        weights: [m] or None.
+        row_lengths: arcs in each vertex's row.
+        degree: what `vertices.parquet` says, [vertices].
+        labels: Arrow strings [vertices].
+        symmetric: the graph has no direction; each edge is stored in both rows.
+        threads: workers.
+
+    Returns:
+        The facts that every graph dataset has: vertices, edges, directed_edges (arcs stored), directed, weighted,
+        max_degree (most arcs in a row), isolated_vertices, sinks (vertices without outgoing arcs), bytes.
+    """
+    before = output.bytes_written
+    indptr = row_starts(row_lengths)
+    output.array("indptr.npy", indptr)
+    arcs = int(indptr[-1])
+    with ExitStack() as files:
+        indices = files.enter_context(_array_file(output, "indices.npy", np.int32, arcs))
+        arc_weights = None
+        if weights is not None:
+            arc_weights = files.enter_context(_array_file(output, "weights.npy", np.float32, arcs))
+        assemble(edges, weights, indptr, symmetric, indices, arc_weights, threads)
+    with output.file("vertices.parquet") as path:
+        columns = {"node": labels.cast(pa.large_string()), "degree": pa.array(degree, pa.int64())}
+        pq.write_table(pa.table(columns), path, compression="lz4", use_dictionary=False, row_group_size=1 << 20)
+    return {
+        "vertices": len(row_lengths),
+        "edges": len(edges),
+        "directed_edges": arcs,
+        "directed": not symmetric,
+        "weighted": weights is not None,
+        "max_degree": int(row_lengths.max(initial=0)),
+        "isolated_vertices": int((degree == 0).sum()),
+        "sinks": int((row_lengths == 0).sum()),
+        "bytes": output.bytes_written - before,
+    }
+
+
+@contextmanager
+def _array_file(output: DatasetWriter, name: str, dtype: Any, length: int) -> Iterator[NDArray[Any]]:
+    """A `.npy` file of the dataset as an array to fill; its space is taken first, so that a full disk is an error."""
+    with output.file(name) as path:
+        with path.open("wb") as stream:
+            np.lib.format.write_array_header_1_0(
+                stream, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+            )
+            offset = stream.tell()
+            if length:
+                os.posix_fallocate(stream.fileno(), offset, length * np.dtype(dtype).itemsize)
+        if not length:
+            yield np.empty(0, dtype)
+            return
+        array = np.memmap(path, dtype, "r+", offset, (length,))
+        yield array
+        array.flush()

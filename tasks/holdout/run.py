@@ -1,0 +1,92 @@
+"""The work of the holdout stage; see the package for its protocol."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.errors import UserError
+from infra.stage import Output, StageRun
+from tasks import _csr
+from tasks._permutation import key
+from tasks.holdout import HoldoutParams
+from tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
+
+_FOREST, _HIDDEN, _NEGATIVES, _TRAIN = range(4)  # what the keys of the random orders are for
+
+
+def run(job: StageRun[HoldoutParams]) -> Output:
+    """Split one graph.
+
+    Raises:
+        UserError: no edge can be hidden, or there are too few pairs without an edge.
+    """
+    graph, params = job.inputs["graph"], job.params
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    directed, weighted = bool(graph.stats["directed"]), bool(graph.stats["weighted"])
+    indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
+    vertices = len(indptr) - 1
+    count = len(indices) if directed else len(indices) // 2
+    edges, arcs = np.empty(count, np.uint64), np.empty(count if weighted else 0, np.int64)
+    edges_of(indptr, indices, directed, edges, arcs)
+    weights = graph.array("weights.npy")[arcs] if weighted else None
+    del arcs
+
+    job.progress.log(f"{vertices} vertices, {count} edges; finding a spanning forest")
+    taken = np.zeros(count, np.bool_)
+    forest = spanning_forest(edges, vertices, key(params.seed, _FOREST), taken)
+    removable, wanted = count - forest, max(1, round(params.fraction * count))
+    if not removable:
+        raise UserError(
+            "no edge can be hidden: without any of them the graph would fall apart", where=graph.uri,
+            value=f"{vertices} vertices, {count} edges", remedy="Link prediction needs a graph with cycles",
+        )  # fmt: skip
+    if removable < wanted:
+        job.progress.log(f"only {removable} of {wanted} edges can be hidden; the rest hold the graph together")
+    hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
+    del taken
+
+    free = vertices * (vertices - 1) // (1 if directed else 2) - count
+    if free < len(hidden) + 1:
+        raise UserError(
+            f"too few pairs of vertices without an edge: {len(hidden) + 1} are needed", where=graph.uri, value=free,
+            remedy="Link prediction needs a sparser graph, or a smaller holdout.fraction",
+        )  # fmt: skip
+    train = min(params.max_pairs, count - len(hidden), free - len(hidden))
+    negatives = non_edges(indptr, indices, directed, len(hidden) + train, key(params.seed, _NEGATIVES))
+    kept = np.ones(count, np.bool_)
+    kept[hidden] = False
+    chosen = draw(~kept, train, key(params.seed, _TRAIN))
+    output = job.output
+    output.array("positives.npy", _pairs(edges[hidden]))
+    output.array("negatives.npy", negatives[: len(hidden)])
+    output.array("train_positives.npy", _pairs(edges[chosen]))
+    output.array("train_negatives.npy", negatives[len(hidden) :])
+    del negatives
+
+    job.progress.log(f"{len(hidden)} edges hidden; writing the residual graph")
+    edges, weights = edges[kept], weights[kept] if weights is not None else None
+    first, second = _csr.degrees(edges, vertices, job.threads)
+    labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
+    stats = _csr.write_graph(
+        output, edges, weights, first if directed else first + second, first + second, labels, not directed, job.threads
+    )
+    return Output(
+        rows=len(hidden),
+        stats={
+            **graph.stats,
+            **stats,
+            "positives": len(hidden),
+            "negatives": len(hidden),
+            "train_pairs": train,
+            "removable": removable,
+            "fraction_removed": len(hidden) / count,
+            "components": vertices - forest,
+            "bytes": output.bytes_written,
+        },
+    )
+
+
+def _pairs(edges: _csr.Edges) -> NDArray[np.int64]:
+    return _csr.unpack(edges).astype(np.int64)

@@ -1,0 +1,131 @@
+"""Kernels of the holdout stage: a random spanning forest, the edges to hide, pairs that no edge joins."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks._csr import Edges
+from tasks._permutation import half_bits_of, ordered_pair, permuted, unordered_pair
+
+_U = np.uint64
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+_CHUNK = 1 << 20  # candidate pairs tried at a time
+
+
+@nb.njit(cache=True)
+def edges_of(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, edges: Edges, arcs: NDArray[np.int64]
+) -> None:
+    """Each edge once, packed and ascending, and where its arc stands; without direction the arc to the larger end."""
+    at = 0
+    for u in range(len(indptr) - 1):
+        for arc in range(indptr[u], indptr[u + 1]):
+            if directed or indices[arc] > u:
+                edges[at] = (_U(u) << _HALF) | _U(indices[arc])
+                if len(arcs):
+                    arcs[at] = arc
+                at += 1
+
+
+@nb.njit(cache=True)
+def _root(parent: NDArray[np.int32], vertex: np.int64) -> np.int64:
+    while parent[vertex] != vertex:
+        parent[vertex] = parent[parent[vertex]]
+        vertex = np.int64(parent[vertex])
+    return vertex
+
+
+@nb.njit(cache=True)
+def spanning_forest(edges: Edges, vertices: int, key: np.uint64, in_forest: NDArray[np.bool_]) -> int:
+    """Mark the edges of a random spanning forest: Kruskal's algorithm on the edges in random order.
+
+    Returns:
+        The number of edges in the forest, which is vertices less connected components.
+    """
+    parent = np.arange(vertices).astype(np.int32)
+    size, half_bits = _U(len(edges)), half_bits_of(_U(len(edges)))
+    found = 0
+    for turn in range(len(edges)):
+        edge = np.int64(permuted(_U(turn), size, half_bits, key))
+        one, two = _root(parent, np.int64(edges[edge] >> _HALF)), _root(parent, np.int64(edges[edge] & _LOW))
+        if one != two:
+            # The smaller id is the root: ids ascend by degree from the highest, so trees stay flat.
+            parent[max(one, two)] = min(one, two)
+            in_forest[edge] = True
+            found += 1
+            if found == vertices - 1:
+                break
+    return found
+
+
+@nb.njit(cache=True)
+def draw(taken: NDArray[np.bool_], count: int, key: np.uint64) -> NDArray[np.int64]:
+    """The first `count` numbers in random order that are not taken."""
+    size, half_bits = _U(len(taken)), half_bits_of(_U(len(taken)))
+    drawn = np.empty(count, np.int64)
+    at = 0
+    for turn in range(len(taken)):
+        if at == count:
+            break
+        number = np.int64(permuted(_U(turn), size, half_bits, key))
+        if not taken[number]:
+            drawn[at] = number
+            at += 1
+    return drawn[:at]
+
+
+@nb.njit(cache=True, parallel=True)
+def _non_edges_of(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    directed: bool,
+    start: int,
+    key: np.uint64,
+    pairs: NDArray[np.int64],
+    good: NDArray[np.bool_],
+) -> None:
+    """Candidates number `start`, `start` + 1, … in random order, and whether no edge joins them."""
+    vertices = np.int64(len(indptr) - 1)
+    size = _U(vertices) * _U(vertices - 1) if directed else _U(vertices) * _U(vertices - 1) // _U(2)
+    half_bits = half_bits_of(size)
+    for i in nb.prange(len(pairs)):
+        number = np.int64(permuted(_U(start + i), size, half_bits, key))
+        if directed:
+            u, v = ordered_pair(number, vertices)
+        else:
+            v, u = unordered_pair(number)
+        row = indices[indptr[u] : indptr[u + 1]]
+        at = np.searchsorted(row, v)
+        good[i] = at == len(row) or row[at] != v
+        pairs[i, 0], pairs[i, 1] = u, v
+
+
+def non_edges(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, count: int, key: np.uint64
+) -> NDArray[np.int64]:
+    """Distinct uniform pairs of different vertices that no edge joins.
+
+    Args:
+        indptr, indices: the whole graph, rows ascending.
+        directed: pairs have an order; if not, the smaller id comes first.
+        count: how many; there must be that many.
+        key: of the random order.
+
+    Returns:
+        int64 [count, 2], in random order; a larger `count` only adds pairs at the end.
+    """
+    vertices = len(indptr) - 1
+    candidates = vertices * (vertices - 1) // (1 if directed else 2)
+    result = np.empty((count, 2), np.int64)
+    filled = start = 0
+    while filled < count:
+        size = min(_CHUNK, candidates - start)
+        pairs, good = np.empty((size, 2), np.int64), np.empty(size, np.bool_)
+        _non_edges_of(indptr, indices, directed, start, key, pairs, good)
+        chosen = pairs[good][: count - filled]
+        result[filled : filled + len(chosen)] = chosen
+        filled += len(chosen)
+        start += size
+    return result

@@ -1,0 +1,103 @@
+"""Memory operations that Numba does not offer: atomics, unaligned words, prefetch; for kernels that share a table."""
+
+# mypy: disable-error-code="import-untyped,no-untyped-call"
+# Numba's extension interface has no types.
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """Address of `array[index]` of a one-dimensional contiguous array, without bounds or sign checks."""
+    view = make_array(array_type)(context, builder, array)
+    return builder.gep(view.data, [index])
+
+
+@intrinsic
+def load_acquire(typing: Any, array: Any, index: Any) -> Any:
+    """`array[index]`, seeing all that the thread wrote that stored it with `store_release`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def store_release(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Set `array[index]`; whoever loads it with `load_acquire` sees all that this thread wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        builder.store_atomic(args[2], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
+def exchange_if(typing: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
+    """Set `array[index]` to `value` if it is `expected`; true when it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        outcome = builder.cmpxchg(pointer, args[2], args[3], "acq_rel", "monotonic")
+        return builder.extract_value(outcome, 1)
+
+    return types.boolean(array, types.intp, array.dtype, array.dtype), generate
+
+
+@intrinsic
+def fetch_add(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Add `value` to `array[index]`; returns what was there before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
+
+    return array.dtype(array, types.intp, array.dtype), generate
+
+
+@intrinsic
+def word_at(typing: Any, data: Any, index: Any) -> Any:
+    """The eight bytes at `data[index:index + 8]` of a uint8 array as a little-endian uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(data, types.intp), generate
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of `array[index]` without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        address = builder.bitcast(pointer, cgutils.voidptr_t)
+        integer = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, integer, integer, integer])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [address, integer(0), integer(3), integer(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def trailing_zeros(typing: Any, value: Any) -> Any:
+    """Number of zero bits below the lowest one bit of a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate

@@ -1,0 +1,104 @@
+"""The definition of the index in relations, written once for every engine that Fugue runs: DuckDB here, Spark there.
+
+Only SQL that DuckDB and Spark read alike is used, so no dialect is translated. Strings compare by their UTF-8 bytes
+on both. The compiled kernels do the same faster in memory; this is what they are tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fugue.collections.sql import StructuredRawSQL, TempTableName
+from fugue.dataframe.dataframe import DataFrame
+from fugue.dataframe.dataframes import DataFrames
+from fugue.execution.execution_engine import ExecutionEngine
+
+Keep = Callable[[DataFrame, str], DataFrame]
+"""(relation, name) to the same relation, computed once and kept where the engine keeps such: table, cache, …"""
+
+_RULES = {"sum": "SUM", "max": "MAX", "min": "MIN", "error": "MAX"}
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The index as relations.
+
+    Args:
+        vertices: id (bigint, 0 to n - 1), node (string), degree (bigint).
+        edges: u, v (ids), weight (float) if weighted; each edge once.
+        rows: rows read.
+        self_loops: rows with the same node twice.
+        bad_rows: rows without source, target or weight; when there are any, the rest means nothing.
+    """
+
+    vertices: DataFrame
+    edges: DataFrame
+    rows: int
+    self_loops: int
+    bad_rows: int
+
+
+def index(
+    engine: ExecutionEngine, rows: DataFrame, *, directed: bool, weighted: bool, duplicates: str, keep: Keep
+) -> Relations:
+    """Simple graph with numbered vertices of a relation of rows.
+
+    Args:
+        engine: where to compute.
+        rows: source, target (string), and weight (float) if weighted; null where a row is bad.
+        directed: whether (u, v) and (v, u) are different edges.
+        weighted: edges have weights.
+        duplicates: rule for the weight of merged rows: sum, max or min.
+        keep: keeps a relation that is used more than once.
+    """
+    fault = "source IS NULL OR target IS NULL OR source = '' OR target = ''" + (
+        " OR weight IS NULL" if weighted else ""
+    )
+    counts = select(
+        engine,
+        "SELECT COUNT(*) AS n, SUM(CASE WHEN source = target THEN 1 ELSE 0 END) AS self_loops, "
+        f"SUM(CASE WHEN {fault} THEN 1 ELSE 0 END) AS bad FROM {{rows}}",
+        rows=rows,
+    ).as_array()[0]
+    first, second = ("source", "target") if directed else ("LEAST(source, target)", "GREATEST(source, target)")
+    # The sum in double does not depend on the order of rows, unless weights differ by more than 2²⁹ times.
+    total = f", CAST({_RULES[duplicates]}(CAST(weight AS DOUBLE)) AS FLOAT) AS weight" if weighted else ""
+    simple = keep(
+        select(
+            engine,
+            f"SELECT {first} AS source, {second} AS target{total} FROM {{rows}} WHERE source <> target "
+            f"GROUP BY {first}, {second}",
+            rows=rows,
+        ),
+        "simple_edges",
+    )
+    vertices = keep(
+        select(
+            engine,
+            "SELECT ROW_NUMBER() OVER (ORDER BY degree DESC, node) - 1 AS id, node, degree FROM ("
+            "SELECT node, COUNT(*) AS degree FROM (SELECT source AS node FROM {edges} UNION ALL "
+            "SELECT target AS node FROM {edges}) AS ends GROUP BY node) AS degrees",
+            edges=simple,
+        ),
+        "vertices",
+    )
+    numbered = select(
+        engine,
+        f"SELECT s.id AS u, t.id AS v{', e.weight' if weighted else ''} FROM {{edges}} AS e "
+        "JOIN {vertices} AS s ON e.source = s.node JOIN {vertices} AS t ON e.target = t.node",
+        edges=simple,
+        vertices=vertices,
+    )
+    return Relations(vertices, numbered, *(int(count or 0) for count in counts))
+
+
+def select(engine: ExecutionEngine, sql: str, **relations: DataFrame) -> DataFrame:
+    """Result of a SELECT whose {names} stand for relations."""
+    names = {name: TempTableName() for name in relations}  # type: ignore[no-untyped-call]
+    statement = StructuredRawSQL.from_expr(
+        sql.format(**{name: str(table) for name, table in names.items()}), dialect=None
+    )
+    frames: Any = DataFrames({names[name].key: relation for name, relation in relations.items()})
+    return engine.sql_engine.select(frames, statement)

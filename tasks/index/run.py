@@ -1,0 +1,243 @@
+"""The work of the index stage; see the package for its rules."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from infra.errors import UserError
+from infra.stage import Output, StageRun
+from tasks import _csr
+from tasks.index import IndexParams, compiled_memory
+from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
+from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
+from tasks.index.rank import label_array, order_by_degree
+from tasks.index.source import Dialect, broken_gzip, detect
+from tasks.index.trim import kept_edges
+
+_RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
+
+
+@dataclass
+class Indexed:
+    """A simple graph with numbered vertices.
+
+    Args:
+        labels: Arrow strings [vertices], row i is vertex i.
+        edges: packed edges [m] in any order; without direction the order of an edge's ends means nothing.
+        weights: float32 [m] or None.
+        rows, self_loops: rows read, and those with the same node twice.
+    """
+
+    labels: pa.Array
+    edges: _csr.Edges
+    weights: _csr.Weights | None
+    rows: int
+    self_loops: int
+
+
+def run(job: StageRun[IndexParams]) -> Output:
+    """Index one edge list.
+
+    Raises:
+        UserError: names file, line or field, the value and the remedy.
+    """
+    source, params = job.sources["edges"], job.params
+    where = source.uri
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    path = source.local(job.scratch)
+    dialect = detect(str(path), params, where)
+    if dialect.kind == "parquet" and dialect.gzipped:
+        path, dialect = _unpacked(path, dialect, job.scratch)
+    job.progress.log(dialect.describe())
+    relational = params.engine == "relational" or (params.engine == "auto" and not _fits(job, path, dialect))
+    graph = (index_relational if relational else index_compiled)(job, path, dialect, where)
+    if not len(graph.edges):
+        raise UserError(
+            "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
+            where=where, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
+        )  # fmt: skip
+    duplicates = graph.rows - graph.self_loops - len(graph.edges)
+    if duplicates and params.duplicates == "error":
+        raise duplicate_edge(str(path), dialect, params.directed, where, duplicates)
+    return _write(job, graph, duplicates)
+
+
+def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
+    """Index with kernels, in memory."""
+    params, threads = job.params, job.threads
+    encoder = _encode(job, path, dialect, where)
+    ends, weights, keys, arena = encoder.result()
+    rows = len(ends)
+    del encoder
+    job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
+    edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
+    del ends
+    first, second = _csr.degrees(edges, len(keys), threads)
+    order = order_by_degree(first + second, keys, arena)
+    number = np.zeros(len(keys), np.uint32)
+    number[order] = np.arange(len(order), dtype=np.uint32)
+    _renumber(edges, number)
+    try:
+        labels = label_array(order, keys, arena)
+    except pa.ArrowInvalid as error:
+        raise not_utf8(str(path), dialect, where, error) from None
+    return Indexed(labels, edges, weights, rows, loops)
+
+
+def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
+    """Index with SQL on DuckDB, which spills to the scratch folder."""
+    import duckdb
+    from fugue_duckdb import DuckExecutionEngine  # type: ignore[import-untyped]
+    from fugue_duckdb.dataframe import DuckDataFrame  # type: ignore[import-untyped]
+
+    from tasks.index import duck, relational
+
+    params = job.params
+    connection = duck.connect(max(256 << 20, job.resources.memory * 6 // 10), job.threads, job.scratch)
+    connection.execute("SET preserve_insertion_order = false")
+
+    def keep(frame: Any, name: str) -> Any:
+        frame.native.create(name)
+        return DuckDataFrame(connection.table(name))
+
+    try:
+        engine = DuckExecutionEngine(connection=connection)
+        rows = DuckDataFrame(connection.sql(duck.rows_query(str(path), dialect)))
+        rows = keep(rows, "edge_rows")
+        found = relational.index(
+            engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep
+        )
+        if found.bad_rows:
+            raise bad_row(str(path), dialect, where)
+        edges, weights = _fetch_edges(found.edges.native, dialect.weighted)
+        labels = found.vertices.native.order("id").project("node").to_arrow_table()
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise
+        raise bad_row(str(path), dialect, where, str(error)) from None
+    finally:
+        connection.close()
+    column = labels.column(0).cast(pa.large_string()).combine_chunks()
+    return Indexed(column, edges, weights, found.rows, found.self_loops)
+
+
+def _fits(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
+    """Whether the kernels have room, at 14 bytes of text a row (a guess that errs on the side of more rows)."""
+    size = path.stat().st_size * (3 if dialect.gzipped or dialect.kind == "parquet" else 1)
+    rows = size // 14
+    arcs = rows if job.params.directed else 2 * rows
+    need = compiled_memory(rows, rows // 20, arcs, dialect.weighted, size, job.threads)
+    return need <= max(job.resources.memory, 1 << 30)
+
+
+def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+    size = path.stat().st_size
+    try:
+        if dialect.kind != "parquet":
+            encoder = Encoder(job.threads, dialect.weighted)
+            encode_file(
+                encoder,
+                str(path),
+                dialect,
+                size,
+                lambda read: job.progress.update(read, size, "bytes", rows=encoder.rows),
+            )
+            return encoder
+    except NeedsReader:
+        pass
+    except BadRow:
+        raise bad_row(str(path), dialect, where) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise broken_gzip(where, error) from None
+    return _encode_columns(job, path, dialect, where)
+
+
+def _encode_columns(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+    import duckdb
+
+    from tasks.index import duck
+
+    encoder = Encoder(job.threads, dialect.weighted)
+    total = pq.ParquetFile(path).metadata.num_rows if dialect.kind == "parquet" else 0
+    connection = duck.connect(max(256 << 20, job.resources.memory // 4), job.threads, job.scratch)
+    try:
+        for columns, weights, bad in duck.label_batches(connection, str(path), dialect):
+            if bad:
+                raise BadRow
+            encoder.add_columns(columns, weights, total)
+            job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
+    except BadRow:
+        raise bad_row(str(path), dialect, where) from None
+    except duckdb.Error as error:
+        raise bad_row(str(path), dialect, where, str(error)) from None
+    finally:
+        connection.close()
+    return encoder
+
+
+def _fetch_edges(relation: Any, weighted: bool) -> tuple[_csr.Edges, _csr.Weights | None]:
+    edges, weights = [], []
+    for batch in relation.to_arrow_reader(1 << 20):
+        edges.append(_csr.pack(batch.column(0).to_numpy(), batch.column(1).to_numpy()))
+        if weighted:
+            weights.append(batch.column(2).to_numpy())
+    if not edges:
+        return np.empty(0, np.uint64), np.empty(0, np.float32) if weighted else None
+    return np.concatenate(edges), np.concatenate(weights) if weighted else None
+
+
+@nb.njit(cache=True, parallel=True)
+def _renumber(edges: _csr.Edges, number: NDArray[np.uint32]) -> None:
+    for i in nb.prange(len(edges)):
+        first, second = number[np.int64(edges[i] >> np.uint64(32))], number[np.int64(edges[i] & np.uint64(0xFFFFFFFF))]
+        edges[i] = (np.uint64(first) << np.uint64(32)) | np.uint64(second)
+
+
+def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Output:
+    params, threads, vertices = job.params, job.threads, len(graph.labels)
+    edges, weights = graph.edges, graph.weights
+    first, second = _csr.degrees(edges, vertices, threads)
+    neighbours = first if params.directed else first + second
+    max_degree_seen, trimmed_vertices, trimmed_edges = int(neighbours.max()), 0, 0
+    if params.max_degree is not None and max_degree_seen > params.max_degree:
+        trimmed_vertices = int((neighbours > params.max_degree).sum())
+        kept = kept_edges(edges, neighbours, params.directed, params.max_degree, params.seed)
+        trimmed_edges = int(len(kept) - kept.sum())
+        edges, weights = edges[kept], weights[kept] if weights is not None else None
+        first, second = _csr.degrees(edges, vertices, threads)
+        neighbours = first if params.directed else first + second
+    job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
+    stats = _csr.write_graph(
+        job.output, edges, weights, neighbours, first + second, graph.labels, not params.directed, threads
+    )
+    return Output(
+        rows=len(edges),
+        stats={
+            **stats,
+            "rows_read": graph.rows,
+            "self_loops_dropped": graph.self_loops,
+            "duplicates_merged": duplicates,
+            "max_degree_seen": max_degree_seen,
+            "trimmed_vertices": trimmed_vertices,
+            "trimmed_edges": trimmed_edges,
+        },
+    )
+
+
+def _unpacked(path: Path, dialect: Dialect, scratch: Path) -> tuple[Path, Dialect]:
+    """A compressed Parquet file, uncompressed, since its reader must jump about in it."""
+    plain = scratch / "edges.parquet"
+    with gzip.open(path, "rb") as packed, plain.open("wb") as out:
+        shutil.copyfileobj(packed, out)
+    return plain, Dialect("parquet", columns=dialect.columns, names=dialect.names)

@@ -1,0 +1,263 @@
+"""Kernels that turn rows of text, or columns of labels, into pairs of vertex numbers and weights.
+
+Text is scanned eight bytes at a time: a byte equal to the separator or the line end is found by arithmetic on the
+word. Rows are handled in small batches, first all their keys, then all their look-ups, so that the cache misses of a
+batch overlap.
+"""
+
+# mypy: disable-error-code="arg-type,assignment,call-arg,no-any-return,return-value"
+# mypy: disable-error-code="operator,unreachable,no-untyped-def,var-annotated"
+# In compiled kernels the scalars of Python and NumPy are one.
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.index.atomic import prefetch, trailing_zeros, word_at
+from tasks.index.table import candidate, hash_of, key_of, number_of
+
+_U = np.uint64
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_BATCH = 64  # rows
+
+NEWLINE, RETURN, BLANK, TAB, QUOTE = 10, 13, 32, 9, 34
+
+AT, ROWS, NEW, FAULT = 0, 1, 2, 3  # places in a part's state
+FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL = 1, 2, 3, 4
+
+
+@nb.njit(cache=True, inline="always")
+def _matches(word: np.uint64, pattern: np.uint64) -> np.uint64:
+    """High bit of each byte that equals the pattern's; exact up to the lowest match."""
+    difference = word ^ pattern
+    return (difference - _ONES) & ~difference & _HIGHS
+
+
+@nb.njit(cache=True, inline="always")
+def _field_end(text: NDArray[np.uint8], at: np.int64, stop1: np.uint64, stop2: np.uint64, stop3: np.uint64) -> np.int64:
+    while True:
+        low, high = word_at(text, at), word_at(text, at + 8)
+        found = _matches(low, stop1) | _matches(low, stop2) | _matches(low, stop3)
+        later = _matches(high, stop1) | _matches(high, stop2) | _matches(high, stop3)
+        if found | later:
+            # Chosen without a branch: lengths vary too much to be foreseen.
+            offset = np.int64(0) if found else np.int64(8)
+            return at + offset + np.int64(trailing_zeros(found if found else later) >> _U(3))
+        at += 16
+
+
+@nb.njit(cache=True)
+def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tuple[np.float32, np.int64]:
+    """A positive decimal number as the nearest float32, and 0 or BAD_WEIGHT or HARD_WEIGHT (rounding undecided)."""
+    bad = np.float32(0), BAD_WEIGHT
+    while start < end and (text[start] == BLANK or text[start] == TAB):
+        start += 1
+    while start < end and (text[end - 1] == BLANK or text[end - 1] == TAB):
+        end -= 1
+    if start < end and text[start] == 43:  # +
+        start += 1
+    mantissa, exponent, digits, point, kept = _U(0), 0, 0, False, 0
+    at = start
+    while at < end:
+        byte = text[at]
+        if 48 <= byte <= 57:
+            digits += 1
+            if kept < 18:
+                mantissa = mantissa * _U(10) + _U(byte - 48)
+                kept += mantissa != _U(0)
+                exponent -= point
+            else:
+                exponent += not point
+        elif byte == 46 and not point:
+            point = True
+        else:
+            break
+        at += 1
+    if digits == 0:
+        return bad
+    if at < end:
+        if text[at] != 69 and text[at] != 101:  # E, e
+            return bad
+        at += 1
+        sign = 1
+        if at < end and (text[at] == 43 or text[at] == 45):
+            sign = 44 - np.int64(text[at])
+            at += 1
+        if at == end or end - at > 4:
+            return bad
+        power = 0
+        while at < end:
+            if not 48 <= text[at] <= 57:
+                return bad
+            power = power * 10 + np.int64(text[at] - 48)
+            at += 1
+        exponent += sign * power
+    if mantissa == _U(0):
+        return bad
+    if -22 <= exponent < 0:
+        value = np.float64(mantissa) / 10.0 ** np.float64(-exponent)
+    else:
+        value = np.float64(mantissa) * 10.0 ** np.float64(exponent)
+    single = np.float32(value)
+    if not (single > 0 and np.isfinite(single)):
+        return bad
+    # The double may be off in its last bits: undecided when they matter, that is near the middle of two floats.
+    exact = mantissa < _U(1 << 53) and -22 <= exponent <= 22
+    if not exact and (np.float32(value * (1 - 4e-16)) != single or np.float32(value * (1 + 4e-16)) != single):
+        return single, HARD_WEIGHT
+    return single, 0
+
+
+@nb.njit(cache=True)
+def _encode_part(
+    text, state, separator, blanks, source, target, weight, slots, keys, counters, arena, quota, ends, weights
+):
+    """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
+    stop1, stop2 = _ONES * _U(separator), _ONES * _U(NEWLINE)
+    stop3 = _ONES * _U(TAB) if blanks else stop1
+    size = np.int64(len(text))
+    last = max(source, target, weight)
+    key0, key1 = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.uint64)
+    hashes, guesses = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.int64)
+    starts, lengths = np.empty(2 * _BATCH, np.int64), np.empty(2 * _BATCH, np.int64)
+    at, row = state[AT], state[ROWS]
+    while at < size and state[NEW] + 2 * _BATCH <= quota:
+        rows = 0
+        while rows < _BATCH and at < size:
+            line = at
+            if blanks:
+                while text[at] == BLANK or text[at] == TAB:
+                    at += 1
+                if text[at] == 35 or text[at] == 37:  # comment: # or %
+                    while text[at] != NEWLINE:
+                        at += 1
+            if text[at] == NEWLINE or (text[at] == RETURN and text[at + 1] == NEWLINE):
+                at += 2 if text[at] == RETURN else 1
+                continue
+            field = 0
+            while True:
+                start = at
+                at = _field_end(text, at, stop1, stop2, stop3)
+                end = at
+                ended = text[at] == NEWLINE
+                if ended and end > start and text[end - 1] == RETURN:
+                    end -= 1
+                if field in (source, target):
+                    if end == start:
+                        state[FAULT] = FEW_COLUMNS if blanks else EMPTY_LABEL
+                        state[AT] = line
+                        return
+                    slot = 2 * rows + (field == target)
+                    starts[slot] = start
+                    lengths[slot] = end - start
+                elif field == weight:
+                    value, fault = parse_weight(text, start, end)
+                    if fault:
+                        state[FAULT] = FEW_COLUMNS if blanks and end == start else fault
+                        state[AT] = line
+                        return
+                    weights[row + rows] = value
+                if blanks:
+                    while text[at] == BLANK or text[at] == TAB:
+                        at += 1
+                    ended = text[at] == NEWLINE or (text[at] == RETURN and text[at + 1] == NEWLINE)
+                if field == last or ended:
+                    break
+                if not blanks:
+                    at += 1
+                field += 1
+            if field < last:
+                state[FAULT] = FEW_COLUMNS
+                state[AT] = line
+                return
+            if not ended:
+                at = _field_end(text, at, stop2, stop2, stop2)
+            elif text[at] == RETURN:
+                at += 1
+            at += 1
+            rows += 1
+        for slot in range(2 * rows):
+            key0[slot], key1[slot] = key_of(text, starts[slot], lengths[slot])
+            hashes[slot] = hash_of(key0[slot], key1[slot])
+            prefetch(slots, np.int64(hashes[slot] & _U(len(slots) - 1)))
+        for slot in range(2 * rows):
+            guesses[slot] = candidate(slots, hashes[slot])
+            prefetch(keys, 2 * max(guesses[slot], 0))
+        for slot in range(2 * rows):
+            number = guesses[slot]
+            if number < 0 or keys[2 * number] != key0[slot] or keys[2 * number + 1] != key1[slot]:
+                number = number_of(
+                    slots, keys, counters, arena, key0[slot], key1[slot], hashes[slot],
+                    text, starts[slot], lengths[slot],
+                )  # fmt: skip
+                if number < 0:
+                    number = -1 - number
+                    state[NEW] += 1
+            ends[2 * row + slot] = number
+        row += rows
+        state[AT] = at
+        state[ROWS] = row
+
+
+@nb.njit(cache=True, parallel=True)
+def encode_text(
+    text: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    states: NDArray[np.int64],
+    separator: int,
+    blanks: bool,
+    source: int,
+    target: int,
+    weight: int,
+    slots: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    quota: int,
+    ends: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    room: NDArray[np.int64],
+) -> None:
+    """Encode the rows of a block of text, one thread for each part.
+
+    Args:
+        text: bytes [size + PADDING]; every row ends in a newline.
+        bounds: part i is text[bounds[i]:bounds[i + 1]], whole lines.
+        states: [parts, 4]: where the part is (from its start), rows so far, labels that were new, fault.
+        separator: byte between fields; with `blanks` any run of blanks and tabs.
+        blanks: fields are set apart by white space; lines that begin with # or % are comments.
+        source, target, weight: number of each column from 0; weight is -1 when there is none.
+        slots, keys, counters, arena: the table of labels, see `table.py`.
+        quota: a part stops before it has made more new labels than this.
+        ends: [2 * rows]: source and target of each row; part i writes from room[i].
+        weights: [rows] or empty.
+    """
+    for part in nb.prange(len(bounds) - 1):
+        own_weights = weights[room[part] :] if weight >= 0 else weights
+        _encode_part(
+            text[bounds[part] : bounds[part + 1]], states[part], separator, blanks, source, target, weight,
+            slots, keys, counters, arena, quota, ends[2 * room[part] :], own_weights,
+        )  # fmt: skip
+
+
+@nb.njit(cache=True, parallel=True)
+def encode_column(
+    text: NDArray[np.uint8],
+    offsets: NDArray[np.int32],
+    slots: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    parts: int,
+    ends: NDArray[np.int32],
+) -> None:
+    """Number the labels text[offsets[i]:offsets[i + 1]] into ends[i]; the table must have room for all to be new."""
+    rows = len(offsets) - 1
+    for part in nb.prange(parts):
+        for row in range(part * rows // parts, (part + 1) * rows // parts):
+            start, length = np.int64(offsets[row]), np.int64(offsets[row + 1] - offsets[row])
+            key0, key1 = key_of(text, start, length)
+            number = number_of(slots, keys, counters, arena, key0, key1, hash_of(key0, key1), text, start, length)
+            ends[row] = -1 - number if number < 0 else number

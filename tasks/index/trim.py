@@ -1,0 +1,56 @@
+"""Bound the degree of hubs: a vertex above the limit keeps a random sample of its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks._csr import Edges
+
+_U = np.uint64
+
+
+def kept_edges(
+    edges: Edges, degree: NDArray[np.int64], directed: bool, max_degree: int, seed: int
+) -> NDArray[np.bool_]:
+    """Which edges stay when no vertex may have more than `max_degree` neighbours.
+
+    Each vertex above the limit keeps the neighbours whose edges have the smallest hashes of (seed, edge). Without
+    direction both ends are asked, and an edge stays if no end drops it.
+
+    Args:
+        edges: packed edges [m] in final numbers.
+        degree: neighbours of each vertex; out-neighbours if directed.
+        directed: only sources are asked.
+        max_degree: the limit.
+        seed: another seed, another sample.
+
+    Returns:
+        Boolean [m], the same whatever the order of edges.
+    """
+    if not directed:
+        edges = np.minimum(edges, (edges << _U(32)) | (edges >> _U(32)))  # smaller end first, for one hash per edge
+    hub = degree > max_degree
+    first, second = (edges >> _U(32)).astype(np.int64), (edges & _U(0xFFFFFFFF)).astype(np.int64)
+    at = np.flatnonzero(hub[first])
+    owner = first[at]
+    if not directed:
+        other = np.flatnonzero(hub[second])
+        at, owner = np.concatenate([at, other]), np.concatenate([owner, second[other]])
+    del first, second
+    kept = np.ones(len(edges), np.bool_)
+    order = np.lexsort((edges[at], _mix(edges[at] ^ _mix(np.array([seed], np.uint64))), owner))
+    at, owner = at[order], owner[order]
+    starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(owner) else np.empty(0, np.int64)
+    sizes = np.diff(np.append(starts, len(owner)))
+    place = np.arange(len(owner)) - np.repeat(starts, sizes)
+    kept[at[place >= max_degree]] = False
+    return kept
+
+
+def _mix(value: Edges) -> Edges:
+    """SplitMix64 of each word."""
+    value = value + _U(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
+    return value ^ (value >> _U(31))

@@ -1,0 +1,154 @@
+"""Each bad input gives one message with file, line or field, value and remedy."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.errors import UserError
+from tests.tasks.index_helpers import run_index
+
+ENGINES = pytest.mark.parametrize("engine", ["compiled", "relational"])
+
+
+def message(path, engine, **params) -> str:
+    with pytest.raises(UserError) as caught:
+        run_index(path, engine, **params)
+    assert str(path) in str(caught.value) or "index." in str(caught.value)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+@ENGINES
+def test_missing_and_empty_files(tmp_path, engine):
+    assert "no such file" in message(tmp_path / "absent.csv", engine)
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    assert "empty" in message(empty, engine)
+    empty.write_text("# only\n\n# comments\n")
+    assert "no rows" in message(empty, engine)
+    empty.write_text("source,target\n")
+    assert "no rows" in message(empty, engine)
+
+
+@ENGINES
+def test_no_edges_left(tmp_path, engine):
+    path = tmp_path / "loops.txt"
+    path.write_text("a a\nb b\n")
+    text = message(path, engine)
+    assert "self-loop" in text
+    assert "2 rows" in text
+
+
+@ENGINES
+@pytest.mark.parametrize(("name", "mark"), [("g.csv", ","), ("g.tsv", "\t"), ("g.txt", " ")])
+def test_a_row_with_too_few_columns(tmp_path, engine, name, mark):
+    path = tmp_path / name
+    rows = [f"a{i}{mark}b{i}" for i in range(5000)]
+    rows[3210] = "lonely"
+    path.write_text("# comment\n" + "\n".join(rows))
+    text = message(path, engine)
+    assert "line 3212" in text
+    assert "'lonely'" in text
+    assert "too few columns" in text
+
+
+@ENGINES
+def test_an_empty_node(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_text("a,b\nb,\nc,d\n")
+    assert "line 2: the row has an empty node (got 'b,')" in message(path, engine)
+
+
+@ENGINES
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "heavy", "1e99", "1e-99", "0x10", "1_0", "--1", "1e"])
+def test_a_weight_that_is_not_a_positive_number(tmp_path, engine, weight):
+    path = tmp_path / "g.csv"
+    path.write_text(f"source,target,weight\na,b,1\nb,c,0.5\nc,d,{weight}\n")
+    text = message(path, engine)
+    assert "line 4: the weight is not a positive number" in text
+    assert repr(weight) in text
+    assert "index.weighted" in text
+
+
+@ENGINES
+def test_an_empty_weight(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_text("source,target,weight\na,b,1\nb,c,\n")
+    assert "line 3: the weight is not a positive number" in message(path, engine)
+
+
+@ENGINES
+def test_lines_are_counted_in_quoted_and_compressed_files(tmp_path, engine):
+    path = tmp_path / "g.csv.gz"
+    path.write_bytes(gzip.compress(b'source,target,weight\n"a\nx",b,1\n"b",c,0\n'))
+    text = message(path, engine)
+    assert "line 4: the weight is not a positive number (got '0')" in text
+
+
+@ENGINES
+def test_bad_rows_of_parquet(tmp_path, engine):
+    path = tmp_path / "g.parquet"
+    pq.write_table(pa.table({"source": ["a", "b"], "target": ["b", "c"], "weight": [1.0, np.nan]}), path)
+    assert "row 2: the weight is not a positive number" in message(path, engine)
+    pq.write_table(pa.table({"source": ["a", None], "target": ["b", "c"]}), path)
+    assert "row 2: the row has an empty node" in message(path, engine)
+    pq.write_table(pa.table({"source": ["a"]}), path)
+    assert "too few columns" in message(path, engine)
+
+
+@ENGINES
+@pytest.mark.parametrize("field", ["source", "target", "weight"])
+def test_wrong_column_names(tmp_path, engine, field):
+    path = tmp_path / "g.csv"
+    path.write_text("buyer,seller,price\na,b,1\n")
+    text = message(path, engine, **{field: "wrong"})
+    assert f"index.{field}" in text
+    assert "'wrong'" in text
+    assert "buyer, seller, price" in text
+
+
+@ENGINES
+def test_duplicates_can_be_refused(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_text("a,b\nb,c\nb,a\n")
+    text = message(path, engine, duplicates="error")
+    assert "line 3" in text
+    assert "first in line 1" in text
+    assert run_index(path, engine, duplicates="error", directed=True).stats["edges"] == 3
+
+
+@ENGINES
+def test_text_that_is_not_utf8(tmp_path, engine):
+    path = tmp_path / "g.csv"
+    path.write_bytes("a,b\nb,Ã\n".encode("latin-1"))
+    text = message(path, engine)
+    assert "UTF-8" in text
+    assert "line 2" in text
+
+
+@ENGINES
+def test_a_truncated_gzip(tmp_path, engine):
+    path = tmp_path / "g.csv.gz"
+    path.write_bytes(gzip.compress(b"".join(b"%d,%d\n" % (i, i * 7919 % 10007) for i in range(100_000)))[:-5000])
+    assert "cannot be decompressed" in message(path, engine)
+
+
+def test_contradicting_parameters(tmp_path):
+    path = tmp_path / "g.csv"
+    path.write_text("a,b\n")
+    assert "no header" in message(path, "compiled", header=False, source="a")
+    assert "delimiter" in message(path, "compiled", format="tsv", delimiter=",")
+    assert "one ASCII character" in message(path, "compiled", delimiter=",,")
+    path.write_text("a,b,c\n1,2,3\n")
+    assert "used twice" in message(path, "compiled", source="a", target="a")
+
+
+def test_a_file_that_is_no_parquet(tmp_path):
+    path = tmp_path / "g.csv"
+    path.write_text("a,b\n")
+    assert "not a Parquet file" in message(path, "compiled", format="parquet")

@@ -1,1 +1,14 @@
-"""How a superworkflow runs: nodes of its diagram as tasks of a Prefect flow."""
+"""How a superworkflow runs: nodes of its diagram as tasks of a Prefect flow.
+
+Prefect reads its settings when it is imported, so they are set here, before any module of this package imports it.
+People see the run's own display; Prefect's server gets the full log.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -5,15 +5,9 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
-
-# Read by Prefect when it is imported. People see the listener's display; Prefect's server gets the full log.
-os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-os.environ.setdefault("DO_NOT_TRACK", "1")
+from typing import Any, cast
 
 from prefect import Flow, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_table_artifact
@@ -22,7 +16,7 @@ from prefect.client.schemas import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.states import Completed
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from infra.dataset import Dataset
 from infra.diagram import Node, Superworkflow
@@ -61,12 +55,13 @@ def make_flow(
         run_name: name of the flow run and of the tracker's run; Prefect's own choice when None.
     """
     workers = request.profile.concurrency if request else 4
+    runner = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
 
     @flow(
         name=superworkflow.name,
         flow_run_name=run_name,
         description=superworkflow.help,
-        task_runner=ThreadPoolTaskRunner(max_workers=workers),
+        task_runner=runner,
         validate_parameters=False,
         persist_result=False,
     )

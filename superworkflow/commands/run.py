@@ -11,6 +11,7 @@ from functools import partial
 
 from dashboards.terminal import RunDisplay, print_run
 from infra.errors import SuperworkflowError
+from infra.exporting import check_formats, export
 from infra.request import Request
 from superworkflow.arguments import add_request_arguments, request_from
 
@@ -29,13 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
     superworkflow, request = request_from(options)
+    check_formats(superworkflow, options.export)
     request.store.check_writable()
+    from infra.orchestration.server import connect
+
+    api = connect()  # while it starts, the other libraries are imported
     from dashboards.report import attach_pictures
-    from infra.exporting import check_formats, export
     from infra.orchestration.flow import make_flow
 
-    check_formats(superworkflow, options.export)
     uri = _tracking_uri(request, options)
+    api.result()
     display = RunDisplay(request)
     flow = make_flow(
         superworkflow, request=request, tracker=partial(_tracker, uri), listener=display,

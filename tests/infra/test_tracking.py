@@ -1,0 +1,179 @@
+"""Runs recorded in a real MLflow store and read back; the comparison of two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from dashboards.comparison import compare, print_comparison, print_runs
+from infra.cost import load_prices
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.records import RunRecord, StageRecord
+from infra.resources import Resources
+from infra.tracking.base import Tracker
+from infra.tracking.history import find_run, recorded_runs
+from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri, open_client
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An SQLite store, made when it is first looked at."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('records') / 'mlflow' / 'mlflow.db'}"
+    assert recorded_runs(uri) == []
+    return uri
+
+
+def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
+    return StageRecord(
+        name=name, stage=name, digest="d" * 32, state="cached" if cached else "ran", resources=Resources(),
+        runtime_s=0 if cached else seconds, cpu_s=2 * seconds, peak_memory_bytes=1 << 20,
+        cost_usd=0 if cached else seconds / 100, saved_s=seconds if cached else 0,
+        saved_usd=seconds / 100 if cached else 0, rows=40, bytes=1000, output=f"/store/{name}",
+        params={"p": 0.5, "labels": None}, stats={"vertices": 7, "metrics.micro_f1@0.5": 0.4, "kind": "text"},
+    )  # fmt: skip
+
+
+def _record(uri: str, name: str, params: dict[str, object], stages: list[StageRecord]) -> str:
+    tracker = MlflowTracker(uri)
+    run_id = tracker.begin(name, "toy", params, {"superworkflow.profile": "laptop"})
+    run = RunRecord(run_id, "flow", "/store", name, "toy")
+    for stage in stages:
+        tracker.stage(stage)
+        run.stages.append(stage)
+    run.close(load_prices(), 12.0)
+    tracker.finish(run)
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def two(uri: str) -> tuple[str, str]:
+    """Ids of two runs; the second has another parameter and found its first stage cached."""
+    first = _record(uri, "first", {"walk.p": 1.0, "walk.q": 2.0}, [_stage("index", 3), _stage("walk-1", 4)])
+    second = _record(
+        uri, "second", {"walk.p": 0.5, "walk.q": 2.0}, [_stage("index", 3, cached=True), _stage("walk-1", 8)]
+    )
+    return first, second
+
+
+def test_read_back(uri: str, two: tuple[str, str]) -> None:
+    run = find_run(uri, "first")
+    assert (run.run_id, run.superworkflow, run.status) == (two[0], "toy", "FINISHED")
+    assert run.params == {"walk.p": "1.0", "walk.q": "2.0"}
+    assert run.metrics == {"micro_f1@0.5": 0.4}
+    assert run.stages == {
+        "index": {"seconds": 3.0, "cost_usd": 0.03, "cached": 0.0},
+        "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "cached": 0.0},
+    }
+    assert run.totals["seconds"] == 7.0
+    assert run.totals["cost_usd"] == pytest.approx(0.07)
+    assert run.totals["wall_seconds"] == 12.0
+
+
+def test_newest_first_and_limit(uri: str, two: tuple[str, str]) -> None:
+    assert [run.run_id for run in recorded_runs(uri)][:2] == [two[1], two[0]]
+    assert len(recorded_runs(uri, limit=1)) == 1
+
+
+def test_nested_runs(uri: str, two: tuple[str, str]) -> None:
+    client = MlflowClient(uri)
+    experiment = client.get_run(two[0]).info.experiment_id
+    children = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{two[0]}'")
+    assert {run.info.run_name: run.info.status for run in children} == {"index": "FINISHED", "walk-1": "FINISHED"}
+    index = next(run for run in children if run.info.run_name == "index").data
+    assert index.metrics["rows_per_second"] == pytest.approx(40 / 3)
+    assert index.metrics["stat/vertices"] == 7
+    assert index.metrics["micro_f1_at_0.5"] == 0.4
+    assert index.params["p"] == "0.5"
+    assert index.params["resources.memory"] == str(2 << 30)
+    assert index.tags["superworkflow.digest"] == "d" * 32
+
+
+@pytest.mark.parametrize("length", [32, 12])
+def test_found_by_id_and_by_its_beginning(uri: str, two: tuple[str, str], length: int) -> None:
+    assert find_run(uri, two[1][:length]).name == "second"
+
+
+def test_newest_of_a_name(uri: str, two: tuple[str, str]) -> None:
+    ids = [_record(uri, "same name", {}, []) for _ in range(2)]
+    assert find_run(uri, "same name").run_id == ids[1]
+
+
+def test_unknown_or_unclear_run(uri: str, two: tuple[str, str]) -> None:
+    with pytest.raises(UserError, match=r"no such run \(got 'nobody'\). `superworkflow runs` lists them"):
+        find_run(uri, "nobody")
+    with pytest.raises(UserError, match="runs have an id that begins so"):
+        find_run(uri, "")
+
+
+def test_failed_run(uri: str) -> None:
+    tracker = MlflowTracker(uri)
+    tracker.begin("fails", "toy", {}, {})
+    tracker.fail("stage walk failed: killed")
+    run = find_run(uri, "fails")
+    assert run.status == "FAILED"
+    assert MlflowClient(uri).get_run(run.run_id).data.tags["superworkflow.error"] == "stage walk failed: killed"
+
+
+def test_more_parameters_than_one_request_holds(uri: str) -> None:
+    _record(uri, "many", {f"stage.parameter_{number}": number for number in range(250)}, [])
+    assert len(find_run(uri, "many").params) == 250
+
+
+def test_picture(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "cost.png").write_bytes(b"picture")
+    tracker = MlflowTracker(uri)
+    run_id = tracker.begin("drawn", "toy", {}, {})
+    tracker.picture(tmp_path / "cost.png")
+    names = [each.path for each in MlflowClient(uri).list_artifacts(run_id, "pictures")]
+    assert names == ["pictures/cost.png"]
+    assert (Path(uri.removeprefix("sqlite:///")).parent / "artifacts").is_dir()
+
+
+def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare(find_run(uri, two[0]), find_run(uri, two[1]))
+    assert found.params == {"walk.p": ("1.0", "0.5")}
+    assert found.metrics == {"micro_f1@0.5": (0.4, 0.4)}
+    assert found.seconds == {"index": (3.0, 0.0), "walk-1": (4.0, 8.0)}
+    assert found.cost_usd["walk-1"] == (0.04, 0.08)
+    print_comparison(found)
+    out = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    assert ["walk.p", "1.0", "0.5", ""] in rows
+    assert ["walk-1", "4.0 s", "8.0 s", "2.00"] in rows
+    assert ["index", "3.0 s", "cached", ""] in rows
+    print_runs(recorded_runs(uri))
+    assert "second" in capsys.readouterr().out
+
+
+def test_nothing_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs([])
+    assert "no recorded runs here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/none/mlflow.db", "nonsense://x"])
+def test_unreachable(uri: str) -> None:
+    with pytest.raises(UserError, match=r"MLflow cannot be reached: .*--no-tracking") as raised:
+        open_client(uri)
+    assert uri in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert default_tracking_uri(Location.of("/data/store")) == "sqlite:////data/store/mlflow/mlflow.db"
+    remote = default_tracking_uri(Location.of("s3://bucket/store"))
+    assert remote == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
+    assert default_tracking_uri(Location.of("/data/store")) == "http://tracker:5000"
+
+
+def test_tracker_that_keeps_nothing(tmp_path: Path) -> None:
+    tracker = Tracker()
+    assert tracker.begin("name", "toy", {}, {}) == ""
+    tracker.stage(_stage("index", 1))
+    tracker.fail("anything")
+    assert tracker.url() is None

@@ -55,7 +55,8 @@ class EmbedParams(StageParams):
     step_bound: float = Field(
         default=0.25, ge=0, le=10,
         description="Damping b of a row's step, lr / (1 + b lr h) with h the bound of its curvature, 0 (none) to 10. "
-        "From 0.5 on no step can overshoot along its row; 0.25 has been enough and learns faster.",
+        "From 0.5 on no step can overshoot along its row, and the torch kernel uses no less; for single walks 0.25 has "
+        "been enough and learns faster.",
         json_schema_extra={"search": {"type": "float", "low": 0.1, "high": 1.0, "log": True}},
     )  # fmt: skip
     shared_negatives: int = Field(

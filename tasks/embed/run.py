@@ -18,7 +18,7 @@ from tasks.embed import EmbedParams
 from tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
 from tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
 
-ROW_GROUP_BYTES = 32 << 20
+ROW_GROUP_BYTES = 4 << 20
 
 
 def run(job: StageRun[EmbedParams]) -> Output:

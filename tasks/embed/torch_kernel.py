@@ -18,6 +18,10 @@ from tasks.embed import EmbedParams
 from tasks.embed.tables import Tables
 from tasks.embed.train import NORM_LIMIT, Vocabulary, key
 
+MIN_BOUND = 0.5
+"""Least damping of a step. A batch of many walks on few vertices has rows whose pairs all pull one way; with less than
+this their steps may overshoot."""
+
 
 class TorchKernel:
     """Tables on the device, and the step on a batch of walks."""
@@ -29,6 +33,7 @@ class TorchKernel:
         elif params.products == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
         self.device = torch.device(params.device)
+        self.bound = max(params.step_bound, MIN_BOUND)
         self.half = params.products == "bfloat16" and params.device == "cuda"
         self.on_device = {name: self._tensor(values) for name, values in tables.arrays().items()}
         self.remap = self._tensor(vocabulary.remap)
@@ -152,7 +157,7 @@ class TorchKernel:
             sums = self.on_device[f"{name}_sum"]
             sums.index_add_(0, rows, steps.square().mean(-1))
             scale = rate / torch.sqrt(sums[rows] + 1e-10)
-        scale = scale / (1 + self.params.step_bound * scale * self.curvature[rows])
+        scale = scale / (1 + self.bound * scale * self.curvature[rows])
         self.on_device[name].index_add_(0, rows, steps * scale[:, None])
         self.curvature.index_fill_(0, rows, 0.0)
 

@@ -92,7 +92,7 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
         step_ns = (35 if large else 20) if weighted else (14 if large else 10)
     else:
         step_ns = (60 if large else 25) if weighted else (33 if large else 18)
-    build_ns = 6 + (4 if params.q != 1 else 0) + (40 if weighted else 0)
+    build_ns = 6 + (4 if params.q != 1 else 0) + (16 if weighted else 0)
     write_ns = 1.0  # for a byte: checksum and write
     cpu_s = 1.5 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)
     return Estimate(

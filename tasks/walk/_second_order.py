@@ -12,9 +12,9 @@ SOSP 2019, fold outliers so), hence a small p costs no acceptance. After ``FREE_
 step is drawn from the exact distribution of the row, so no p and q can make a walk hang; both ways have
 the same distribution, and so has the mixture.
 
-The walkers of a batch move in phases, each of which prefetches what the next one reads, like the first-order
-ones; since they need different numbers of trials, each has its own place in its own walk and takes the
-next walk of the range when it is done.
+The walkers of a batch move in phases, like the first-order ones; but since they need different numbers of trials,
+each is in the phase that it has reached, has its own place in its own walk, and takes the next walk of the
+range when it is done. What a phase prefetches, another one reads a sweep later.
 """
 
 import numba as nb
@@ -35,6 +35,13 @@ _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _PADDING = np.uint64(PADDING)
+
+# Fields of a walker's record; a walker is named by the place of its record.
+_FIELDS = np.uint64(16)
+STATE, HEADER, SCALE, EDGE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+HEIGHT, PREVIOUS, CURRENT, CANDIDATE = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
+TRIALS, PLACE, END = np.uint64(8), np.uint64(9), np.uint64(10)
+WORD, PATTERN, SOUGHT, BASE, SPAN = np.uint64(11), np.uint64(12), np.uint64(13), np.uint64(14), np.uint64(15)
 
 
 @nb.njit(**OPTIONS)
@@ -86,223 +93,228 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
     beside = max(1.0 / p - board, 0.0) / board  # target beside the board, in edges of the row's mean weight
     taken_near = q >= 1.0  # above ``certain``, is x taken if t -> x exists, or if it does not?
 
-    current = np.empty(BATCH, np.int64)
-    header = np.empty(BATCH, np.uint64)
-    previous = np.empty(BATCH, np.int64)
-    previous_header = np.empty(BATCH, np.uint64)
-    state = np.empty(BATCH, np.uint64)
-    scale = np.empty(BATCH, np.float64)  # (degree + target beside) * 2**-52
-    top = np.empty(BATCH, np.float64)  # board, or 0 for a first step: any dart is accepted
-    trials = np.empty(BATCH, np.int32)  # trials left before the exact draw
-    row = np.empty(BATCH, np.int32)
-    step = np.empty(BATCH, np.int32)
-    edge = np.empty(BATCH, np.int64)
-    height = np.empty(BATCH, np.float64)
-    candidate = np.empty(BATCH, np.int64)
-    word = np.empty(BATCH, np.uint64)
-    pattern = np.empty(BATCH, np.uint64)
-    sought = np.empty(BATCH, np.int64)
-    base = np.empty(BATCH, np.uint64)
-    span = np.empty(BATCH, np.uint64)
-    # Lists of walkers. They are appended to without a branch, so the entry after the last is written too.
-    vacant = np.arange(BATCH + 1).astype(np.uint64)
+    # One record of 16 words for each walker, seen as unsigned, signed and real numbers.
+    record = np.empty(BATCH * 16, np.uint64)
+    whole, real = record.view(np.int64), record.view(np.float64)
+    flat = out.reshape(-1)
+    # A walker is in one of these lists. They are appended to without a branch, so the entry after the last is
+    # written too. Each phase below empties one list, and prefetches what the next phase of its walkers reads: in
+    # the next sweep, when the other phases have given the lines time to come.
+    vacant = np.arange(BATCH + 1).astype(np.uint64) * _FIELDS
     ready = np.empty(BATCH + 1, np.uint64)
-    taken = np.empty(BATCH + 1, np.uint64)
+    picked = np.empty(BATCH + 1, np.uint64)
+    thrown = np.empty(BATCH + 1, np.uint64)
     unsure = np.empty(BATCH + 1, np.uint64)
     search = np.empty(BATCH + 1, np.uint64)
-    n_vacant, n_ready, n_search, made = BATCH, 0, 0, 0
+    taken = np.empty(BATCH + 1, np.uint64)
+    n_vacant, n_ready, n_picked, n_thrown, n_unsure, n_search, n_taken = BATCH, 0, 0, 0, 0, 0, 0
+    made = 0
 
-    while True:
+    while made < rows or n_vacant < BATCH:
         # Walkers without a walk take the next ones.
         begun = min(n_vacant, rows - made)
         for i in range(begun):
             v = start_vertex(seed, np.uint64(first + made + i), starts, n_starts)
-            current[vacant[i]] = v
+            whole[vacant[i] + CURRENT] = v
             out[made + i, 0] = v
             prefetch(headers, v)
-        n_vacant = 0
+        n_rest = 0
         for i in range(begun):
             k = vacant[i]
-            h = headers[np.uint64(current[k])]
+            h = headers[np.uint64(whole[k + CURRENT])]
             if length > 1 and (h & mask) > _ZERO:
-                header[k], previous[k], previous_header[k] = h, -1, _ZERO
-                state[k] = walk_state(seed, np.uint64(first + made))
-                scale[k] = np.float64(np.int64(h & mask)) * _FRACTION
-                top[k], trials[k] = 0.0, FREE_TRIALS
-                row[k], step[k] = made, 1
+                record[k + HEADER], whole[k + PREVIOUS] = h, -1
+                record[k + STATE] = walk_state(seed, np.uint64(first + made))
+                real[k + SCALE] = np.float64(np.int64(h & mask)) * _FRACTION
+                whole[k + TRIALS] = FREE_TRIALS
+                whole[k + PLACE], whole[k + END] = made * length + 1, made * length + length
                 ready[np.uint64(n_ready)] = k
                 n_ready += 1
             else:
                 out[made, 1:] = -1
+                vacant[np.uint64(n_rest)] = k
+                n_rest += 1
+            made += 1
+        for i in range(begun, n_vacant):
+            vacant[np.uint64(n_rest)] = vacant[i]
+            n_rest += 1
+        n_vacant = n_rest
+
+        # Step to the vertex that was taken.
+        for i in range(n_taken):
+            k = taken[i]
+            x = whole[k + CANDIDATE]
+            place = whole[k + PLACE]
+            flat[np.uint64(place)] = x
+            v = whole[k + CURRENT]
+            h = headers[np.uint64(x)]
+            degree = h & mask
+            edges = np.float64(np.int64(degree))
+            if weighted:
+                real[k + SCALE] = edges * _FRACTION
+                if beside > 0.0 and degree > _ZERO:
+                    way_back = whole[k + EDGE]
+                    if directed or way_back < 0:
+                        way_back = find(indices, h >> bits, degree, v)
+                    if way_back >= 0:
+                        share = np.float64(weights[np.uint64(way_back)]) / totals[np.uint64(x)]
+                        real[k + SCALE] = (edges + edges * share * beside) * _FRACTION
+            else:
+                real[k + SCALE] = (edges + beside) * _FRACTION
+            whole[k + PREVIOUS] = v
+            whole[k + CURRENT] = x
+            record[k + HEADER] = h
+            whole[k + TRIALS] = FREE_TRIALS + np.int64(degree >> np.uint64(2))
+            whole[k + PLACE] = place + 1
+            if place + 1 < whole[k + END] and degree > _ZERO:
+                ready[np.uint64(n_ready)] = k
+                n_ready += 1
+            else:
+                flat[place + 1 : whole[k + END]] = -1
                 vacant[np.uint64(n_vacant)] = k
                 n_vacant += 1
-            made += 1
-        if n_ready + n_search == 0 and made == rows:
-            return
+        n_taken = 0
 
-        # Throw a dart for each walker.
-        for i in range(n_ready):
-            k = ready[i]
-            s = state[k] + GAMMA
-            state[k] = s
-            h = header[k]
-            place = np.float64(np.int64(mix(s) >> _12)) * scale[k]
-            column = np.int64(place)
-            height[k] = (place - np.float64(column)) * top[k]
-            j = np.int64(h >> bits) + column
-            edge[k] = j if column < np.int64(h & mask) else -1
-            trials[k] -= 1
-            if weighted:
-                prefetch(alias, j)
+        # Halve the rows of those that search: an edge that the bit table holds possible, is it there?
+        n_left = 0
+        for i in range(n_search):
+            k = search[i]
+            left = record[k + SPAN]
+            if left > _PADDING:
+                half = left >> _ONE
+                b = record[k + BASE]
+                b = b + half if indices[b + half] <= whole[k + SOUGHT] else b
+                left -= half
+                record[k + BASE] = b
+                record[k + SPAN] = left
+                prefetch(indices, b + (left >> _ONE) if left > _PADDING else b)
+                search[np.uint64(n_left)] = k
+                n_left += 1
             else:
-                prefetch(indices, j)
-        if weighted:
-            for i in range(n_ready):
-                k = ready[i]
-                j = edge[k]
-                s = state[k] + GAMMA
-                state[k] = s
-                r = mix(s)
-                if j >= 0:
-                    entry = alias[np.uint64(j)]
-                    other = np.int64((header[k] >> bits) + (entry & _LOW))
-                    j = j if (r & _LOW) < (entry >> _32) else other
-                    edge[k] = j
-                    height[k] = np.float64(np.int64(r >> _32)) * (top[k] * 2.0**-32)
-                    prefetch(indices, j)
-                    if beside > 0.0:
-                        prefetch(weights, j)
-
-        # See what it hit.
-        n_taken, n_unsure, n_missed = 0, 0, 0
-        for i in range(n_ready):
-            k = ready[i]
-            j = edge[k]
-            t = previous[k]
-            if j >= 0:
-                if trials[k] < 0:
-                    s = state[k] + GAMMA
-                    state[k] = s
-                    fraction = np.float64(np.int64(mix(s) >> _12)) * _FRACTION
-                    j = exact_edge(headers, bits, indices, weights, t, current[k], p, q, fraction)
-                    edge[k] = j
-                    height[k] = -1.0
-                x = np.int64(indices[np.uint64(j)])
-                candidate[k] = x
-                back = x == t
-                yes = height[k] < (returning if back else certain)
+                yes = holds(indices, record[k + BASE], left, whole[k + SOUGHT]) == taken_near
                 taken[np.uint64(n_taken)] = k
                 n_taken += yes
-                unsure[np.uint64(n_unsure)] = k
-                n_unsure += (not yes) & (not back)
-                ready[np.uint64(n_missed)] = k
-                n_missed += (not yes) & back
-            elif directed and not weighted and find(indices, header[k] >> bits, header[k] & mask, t) < 0:
-                # Beside the board there is no edge back to t: this step's next darts need not try it again.
-                scale[k] = np.float64(np.int64(header[k] & mask)) * _FRACTION
-                ready[np.uint64(n_missed)] = k
-                n_missed += 1
-            else:
-                candidate[k] = t
-                taken[np.uint64(n_taken)] = k
-                n_taken += 1
+                ready[np.uint64(n_ready)] = k
+                n_ready += not yes
+        n_search = n_left
 
-        # Look up what the height did not decide: is there an edge t -> x?
+        # Ask the bit table what the height of the dart did not decide: is there an edge t -> x?
         for i in range(n_unsure):
             k = unsure[i]
-            w, bits_of_pair = locate(previous[k], candidate[k], vertices, words, directed, final)
-            word[i] = w
-            pattern[i] = bits_of_pair
-            prefetch(table, w)
-        n_before = n_search
-        for i in range(n_unsure):
-            k = unsure[i]
-            near = (table[word[i]] & pattern[i]) == pattern[i]
+            near = (table[record[k + WORD]] & record[k + PATTERN]) == record[k + PATTERN]
             doubt = near & (not final)
             yes = (near == taken_near) & (not doubt)
             search[np.uint64(n_search)] = k
             n_search += doubt
             taken[np.uint64(n_taken)] = k
             n_taken += yes
-            ready[np.uint64(n_missed)] = k
-            n_missed += (not yes) & (not doubt)
-        # Each sweep halves the rows of those that search, so that their misses too overlap with all else.
-        n_left = 0
-        for i in range(n_before):
+            ready[np.uint64(n_ready)] = k
+            n_ready += (not yes) & (not doubt)
+        for i in range(n_left, n_search):
             k = search[i]
-            left = span[k]
-            if left > _PADDING:
-                half = left >> _ONE
-                b = base[k]
-                b = b + half if indices[b + half] <= sought[k] else b
-                left -= half
-                base[k] = b
-                span[k] = left
-                prefetch(indices, b + (left >> _ONE) if left > _PADDING else b)
-                search[np.uint64(n_left)] = k
-                n_left += 1
-            else:
-                yes = holds(indices, base[k], left, sought[k]) == taken_near
-                taken[np.uint64(n_taken)] = k
-                n_taken += yes
-                ready[np.uint64(n_missed)] = k
-                n_missed += not yes
-        for i in range(n_before, n_search):
-            k = search[i]
-            x = candidate[k]
-            h = previous_header[k]
+            x, t = whole[k + CANDIDATE], whole[k + PREVIOUS]
+            h = headers[np.uint64(t)]
             if not directed:  # the edge x -> t tells as much: take the shorter row
                 other_header = headers[np.uint64(x)]
                 if (other_header & mask) < (h & mask):
                     h = other_header
-                    x = previous[k]
+                    x = t
             left = h & mask
-            sought[k] = x
-            base[k] = h >> bits
-            span[k] = left
+            whole[k + SOUGHT] = x
+            record[k + BASE] = h >> bits
+            record[k + SPAN] = left
             prefetch(indices, (h >> bits) + (left >> _ONE) if left > _PADDING else h >> bits)
-            search[np.uint64(n_left)] = k
-            n_left += 1
-        n_search = n_left
 
-        # Step.
-        for i in range(n_taken):
-            prefetch(headers, candidate[taken[i]])
-            if weighted and beside > 0.0:
-                prefetch(totals, candidate[taken[i]])
-        n_ready = n_missed
-        for i in range(n_taken):
-            k = taken[i]
-            x = candidate[k]
-            place_in_walk = step[k]
-            out[np.uint64(row[k]), np.uint64(place_in_walk)] = x
-            v = current[k]
-            h = headers[np.uint64(x)]
-            degree = h & mask
-            edges = np.float64(np.int64(degree))
-            if weighted:
-                scale[k] = edges * _FRACTION
-                if beside > 0.0 and degree > _ZERO:
-                    way_back = edge[k]
-                    if directed or way_back < 0:
-                        way_back = find(indices, h >> bits, degree, v)
-                    if way_back >= 0:
-                        share = np.float64(weights[np.uint64(way_back)]) / totals[np.uint64(x)]
-                        scale[k] = (edges + edges * share * beside) * _FRACTION
-            else:
-                scale[k] = (edges + beside) * _FRACTION
-            previous[k] = v
-            previous_header[k] = header[k]
-            current[k] = x
-            header[k] = h
-            top[k] = board
-            trials[k] = FREE_TRIALS + np.int64(degree >> np.uint64(2))
-            step[k] = place_in_walk + 1
-            if place_in_walk + 1 < length and degree > _ZERO:
+        # See what the dart hit.
+        n_unsure = 0
+        for i in range(n_thrown):
+            k = thrown[i]
+            j = whole[k + EDGE]
+            t = whole[k + PREVIOUS]
+            if j >= 0:
+                if whole[k + TRIALS] < 0:
+                    s = record[k + STATE] + GAMMA
+                    record[k + STATE] = s
+                    fraction = np.float64(np.int64(mix(s) >> _12)) * _FRACTION
+                    j = exact_edge(headers, bits, indices, weights, t, whole[k + CURRENT], p, q, fraction)
+                    whole[k + EDGE] = j
+                    real[k + HEIGHT] = -1.0
+                x = np.int64(indices[np.uint64(j)])
+                whole[k + CANDIDATE] = x
+                back = x == t
+                yes = (real[k + HEIGHT] < (returning if back else certain)) | (t < 0)
+                taken[np.uint64(n_taken)] = k
+                n_taken += yes
+                unsure[np.uint64(n_unsure)] = k
+                n_unsure += (not yes) & (not back)
+                ready[np.uint64(n_ready)] = k
+                n_ready += (not yes) & back
+            elif (
+                directed
+                and not weighted
+                and find(indices, record[k + HEADER] >> bits, record[k + HEADER] & mask, t) < 0
+            ):
+                # Beside the board there is no edge back to t: this step's next darts need not try it again.
+                real[k + SCALE] = np.float64(np.int64(record[k + HEADER] & mask)) * _FRACTION
                 ready[np.uint64(n_ready)] = k
                 n_ready += 1
             else:
-                for rest in range(place_in_walk + 1, length):
-                    out[row[k], rest] = -1
-                vacant[np.uint64(n_vacant)] = k
-                n_vacant += 1
+                whole[k + CANDIDATE] = t
+                taken[np.uint64(n_taken)] = k
+                n_taken += 1
+        for i in range(n_unsure):
+            k = unsure[i]
+            w, bits_of_pair = locate(whole[k + PREVIOUS], whole[k + CANDIDATE], vertices, words, directed, final)
+            record[k + WORD] = w
+            record[k + PATTERN] = bits_of_pair
+            prefetch(table, w)
+        for i in range(n_taken):
+            prefetch(headers, whole[taken[i] + CANDIDATE])
+            if weighted and beside > 0.0:
+                prefetch(totals, whole[taken[i] + CANDIDATE])
+
+        # Weighted: the dart has a column of the row's alias table; which of its two edges?
+        for i in range(n_picked):
+            k = picked[i]
+            j = whole[k + EDGE]
+            if j >= 0:
+                s = record[k + STATE] + GAMMA
+                record[k + STATE] = s
+                r = mix(s)
+                entry = alias[np.uint64(j)]
+                other = np.int64((record[k + HEADER] >> bits) + (entry & _LOW))
+                j = j if (r & _LOW) < (entry >> _32) else other
+                whole[k + EDGE] = j
+                real[k + HEIGHT] = np.float64(np.int64(r >> _32)) * (board * 2.0**-32)
+                prefetch(indices, j)
+                if beside > 0.0:
+                    prefetch(weights, j)
+            thrown[i] = k
+        n_thrown = n_picked
+        n_picked = 0
+
+        # Throw a dart.
+        for i in range(n_ready):
+            k = ready[i]
+            s = record[k + STATE] + GAMMA
+            record[k + STATE] = s
+            h = record[k + HEADER]
+            dart = np.float64(np.int64(mix(s) >> _12)) * real[k + SCALE]
+            column = np.int64(dart)
+            real[k + HEIGHT] = (dart - np.float64(column)) * board
+            j = np.int64(h >> bits) + column
+            whole[k + EDGE] = j if column < np.int64(h & mask) else -1
+            whole[k + TRIALS] -= 1
+            if weighted:
+                prefetch(alias, j)
+            else:
+                prefetch(indices, j)
+        if weighted:
+            for i in range(n_ready):
+                picked[i] = ready[i]
+            n_picked = n_ready
+        else:
+            for i in range(n_ready):
+                thrown[i] = ready[i]
+            n_thrown = n_ready
+        n_ready = 0

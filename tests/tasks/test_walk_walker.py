@@ -199,6 +199,7 @@ def test_alias_table_holds_the_weights(values):
 
 
 @given(st.sets(st.integers(0, 300), max_size=120), st.integers(0, 300))
+@settings(deadline=None)
 def test_find_in_a_row(row, vertex):
     indices = np.array([*sorted(row), *[-1] * PADDING], np.int32)
     found = find(indices, np.uint64(0), np.uint64(len(row)), vertex)
@@ -206,6 +207,7 @@ def test_find_in_a_row(row, vertex):
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=50))
+@settings(deadline=None)
 def test_headers_hold_start_and_degree(degrees):
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     bits = degree_bits(indptr)

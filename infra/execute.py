@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +70,13 @@ def execute(
     identity = parsed.identity()
     digest = dataset_digest(stage.name, stage.version, identity, {n: entry.digest for n, entry in given.items()})
     location = Location.of(output)
+    asked = time.monotonic()
     with (
         _space_errors(location),
         _closing(datasets),
         exclusive(location, lambda: progress.log("another run is making this dataset; waiting")) as confirm,
     ):
+        waited = time.monotonic() - asked
         existing = Dataset.find(location)
         if existing is not None:
             if existing.digest != digest:
@@ -93,7 +96,7 @@ def execute(
             try:
                 result = stage.function()(run)
                 confirm()
-                dataset = _commit(stage, digest, identity, given, writer, result)
+                dataset = _commit(stage, digest, identity, given, writer, result, waited)
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
@@ -142,9 +145,10 @@ def _commit(
     given: Mapping[str, InputEntry],
     writer: DatasetWriter,
     result: Output,
+    waited: float,
 ) -> Dataset:
     measured = Measurement(
-        runtime_s=process_age_seconds(), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
+        runtime_s=max(0.0, process_age_seconds() - waited), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
         rows=result.rows, bytes=writer.bytes_written,
     )  # fmt: skip
     return writer.commit(

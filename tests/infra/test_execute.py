@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from infra.dataset import CHECKPOINT_FOLDER, Dataset
 from infra.digest import dataset_digest
 from infra.errors import DatasetDamaged, UserError
 from infra.execute import Executed, execute
+from infra.lock import exclusive
 from infra.manifest import MANIFEST_NAME
+from infra.measure import process_age_seconds
 from infra.progress import Progress, parse_event
 from infra.resources import Resources
 from infra.stage import Stage
@@ -88,6 +92,30 @@ def test_measures(run: Run) -> None:
     assert measured.cpu_s > 0
     assert 0 < measured.runtime_s < 24 * 3600
     assert (10 << 20) < measured.peak_memory_bytes < (64 << 30)
+
+
+def test_runtime_is_without_the_wait_for_another_run(run: Run, store: Store, text: str) -> None:
+    release = threading.Event()
+    stack = contextlib.ExitStack()
+
+    class Told(io.StringIO):
+        """Lets go of the lock a second after the stage said that it waits."""
+
+        def write(self, line: str) -> int:
+            if "another run is making this dataset" in line:
+                threading.Timer(1.0, release.set).start()
+            return super().write(line)
+
+    def hold() -> None:
+        with stack:
+            release.wait(30)
+
+    stack.enter_context(exclusive(store.location("count", _digest(COUNT, store, text, {}))))
+    holder = threading.Thread(target=hold)
+    holder.start()
+    measured = run(COUNT, Told()).manifest.measured
+    holder.join()
+    assert measured.runtime_s <= process_age_seconds() - 1.0
 
 
 def test_tells_progress(run: Run) -> None:

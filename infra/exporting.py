@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,13 +28,20 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     definition = superworkflow.exports[name]
     record = next(record for record in run.stages if record.name == definition.node)
     target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")
-    local = target.local_path or Path(f"{record.digest}.{definition.filename}").absolute()
-    local.parent.mkdir(parents=True, exist_ok=True)
+    final = target.local_path
+    if final is not None:
+        final.parent.mkdir(parents=True, exist_ok=True)
     module, _, function = definition.function.partition(":")
     dataset = Dataset.open(Location.of(record.output))
-    getattr(importlib.import_module(module), function)(dataset, local)
-    dataset.close()
-    if target.local_path is None:
-        target.upload(local)
-        local.unlink()
+    # Beside where it goes, so that it can be renamed: nobody sees half of it.
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=final and final.parent) as scratch:
+        path = Path(scratch) / target.name
+        try:
+            getattr(importlib.import_module(module), function)(dataset, path)
+        finally:
+            dataset.close()
+        if final is not None:
+            path.replace(final)
+        else:
+            target.upload(path)
     return target.uri

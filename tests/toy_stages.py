@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from infra.dataset import Dataset
 from infra.diagram import Diagram, Superworkflow
 from infra.errors import UserError
 from infra.params import StageParams
@@ -121,3 +123,14 @@ TOY = Superworkflow(
     diagram=_diagram,
     options=ToyOptions,
 )
+
+
+def write_text(dataset: Dataset, path: Path) -> None:
+    """An export of `count`."""
+    path.write_text(f"{dataset.array('lines.npy')[0]} lines")
+
+
+def write_half(dataset: Dataset, path: Path) -> None:
+    """An export that fails."""
+    write_text(dataset, path)
+    raise RuntimeError("half of it")

@@ -1,0 +1,63 @@
+"""Other formats of a result, on a local folder and on S3."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from infra.diagram import Export
+from infra.errors import UserError
+from infra.execute import execute
+from infra.exporting import check_formats, export
+from infra.filesystem import Location
+from infra.progress import Progress
+from infra.records import RunRecord, StageRecord
+from infra.resources import Resources
+from infra.store import Store
+from tests.toy_stages import COUNT, TOY
+
+SUPERWORKFLOW = dataclasses.replace(
+    TOY,
+    exports={
+        "text": Export("count", "tests.toy_stages:write_text", "txt"),
+        "broken": Export("count", "tests.toy_stages:write_half", "txt"),
+    },
+)
+DIGEST = "0" * 32
+
+
+@pytest.fixture
+def run(store: Store, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> RunRecord:
+    """Record of a run with one stage."""
+    (tmp_path / "text.txt").write_text("line\n" * 5)
+    output = store.location("count", DIGEST).uri
+    execute(COUNT, {}, {"text": str(tmp_path / "text.txt")}, output, Resources(), Progress("count"))
+    stage = StageRecord("count", "count", DIGEST, "ran", Resources(), 1, 1, 1, 0, 0, 0, 5, 136, output)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return RunRecord("r", "f", store.uri, "name", "toy", [stage])
+
+
+def test_written_beside_the_stages(run: RunRecord, store: Store, tmp_path: Path, scratch: Path) -> None:
+    uri = export(SUPERWORKFLOW, "text", run)
+    assert uri == f"{store.uri}/exports/{DIGEST}.txt"
+    assert Location.of(uri).read_text() == "5 lines"
+    assert export(SUPERWORKFLOW, "text", run) == uri
+    assert store.root.join("exports").walk_files() == [f"{DIGEST}.txt"]
+    assert list((tmp_path / "work").iterdir()) == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_failure_leaves_nothing(run: RunRecord, store: Store, scratch: Path) -> None:
+    with pytest.raises(RuntimeError, match="half of it"):
+        export(SUPERWORKFLOW, "broken", run)
+    assert store.root.join("exports").walk_files() == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_unknown_format() -> None:
+    check_formats(SUPERWORKFLOW, ["text"])
+    with pytest.raises(UserError, match=r"--export: no such export format \(got 'texts'\). Did you mean text\?"):
+        check_formats(SUPERWORKFLOW, ["text", "texts"])

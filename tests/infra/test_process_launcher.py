@@ -20,6 +20,7 @@ from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
 from infra.launch.base import Event, Launched, StageCall
 from infra.launch.process import ProcessLauncher
+from infra.lock import exclusive
 from infra.profile import Placement
 from infra.resources import Resources
 
@@ -193,6 +194,20 @@ stage, params, inputs, output = json.loads(sys.argv[1])
 call = StageCall(stage, stage, params, inputs, output, Placement())
 ProcessLauncher().launch(call, lambda event: print(json.dumps(event), flush=True))
 """
+
+
+def test_stage_that_waits_ends_with_its_parent(graph: str, tmp_path: Path) -> None:
+    """It writes nothing that could fail; only the pipe from its parent tells it."""
+    output = tmp_path / "walks"
+    given = json.dumps(["walk", {}, {"graph": graph}, str(output)])
+    with exclusive(Location.of(output)):
+        parent = subprocess.Popen([sys.executable, "-c", PARENT, given], stdout=subprocess.PIPE, text=True)
+        assert parent.stdout is not None
+        assert "waiting" in json.loads(parent.stdout.readline())["message"]
+        (stage,) = _writers(output)
+        parent.kill()
+        parent.communicate()
+        stage.wait(timeout=10)
 
 
 def test_stage_ends_with_its_parent(graph: str, tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
         + arcs * per_arc
         + edges * (9 + (4 if weighted else 0))
         + max(32 * hidden, kept_arcs * (per_arc + 8) + (edges - hidden) * 8)
-        + vertices * 100,
-        cpu_s=2.0 + edges * 4e-7,
+        + vertices * 100
+        + edges * 4,
+        cpu_s=2.0 + edges * 5.5e-7,
         output_bytes=output,
         stats={
             **{name: graph[name] for name in ("vertices", "directed", "weighted") if name in graph},

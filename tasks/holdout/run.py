@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
+from tasks._graph_files import write_graph
 from tasks._permutation import key
 from tasks.holdout import HoldoutParams
 from tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
@@ -69,7 +70,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     edges, weights = edges[kept], weights[kept] if weights is not None else None
     first, second = _csr.degrees(edges, vertices, job.threads)
     labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
-    stats = _csr.write_graph(
+    stats = write_graph(
         output, edges, weights, first if directed else first + second, first + second, labels, not directed, job.threads
     )
     return Output(

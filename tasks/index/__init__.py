@@ -75,7 +75,7 @@ class IndexParams(StageParams):
     engine: Literal["auto", "compiled", "relational"] = Field(
         default="auto",
         description="What computes: compiled kernels in memory, or SQL that spills to disk; auto takes the kernels "
-        "when they fit the stage's memory. The result is the same.",
+        "for files of 4 MiB or more when they fit the stage's memory. The result is the same.",
         json_schema_extra={"affects_result": False},
     )
 
@@ -88,9 +88,10 @@ class IndexParams(StageParams):
 
 
 _BYTES_PER_ROW = 14
+_BYTES_PER_WEIGHT = 5
 _ROWS_PER_VERTEX = 20
 _GZIP_RATIO = 3
-_BASE_MEMORY = 330 << 20
+_BASE_MEMORY = 300 << 20
 
 
 def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -100,9 +101,10 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     """
     source = inputs.get("edges", {})
     size = int(source.get("bytes") or 0) * (_GZIP_RATIO if source.get("gzipped") else 1)
-    rows = int(source.get("rows") or max(1, size // _BYTES_PER_ROW))
-    vertices = int(source.get("vertices") or max(2, rows // _ROWS_PER_VERTEX))
     weighted = params.weighted is True or params.weight is not None
+    row_bytes = _BYTES_PER_ROW + (_BYTES_PER_WEIGHT if weighted else 0)
+    rows = int(source.get("rows") or max(1, size // row_bytes))
+    vertices = int(source.get("vertices") or max(2, rows // _ROWS_PER_VERTEX))
     arcs = rows if params.directed else 2 * rows
     output = arcs * (8 if weighted else 4) + vertices * 16
     return Estimate(
@@ -125,7 +127,7 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
     """Peak bytes of the compiled kernels: the largest of their three phases, beside the libraries."""
     per_row = 12 if weighted else 8
     table = 64 * vertices
-    reading = rows * per_row + min(text_bytes, 1 << 25) * 5 + table
+    reading = rows * per_row + min(text_bytes, 1 << 25) * 3 + table
     merging = 2 * rows * per_row + 16 * vertices
     filling = (
         rows * per_row + min(arcs * per_row, 1 << 30) + arcs * (per_row - 4) + vertices * (60 + 8 * min(threads, 8))

@@ -94,6 +94,25 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
+def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byte3: Any) -> Any:
+    """Bit i is set when `data[index + i]`, 0 <= i < 32, is one of three bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = ir.VectorType(ir.IntType(8), 32)
+        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
+        text = builder.load(pointer, align=1)
+        first_lane = ir.Constant(ir.VectorType(ir.IntType(32), 32), [0] * 32)
+        found = None
+        for byte in args[2:]:
+            one = builder.insert_element(ir.Constant(lanes, ir.Undefined), byte, ir.IntType(32)(0))
+            same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, first_lane))
+            found = same if found is None else builder.or_(found, same)
+        return builder.bitcast(found, ir.IntType(32))
+
+    return types.uint32(data, types.intp, types.uint8, types.uint8, types.uint8), generate
+
+
+@intrinsic
 def trailing_zeros(typing: Any, value: Any) -> Any:
     """Number of zero bits below the lowest one bit of a uint64 that is not 0."""
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
+from tasks._graph_files import write_graph
 from tasks.index import IndexParams, compiled_memory
 from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
 from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
@@ -25,6 +26,7 @@ from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect, broken_gzip, detect
 from tasks.index.trim import kept_edges
 
+_SMALL_BYTES = 4 << 20  # SQL is through with these before a new machine has compiled the kernels
 _RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
 
 
@@ -60,7 +62,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = _unpacked(path, dialect, job.scratch)
     job.progress.log(dialect.describe())
-    relational = params.engine == "relational" or (params.engine == "auto" and not _fits(job, path, dialect))
+    relational = params.engine == "relational" or (params.engine == "auto" and not _suits_kernels(job, path, dialect))
     graph = (index_relational if relational else index_compiled)(job, path, dialect, where)
     if not len(graph.edges):
         raise UserError(
@@ -132,8 +134,10 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     return Indexed(column, edges, weights, found.rows, found.self_loops)
 
 
-def _fits(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
-    """Whether the kernels have room, at 14 bytes of text a row (a guess that errs on the side of more rows)."""
+def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
+    """Whether the file is worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
+    if path.stat().st_size < _SMALL_BYTES:
+        return False
     size = path.stat().st_size * (3 if dialect.gzipped or dialect.kind == "parquet" else 1)
     rows = size // 14
     arcs = rows if job.params.directed else 2 * rows
@@ -218,7 +222,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
         first, second = _csr.degrees(edges, vertices, threads)
         neighbours = first if params.directed else first + second
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
-    stats = _csr.write_graph(
+    stats = write_graph(
         job.output, edges, weights, neighbours, first + second, graph.labels, not params.directed, threads
     )
     return Output(

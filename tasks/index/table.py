@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tasks.index.atomic import exchange_if, fetch_add, load_acquire, store_release, word_at
 
 INLINE_BYTES = 15
-PADDING = 32
+PADDING = 64
 """Bytes that must be readable after the last byte of a text."""
 
 _U = np.uint64

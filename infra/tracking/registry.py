@@ -74,6 +74,7 @@ def register(bundle: Dataset, *, name: str, alias: str, run_id: str, tracking_ur
     Raises:
         UserError: the dataset is not a bundle, or MLflow refuses.
     """
+    import mlflow
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -84,6 +85,8 @@ def register(bundle: Dataset, *, name: str, alias: str, run_id: str, tracking_ur
         )  # fmt: skip
     started = time.perf_counter()
     try:
+        # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
+        mlflow.set_tracking_uri(tracking_uri)
         client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
         found = _registered(client, name, bundle.digest)
         number, model_id = found or _log(bundle, name, run_id, client)

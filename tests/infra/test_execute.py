@@ -8,17 +8,19 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra import lock
 from infra.dataset import CHECKPOINT_FOLDER, Dataset
 from infra.digest import dataset_digest
-from infra.errors import DatasetDamaged, UserError
+from infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from infra.execute import Executed, execute
-from infra.lock import exclusive
+from infra.lock import Lease, exclusive
 from infra.manifest import MANIFEST_NAME
 from infra.measure import process_age_seconds
 from infra.progress import Progress, parse_event
@@ -116,6 +118,30 @@ def test_runtime_is_without_the_wait_for_another_run(run: Run, store: Store, tex
     measured = run(COUNT, Told()).manifest.measured
     holder.join()
     assert measured.runtime_s <= process_age_seconds() - 1.0
+
+
+def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3_store
+    store.root.join("text.txt").write_atomic("line\n")
+    text, place, told = store.root.join("text.txt").uri, store.location("count", "x" * 32), io.StringIO()
+    number = execute(COUNT, {}, {"text": text}, place.uri, Resources(), Progress("count", stream=told)).dataset
+    output = store.location("scale", "0" * 32)
+    other = Lease(store.root.join("scale", f".{output.name}.lease"))
+    taken: list[bool] = []
+
+    def take_over() -> None:
+        while output.join("before.json").size() is None:
+            time.sleep(0.02)
+        taken.append(other.acquire())
+
+    monkeypatch.setattr(lock, "LEASE_SECONDS", -1.0)  # as if the network had been away
+    thread = threading.Thread(target=take_over)
+    thread.start()
+    with pytest.raises(SuperworkflowError, match="another took over the dataset"):
+        execute(SCALE, {"seconds": 2.0}, {"number": number.uri}, output.uri, Resources(), Progress("x", stream=told))
+    thread.join()
+    assert taken == [True]
+    assert Dataset.find(output) is None
 
 
 def test_tells_progress(run: Run) -> None:

@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
-	    --labels flows/data/email-eu-core-department-labels.txt.gz --directed --name email-eu-core
+	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest

@@ -3,7 +3,7 @@
 Rules:
 
 - Labels are strings, exactly as the file has them: `007` is not `7`.
-- Self-loops are dropped and counted. A vertex that occurs in self-loops only is dropped with them.
+- Self-loops are dropped and counted. A vertex that occurs in self-loops only stays, without edges.
 - Rows of the same edge are merged and counted. Without direction, (u, v) and (v, u) are the same edge; with weights
   the parameter `duplicates` says which weight the edge gets.
 - Vertices are numbered by degree (in plus out, in the simple graph) from the highest, then by the bytes of their

@@ -17,7 +17,7 @@ _PARTS = 64  # sorted by themselves, then merged by pairs
 
 
 def order_by_degree(degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Labels with a degree above 0, in final order.
+    """Labels in final order.
 
     Args:
         degree: [labels].
@@ -27,7 +27,7 @@ def order_by_degree(degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: 
     Returns:
         Numbers of labels, [vertices].
     """
-    used = np.flatnonzero(degree)
+    used = np.arange(len(degree))
     here = np.empty((len(used), 4), np.uint64)
     _sort_keys(used, degree, keys, arena, here)
     there = np.empty_like(here)

@@ -78,9 +78,11 @@ def index(
         select(
             engine,
             "SELECT ROW_NUMBER() OVER (ORDER BY degree DESC, node) - 1 AS id, node, degree FROM ("
-            "SELECT node, COUNT(*) AS degree FROM (SELECT source AS node FROM {edges} UNION ALL "
-            "SELECT target AS node FROM {edges}) AS ends GROUP BY node) AS degrees",
+            "SELECT node, SUM(ends) AS degree FROM (SELECT source AS node, 1 AS ends FROM {edges} UNION ALL "
+            "SELECT target AS node, 1 AS ends FROM {edges} UNION ALL "
+            "SELECT source AS node, 0 AS ends FROM {rows} WHERE source = target) AS found GROUP BY node) AS degrees",
             edges=simple,
+            rows=rows,
         ),
         "vertices",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from infra.dataset import Dataset
@@ -25,9 +26,8 @@ def attach_pictures(run: RunRecord, tracker: Tracker) -> None:
         cost_picture(run.stages, cost)
         tracker.picture(cost)
         for record in run.stages:
-            dataset = Dataset.open(Location.of(record.output))
-            if PROJECTION_FILE in dataset:
-                path = Path(folder) / f"{record.name}-projection.png"
-                projection_picture(dataset.local(PROJECTION_FILE), path)
-                tracker.picture(path)
-            dataset.close()
+            with closing(Dataset.open(Location.of(record.output))) as dataset:
+                if PROJECTION_FILE in dataset:
+                    path = Path(folder) / f"{record.name}-projection.png"
+                    projection_picture(dataset.local(PROJECTION_FILE), path)
+                    tracker.picture(path)

@@ -11,6 +11,7 @@ from infra.dataset import Dataset
 from infra.digest import file_sha256, stream_sha256
 from infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from infra.filesystem import Location
+from infra.sample import sample_table
 
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
@@ -133,7 +134,9 @@ class Source:
 
     @property
     def stats(self) -> dict[str, Any]:
-        return {"bytes": self.location.size()}
+        """Facts for plans: `bytes`, and for a local file what `sample_table` finds."""
+        path = self.location.local_path
+        return {"bytes": self.location.size()} if path is None else dict(sample_table(path))
 
     def local(self, scratch: Path) -> Path:
         """A local copy of the file, fetched to `scratch` when it is remote."""

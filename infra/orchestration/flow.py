@@ -5,6 +5,7 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -189,8 +190,8 @@ def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
     node_name = request.superworkflow.model
     if node_name is not None:
         record = by_name[node_name]
-        bundle = Dataset.open(Location.of(record.output))
-        uri = tracker.model(bundle, str(record.params["name"]), str(record.params["alias"]))
+        with contextlib.closing(Dataset.open(Location.of(record.output))) as bundle:
+            uri = tracker.model(bundle, str(record.params["name"]), str(record.params["alias"]))
         if uri:
             run.outputs["model"] = uri
 

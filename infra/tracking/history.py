@@ -9,7 +9,7 @@ from typing import Any
 from mlflow.entities import ViewType
 
 from infra.errors import UserError
-from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client, sqlite_path
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,11 @@ def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
     """Runs, newest first.
 
     Raises:
-        UserError: the tracker cannot be reached.
+        UserError: the tracker cannot be reached, or its database does not exist.
     """
+    database = sqlite_path(uri)
+    if database is not None and not database.exists():
+        raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
     client = open_client(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
@@ -77,7 +80,7 @@ def _recorded(run: Any) -> RecordedRun:
         elif key.startswith("total/"):
             totals[key.removeprefix("total/")] = value
         else:
-            metrics[key.replace("_at_", "@")] = value
+            metrics[metric_name(key)] = value
     return RecordedRun(
         run_id=run.info.run_id,
         name=run.info.run_name,

@@ -45,13 +45,18 @@ def metric_key(name: str) -> str:
     return name.replace("@", "_at_")
 
 
+def metric_name(key: str) -> str:
+    """The name behind a key that `metric_key` made."""
+    return "@".join(key.rsplit("_at_", 1))
+
+
 def open_client(uri: str) -> MlflowClient:
     """A client of this tracking URI.
 
     Raises:
         UserError: the database or server cannot be reached.
     """
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     # MLflow retries a dead server for minutes; a run that cannot be recorded must say so at once.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
@@ -162,7 +167,7 @@ class MlflowTracker(Tracker):
         found = self._client.get_experiment_by_name(self.experiment)
         if found is not None:
             return str(found.experiment_id)
-        path = _sqlite_path(self.uri)
+        path = sqlite_path(self.uri)
         artifacts = None if path is None else (path.parent / "artifacts").as_uri()
         try:
             return str(self._client.create_experiment(self.experiment, artifact_location=artifacts))
@@ -173,7 +178,8 @@ class MlflowTracker(Tracker):
             return str(found.experiment_id)
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def sqlite_path(uri: str) -> Path | None:
+    """The file of an SQLite tracking URI; None for any other."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 

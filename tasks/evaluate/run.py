@@ -161,7 +161,7 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
         "link_train_pairs": len(train_positives) + len(train_negatives),
         "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,
     }  # fmt: skip
-    return metrics, counted
+    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in (*OPERATORS, *SCORES))}, counted
 
 
 def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labels | None) -> int:

@@ -97,10 +97,12 @@ _BASE_MEMORY = 300 << 20
 def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Predict from the size of the file, at a guess of 14 bytes a row and 20 rows a vertex.
 
-    The stats of the source may say more: `rows`, `vertices`, `gzipped`.
+    The stats of the source may say more: `rows`, `vertices`, `text_bytes`, `gzipped`.
     """
     source = inputs.get("edges", {})
-    size = int(source.get("bytes") or 0) * (_GZIP_RATIO if source.get("gzipped") else 1)
+    size = int(
+        source.get("text_bytes") or int(source.get("bytes") or 0) * (_GZIP_RATIO if source.get("gzipped") else 1)
+    )
     weighted = params.weighted is True or params.weight is not None
     row_bytes = _BYTES_PER_ROW + (_BYTES_PER_WEIGHT if weighted else 0)
     rows = int(source.get("rows") or max(1, size // row_bytes))

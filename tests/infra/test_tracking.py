@@ -14,7 +14,7 @@ from infra.filesystem import Location
 from infra.records import RunRecord, StageRecord
 from infra.resources import Resources
 from infra.tracking.base import Tracker
-from infra.tracking.history import find_run, recorded_runs
+from infra.tracking.history import RecordedRun, find_run, recorded_runs
 from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri, open_client
 
 
@@ -22,8 +22,15 @@ from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri, o
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An SQLite store, made when it is first looked at."""
     uri = f"sqlite:///{tmp_path_factory.mktemp('records') / 'mlflow' / 'mlflow.db'}"
-    assert recorded_runs(uri) == []
+    with pytest.raises(UserError, match="nothing is recorded here"):
+        recorded_runs(uri)
+    assert recorded_runs_of_new_database(uri) == []
     return uri
+
+
+def recorded_runs_of_new_database(uri: str) -> list[RecordedRun]:
+    open_client(uri)
+    return recorded_runs(uri)
 
 
 def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint format setup clean
+.PHONY: run test lint format setup clean bench
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -13,6 +13,9 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest
+
+bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
+	$(BIN)/python -m tests.benchmarks $(OPTIONS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,99 @@
+"""Where and how a benchmark runs: folders, interpreters, sizes, and what is shown on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tests.benchmarks.measure import ROOT, Measured, Worker, run_command
+
+REQUIREMENTS = Path(__file__).with_name("requirements-peers.txt")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all rows share.
+
+    Args:
+        folder: graphs, logs and the peers' environment.
+        quick: small graphs and few rounds, to try the benchmark itself.
+        threads: of both sides.
+        stream: where progress is shown.
+    """
+
+    folder: Path = ROOT / ".bench"
+    quick: bool = False
+    threads: int = 2
+    stream: IO[str] = field(default_factory=lambda: sys.stderr)
+    begun: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        """Show one line of progress."""
+        seconds = time.monotonic() - self.begun
+        print(f"[{seconds // 60:3.0f}:{seconds % 60:02.0f}] {text}", file=self.stream, flush=True)
+
+    @property
+    def data(self) -> Path:
+        folder = self.folder / ("data-quick" if self.quick else "data")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def rounds(self) -> int:
+        return 2 if self.quick else 3
+
+    @property
+    def peers_python(self) -> str:
+        return str(self.folder / "venv" / "bin" / "python")
+
+    def peer(self, script: str, *arguments: object) -> Worker:
+        """A script of `peers/` as a worker in the peers' environment."""
+        path = Path(__file__).parent / "peers" / f"{script}.py"
+        command = [self.peers_python, str(path), *map(str, arguments)]
+        return Worker(command, self.threads, self.folder / "logs" / f"{script}.log")
+
+    def peer_command(self, script: str, *arguments: object) -> Measured:
+        """A script of `peers/` run to its end."""
+        path = Path(__file__).parent / "peers" / f"{script}.py"
+        command = [self.peers_python, str(path), *map(str, arguments)]
+        return run_command(command, self.threads, self.folder / "logs" / f"{script}.log")
+
+    def own(self, module: str, *arguments: object) -> Worker:
+        """A module of `own/` as a worker in this environment."""
+        command = [sys.executable, "-m", f"tests.benchmarks.own.{module}", *map(str, arguments)]
+        return Worker(command, self.threads, self.folder / "logs" / f"own-{module}.log")
+
+    def set_up_peers(self) -> None:
+        """Make the peers' environment, if it is not there as `requirements-peers.txt` says.
+
+        A package that does not install is passed over: the rows that need it will say why they are empty.
+        """
+        environment, mark = self.folder / "venv", self.folder / "venv" / "installed.txt"
+        if mark.exists() and mark.read_text() == REQUIREMENTS.read_text():
+            return
+        self.say(
+            f"installing the peers into {environment.relative_to(ROOT) if ROOT in environment.parents else environment}"
+        )
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        pip = [self.peers_python, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        log = self.folder / "logs" / "install.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as output:
+            if subprocess.run([*pip, "-r", str(REQUIREMENTS)], stdout=output, stderr=output).returncode:
+                lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
+                for line in lines:
+                    if subprocess.run([*pip, line], stdout=output, stderr=output).returncode:
+                        self.say(f"{line} does not install, see {log}")
+        mark.write_text(REQUIREMENTS.read_text())
+
+
+def blogcatalog_file() -> Path | None:
+    """The BlogCatalog graph under the folder that SUPERWORKFLOW_TEST_DATA names, if there is one."""
+    folder = os.environ.get("SUPERWORKFLOW_TEST_DATA")
+    path = Path(folder) / "blogcatalog" / "blogcatalog.mat" if folder else None
+    return path if path is not None and path.is_file() else None

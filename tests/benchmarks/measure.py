@@ -21,6 +21,10 @@ class Failed(Exception):
     """A measured process failed; the text ends with what it said last."""
 
 
+class PeerFailed(Failed):
+    """It was a peer's: the row tells why it is empty, and the others go on."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """One command: seconds from its start to its end, CPU seconds of it and its children, largest resident set."""
@@ -44,11 +48,11 @@ def environment(threads: int) -> dict[str, str]:
     return {**os.environ, **limits, "PYTHONUNBUFFERED": "1"}
 
 
-def run_command(command: Sequence[str], threads: int, log: Path) -> Measured:
+def run_command(command: Sequence[str], threads: int, log: Path, failure: type[Failed] = Failed) -> Measured:
     """Run a command to its end; its standard error goes to the file `log`.
 
     Raises:
-        Failed: its exit status is not 0.
+        Failed, or what `failure` is: its exit status is not 0.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as errors:
@@ -64,7 +68,7 @@ def run_command(command: Sequence[str], threads: int, log: Path) -> Measured:
         process.stdout.close()
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise Failed(_last_words(command, process.returncode, log))
+        raise failure(_last_words(command, process.returncode, log))
     return Measured(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, output)
 
 
@@ -75,13 +79,14 @@ class Worker:
         command: what to start.
         threads: limit of its thread pools.
         log: file for its standard error.
+        failure: what is raised when it ends.
 
     Attributes:
         facts: what it told when it was ready.
     """
 
-    def __init__(self, command: Sequence[str], threads: int, log: Path):
-        self.command, self.log = command, log
+    def __init__(self, command: Sequence[str], threads: int, log: Path, failure: type[Failed] = Failed):
+        self.command, self.log, self._failure = command, log, failure
         log.parent.mkdir(parents=True, exist_ok=True)
         self._errors = log.open("w")
         self._process = subprocess.Popen(
@@ -131,7 +136,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise Failed(_last_words(self.command, self._process.wait(), self.log))
+            raise self._failure(_last_words(self.command, self._process.wait(), self.log))
         return dict(json.loads(line))
 
 

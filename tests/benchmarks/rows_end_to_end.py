@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.benchmarks.graphs import GraphFiles, blogcatalog
-from tests.benchmarks.measure import Failed, alternate, median
+from tests.benchmarks.measure import PeerFailed, alternate, median
 from tests.benchmarks.quality import embeddings_of, f1
 from tests.benchmarks.report import Row
 from tests.benchmarks.rows_training import STAND_IN
@@ -55,7 +55,7 @@ def end_to_end(setting: Setting) -> list[Row]:
 
     try:
         results = alternate({"own": own, "peer": peer}, setting.rounds - 1)
-    except Failed as error:
+    except PeerFailed as error:
         return [Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure: {error}")]
     ours, theirs = (median([each["wall_s"] for each in results[side]]) for side in ("own", "peer"))
     cpu = [median([each["cpu_s"] for each in results[side]]) for side in ("own", "peer")]

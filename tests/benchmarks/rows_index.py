@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.graphs import labelled_edges
-from tests.benchmarks.measure import Failed, Measured, alternate, median, run_command
+from tests.benchmarks.measure import Measured, PeerFailed, alternate, median, run_command
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
 from tests.benchmarks.stages import run_stage
@@ -47,7 +47,7 @@ def _networkx(setting: Setting, prefix: Path, factor: float) -> Measured:
 def _compare(setting: Setting, row: Row, own: Callable[[], Measured], peer: Callable[[], Measured]) -> Row:
     try:
         results = alternate({"own": own, "peer": peer}, 1 if row.peer_name == "networkx" else setting.rounds - 1)
-    except Failed as error:
+    except PeerFailed as error:
         return Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure: {error}")
     ours, theirs = (median([each.wall_s for each in results[side]]) for side in ("own", "peer"))
     cpu = [median([each.cpu_s for each in results[side]]) for side in ("own", "peer")]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.benchmarks.graphs import GraphFiles, blogcatalog
-from tests.benchmarks.measure import Failed, Worker, alternate, median
+from tests.benchmarks.measure import PeerFailed, Worker, alternate, median
 from tests.benchmarks.quality import f1
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
@@ -87,7 +87,7 @@ def _compare(setting: Setting, corpus: Corpus, row: Row, script: str, rounds: in
                     rounds,
                 )
                 results["own"].append(train(own, own_file, threads=setting.threads))
-        except Failed as error:
+        except PeerFailed as error:
             return Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}")
     assert results["own"][0]["tokens"] == results["peer"][0]["tokens"]
     cpu = [median([each["cpu_s"] for each in results[side]]) for side in ("own", "peer")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.benchmarks.graphs import GraphFiles, blogcatalog, power_law
-from tests.benchmarks.measure import Failed, Worker, alternate, median
+from tests.benchmarks.measure import PeerFailed, Worker, alternate, median
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
 
@@ -58,7 +58,7 @@ def _compare(
             row = Row(name, peer_name, "steps/s", target)
             try:
                 rows.append(_against(setting, graph, own, row, p, q, weighted))
-            except Failed as error:
+            except PeerFailed as error:
                 setting.say(f"{row.name}: {peer_name} failed")
                 rows.append(Row(name, peer_name, "steps/s", target, note=f"no figure of the peer: {error}"))
     return rows
@@ -73,7 +73,7 @@ def _against(setting: Setting, graph: GraphFiles, own: Worker, row: Row, p: floa
     with setting.peer(script, source, int(weighted)) as peer:
         vertices, most = int(own.facts["vertices"]), int(own.facts["vertices"]) * NUM_WALKS
         if (peer.facts["vertices"], peer.facts["edges"]) != (vertices, own.facts["edges"]):
-            raise Failed(f"its graph is another one: {peer.facts} instead of {own.facts}")
+            raise PeerFailed(f"its graph is another one: {peer.facts} instead of {own.facts}")
         walks = max(1, vertices // 100)
         trial = peer.ask(**common, walks=walks, seed=1)
         while trial["wall_s"] < seconds / 8 and walks < most:
@@ -84,7 +84,7 @@ def _against(setting: Setting, graph: GraphFiles, own: Worker, row: Row, p: floa
             {
                 "own": lambda: own.ask(
                     **common, num_walks=1 if setting.quick else NUM_WALKS, threads=setting.threads, seed=1,
-                    seconds=0.5 if setting.quick else 2.0,
+                    seconds=0.5 if setting.quick else 4.0,
                 ),
                 "peer": lambda: peer.ask(**common, walks=walks, seed=2),
             },
@@ -93,7 +93,7 @@ def _against(setting: Setting, graph: GraphFiles, own: Worker, row: Row, p: floa
     ours, theirs = (median([each["steps"] / each["wall_s"] for each in results[side]]) for side in ("own", "peer"))
     cpu = [median([each["cpu_s"] / each["steps"] for each in results[side]]) for side in ("own", "peer")]
     tables = median([each["tables_s"] for each in results["own"]])
-    job_s = results["own"][0]["wall_s"] / results["own"][0]["jobs"]
+    job_s = median([each["wall_s"] / each["jobs"] for each in results["own"]])
     setting.say(f"{row.name}: {ours / 1e6:.1f} M steps/s, {row.peer_name} {theirs / 1e6:.3g} M")
     note = f"ours with {tables:.2f} s of building its tables in a job of {job_s:.2f} s"
     return Row(row.name, row.peer_name, row.unit, row.target, ours, theirs, cpu=(cpu[0], cpu[1]), note=note)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tests.benchmarks.measure import ROOT, Measured, Worker, run_command
+from tests.benchmarks.measure import ROOT, Measured, PeerFailed, Worker, run_command
 
 REQUIREMENTS = Path(__file__).with_name("requirements-peers.txt")
 
@@ -55,13 +55,13 @@ class Setting:
         """A script of `peers/` as a worker in the peers' environment."""
         path = Path(__file__).parent / "peers" / f"{script}.py"
         command = [self.peers_python, str(path), *map(str, arguments)]
-        return Worker(command, self.threads, self.folder / "logs" / f"{script}.log")
+        return Worker(command, self.threads, self.folder / "logs" / f"{script}.log", PeerFailed)
 
     def peer_command(self, script: str, *arguments: object) -> Measured:
         """A script of `peers/` run to its end."""
         path = Path(__file__).parent / "peers" / f"{script}.py"
         command = [self.peers_python, str(path), *map(str, arguments)]
-        return run_command(command, self.threads, self.folder / "logs" / f"{script}.log")
+        return run_command(command, self.threads, self.folder / "logs" / f"{script}.log", PeerFailed)
 
     def own(self, module: str, *arguments: object) -> Worker:
         """A module of `own/` as a worker in this environment."""

@@ -6,6 +6,7 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -16,7 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from infra.dataset import Dataset
@@ -114,10 +115,14 @@ def _execute(
 def _run_stages(
     request: Request, launcher: Launcher, tracker: Tracker, listener: Listener, flow_run_id: str
 ) -> list[StageRecord]:
-    """Submit every node after the nodes it needs; the records in the diagram's order."""
+    """Submit every node after the nodes it needs; the records in the diagram's order.
+
+    After a failure no further stage starts; those that run already go on to their ends, which are kept.
+    """
     futures: dict[str, PrefectFuture[Any]] = {}
+    failed = threading.Event()
     for node in request.diagram.nodes.values():
-        submit = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id})
+        submit = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id}, failed)
         futures[node.name] = submit(wait_for=[futures[upstream.name] for upstream in node.upstream])
     try:
         for future in futures.values():
@@ -127,11 +132,12 @@ def _run_stages(
         raise
     records: list[StageRecord] = []
     for name, future in futures.items():
-        state = future.state
-        if state.is_failed() or state.is_crashed():
-            raise _cause(name, state)
-        if state.is_completed():
-            records.append(future.result())
+        if future.state.is_failed() or future.state.is_crashed():
+            raise _cause(name, future.state)
+    for name, future in futures.items():
+        if not future.state.is_completed():
+            raise StageFailed(name, f"it did not run: {future.state.message or future.state.name}.")
+        records.append(future.result())
     return records
 
 
@@ -142,9 +148,12 @@ def _stage_task(
     tracker: Tracker,
     listener: Listener,
     labels: Mapping[str, str],
+    failed: threading.Event,
 ) -> Callable[..., PrefectFuture[Any]]:
     @task(name=node.name, task_run_name=node.name, description=node.stage.help, cache_policy=NO_CACHE)
     def stage() -> State[StageRecord]:
+        if failed.is_set():
+            return Cancelled(message="not started: another stage failed")
         logger = get_run_logger()
         artifact = ProgressArtifact(node.name)
 
@@ -157,7 +166,11 @@ def _stage_task(
                 logger.info(event["message"])
 
         listener(node.name, {"event": "begin"})
-        record = run_node(node, request, launcher, on_event, labels)
+        try:
+            record = run_node(node, request, launcher, on_event, labels)
+        except BaseException:
+            failed.set()
+            raise
         artifact.close()
         tracker.stage(record)
         listener(node.name, {"event": "end", "record": record})

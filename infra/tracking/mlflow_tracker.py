@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import time
@@ -22,6 +23,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME, MLFLOW_USER
 
 # Creating the tables of a new database is no news to a user.
 for _name in ("mlflow.store.db.utils", "alembic"):
@@ -91,9 +93,8 @@ class MlflowTracker(Tracker):
 
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
-        run = self._client.create_run(
-            self._experiment_id, run_name=name, tags={SUPERWORKFLOW_TAG: superworkflow, **tags}
-        )
+        own = {SUPERWORKFLOW_TAG: superworkflow, MLFLOW_USER: getpass.getuser(), MLFLOW_SOURCE_NAME: superworkflow}
+        run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._run_id = str(run.info.run_id)
         self._client.log_batch(self._run_id, params=_params(params))
         return self._run_id
@@ -101,7 +102,7 @@ class MlflowTracker(Tracker):
     def stage(self, record: StageRecord) -> None:
         """Record one stage as a nested run, and its runtime and cost on the parent; see `Tracker`."""
         tags = {
-            "mlflow.parentRunId": self._run_id,
+            MLFLOW_PARENT_RUN_ID: self._run_id,
             STAGE_TAG: record.name,
             "superworkflow.state": record.state,
             "superworkflow.digest": record.digest,

@@ -93,7 +93,7 @@ class MlflowTracker(Tracker):
 
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
-        own = {SUPERWORKFLOW_TAG: superworkflow, MLFLOW_USER: getpass.getuser(), MLFLOW_SOURCE_NAME: superworkflow}
+        own = {SUPERWORKFLOW_TAG: superworkflow, MLFLOW_USER: _user(), MLFLOW_SOURCE_NAME: superworkflow}
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._run_id = str(run.info.run_id)
         self._client.log_batch(self._run_id, params=_params(params))
@@ -182,6 +182,13 @@ class MlflowTracker(Tracker):
 def sqlite_path(uri: str) -> Path | None:
     """The file of an SQLite tracking URI; None for any other."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return f"uid {os.getuid()}"
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -40,6 +43,14 @@ def format_usd(value: float) -> str:
     if value == 0:
         return "$0"
     return f"${value:,.2f}" if value >= 1 else f"${value:.6f}"
+
+
+def program(name: str) -> str:
+    """How to call a program of this environment from here: its name if that is enough, else its path."""
+    path = Path(sys.executable).parent / name
+    if shutil.which(name) == str(path) or not path.exists():
+        return name
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 class RunDisplay:
@@ -122,13 +133,14 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
     out.print("\nLook at it:")
-    out.print("    prefect server start          # then open http://127.0.0.1:4200/runs", soft_wrap=True)
+    out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
     if tracking_uri:
         if tracking_uri.startswith("http"):
             out.print(f"    {tracking_uri}          # this run in MLflow", soft_wrap=True)
         else:
             out.print(
-                f"    mlflow server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000", soft_wrap=True
+                f"    {program('mlflow')} server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000",
+                soft_wrap=True,
             )
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from dashboards.terminal import RunDisplay, print_run
+from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
 from infra.request import Request
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         for name in options.export:
             record.outputs[f"export_{name}"] = export(superworkflow, name, record)
     except (SuperworkflowError, KeyboardInterrupt) as error:
-        resume = shlex.join(["superworkflow", *sys.argv[1:]])
+        resume = shlex.join([program("superworkflow"), *sys.argv[1:]])
         print(
             f"\n{error or 'interrupted'}\nComplete stages are kept. To go on from there:\n    {resume}", file=sys.stderr
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from infra.dataset import Dataset
 from infra.diagram import Diagram, Export, Flag, Node, Superworkflow
 from infra.params import StageParams
 from infra.store import Source
@@ -20,10 +21,10 @@ class Node2VecOptions(StageParams):
     )
 
 
-def diagram(flow: Diagram, edges: Source, labels: Source | None) -> None:
-    """Index → walk → prepare → embed → evaluate → publish; link prediction embeds a held-out graph beside it."""
+def diagram(flow: Diagram, edges: Source, labels: Source | None, initial: Dataset | None) -> None:
+    """Index, walk, prepare, embed, evaluate, publish; link prediction embeds a held-out graph beside it."""
     graph = flow.stage(index.STAGE, edges=edges)
-    embeddings = embedding(flow, graph)
+    embeddings = embedding(flow, graph, initial)
     hidden = held_out = None
     if flow.option("link_prediction"):
         hidden = flow.stage(holdout.STAGE, graph=graph)
@@ -37,11 +38,16 @@ def diagram(flow: Diagram, edges: Source, labels: Source | None) -> None:
     flow.stage(publish.STAGE, embeddings=embeddings, evaluation=evaluation)
 
 
-def embedding(flow: Diagram, graph: Node, prefix: str = "") -> Node:
-    """The three stages from a graph to its embeddings."""
+def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix: str = "") -> Node:
+    """The three stages from a graph to its embeddings.
+
+    The held-out graph never starts from earlier embeddings: they may have seen the hidden edges.
+    """
     walks = flow.stage(walk.STAGE, name=f"{prefix}walk", graph=graph)
     vocabulary = flow.stage(prepare.STAGE, name=f"{prefix}prepare", graph=graph, walks=walks)
-    return flow.stage(embed.STAGE, name=f"{prefix}embed", graph=graph, walks=walks, vocabulary=vocabulary)
+    return flow.stage(
+        embed.STAGE, name=f"{prefix}embed", graph=graph, walks=walks, vocabulary=vocabulary, initial=initial
+    )
 
 
 SUPERWORKFLOW = Superworkflow(
@@ -51,8 +57,10 @@ SUPERWORKFLOW = Superworkflow(
     sources={
         "edges": "an edge list: CSV, TSV, whitespace or Parquet, also gzipped",
         "labels": "rows `node,label`, several for a node that has several labels",
+        "initial": "folder of earlier embeddings (an embed dataset) to start training from, matched by node label",
     },
-    optional=frozenset({"labels"}),
+    optional=frozenset({"labels", "initial"}),
+    datasets=frozenset({"initial"}),
     diagram=diagram,
     options=Node2VecOptions,
     flags={"directed": Flag("index.directed", "the edges have a direction")},

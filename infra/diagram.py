@@ -11,11 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.dataset import Dataset
 from infra.digest import dataset_digest
 from infra.errors import UserError
 from infra.params import StageParams
 from infra.stage import Stage
 from infra.store import Source
+
+Given = Source | Dataset
+"""What a run is given from outside: a source file, or a dataset that an earlier run made."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,14 @@ class Node:
         name: unique in the diagram; the stage's name unless the stage occurs twice.
         stage: its definition.
         params: its validated parameters.
-        inputs: other nodes or source files, by input name.
+        inputs: other nodes, or what is given from outside, by input name.
         digest: names its dataset.
     """
 
     name: str
     stage: Stage[Any]
     params: StageParams
-    inputs: Mapping[str, Node | Source]
+    inputs: Mapping[str, Node | Given]
     digest: str
 
     @property
@@ -58,13 +62,13 @@ class Diagram:
         """Value of one of the superworkflow's own options."""
         return getattr(self.options, name)
 
-    def stage(self, stage: Stage[Any], *, name: str | None = None, **inputs: Node | Source | None) -> Node:
+    def stage(self, stage: Stage[Any], *, name: str | None = None, **inputs: Node | Given | None) -> Node:
         """Add one stage.
 
         Args:
             stage: its definition; its parameters are those set for `stage.name`.
             name: unique name, when the stage occurs more than once.
-            inputs: nodes or sources by input name; None leaves an optional input out.
+            inputs: nodes or what is given, by input name; None leaves an optional input out.
         """
         name = name or stage.name
         given = {key: value for key, value in inputs.items() if value is not None}
@@ -119,10 +123,12 @@ class Superworkflow:
     Args:
         name: as on the command line.
         stages: all stages that the diagram may use.
-        sources: help text of each source file by name; the ones in `optional` may be left out.
+        sources: help text of each source file by name; the ones in `optional` may be left out, those in `datasets` are
+            datasets of earlier runs rather than files.
         diagram: adds the nodes, given the diagram and the sources by name.
         options: the pipeline's own options, set as `<name>.<option>`.
         optional: names of sources that may be left out.
+        datasets: names of sources that are datasets.
         flags: command-line flags of its own, by name.
         outputs: files that a run's summary names: title to (node name, file name).
         exports: formats that `--export` can write, by name.
@@ -135,6 +141,7 @@ class Superworkflow:
     diagram: Callable[..., None]
     options: type[StageParams] = NoOptions
     optional: frozenset[str] = frozenset()
+    datasets: frozenset[str] = frozenset()
     flags: Mapping[str, Flag] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     exports: Mapping[str, Export] = field(default_factory=dict)
@@ -145,7 +152,7 @@ class Superworkflow:
         """Parameter models by prefix: one for each stage and one for the superworkflow's options."""
         return {stage.name: stage.params for stage in self.stages} | {self.name: self.options}
 
-    def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Source]) -> Diagram:
+    def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.
 
         Raises:

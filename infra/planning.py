@@ -10,7 +10,6 @@ from infra.diagram import Node
 from infra.manifest import Stat
 from infra.request import Request
 from infra.resources import Resources
-from infra.store import Source
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,4 @@ def plan(request: Request) -> list[PlannedStage]:
 
 
 def _input_stats(node: Node, known: Mapping[str, Mapping[str, Stat]]) -> dict[str, Mapping[str, Stat]]:
-    return {
-        name: given.stats if isinstance(given, Source) else known[given.name] for name, given in node.inputs.items()
-    }
+    return {name: known[given.name] if isinstance(given, Node) else given.stats for name, given in node.inputs.items()}

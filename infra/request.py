@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.cost import PriceTable, load_prices
-from infra.diagram import Diagram, Superworkflow
+from infra.dataset import Dataset
+from infra.diagram import Diagram, Given, Superworkflow
+from infra.filesystem import Location
 from infra.params import StageParams
 from infra.profile import Profile, load_profile
 from infra.settings import parse_assignments, read_yaml, resolve
@@ -22,7 +24,7 @@ class Request:
     """A validated request; `diagram` names every dataset it will need."""
 
     superworkflow: Superworkflow
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Given]
     params: Mapping[str, StageParams]
     diagram: Diagram
     store: Store
@@ -55,7 +57,7 @@ def build_request(
 
     Args:
         superworkflow: which pipeline.
-        sources: path or URI of each source file by name.
+        sources: path or URI of each source file or dataset by name.
         config: path of a YAML configuration file.
         assignments: `stage.parameter=value` texts, stronger than the file.
         parameters: values by stage and parameter, stronger than the file and weaker than `assignments`.
@@ -72,7 +74,10 @@ def build_request(
     settings = resolve(superworkflow.models(), read_yaml(Path(config)) if config else {}, values, config or "")
     chosen = load_profile(profile)
     table = load_prices(prices or chosen.prices)
-    opened = {name: Source.of(uri) for name, uri in sources.items()}
+    opened: dict[str, Given] = {
+        name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri)
+        for name, uri in sources.items()
+    }
     return Request(
         superworkflow=superworkflow, sources=opened, params=settings,
         diagram=superworkflow.build(settings, opened), store=Store(store), profile=chosen, prices=table,

@@ -19,7 +19,7 @@ def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str])
     if name is not None:
         chosen = load_superworkflow(name)
         for source, text in chosen.sources.items():
-            parser.add_argument(f"--{source}", metavar="FILE", help=text)
+            parser.add_argument(f"--{source}", metavar="URI" if source in chosen.datasets else "FILE", help=text)
         for flag, definition in chosen.flags.items():
             parser.add_argument(f"--{flag}", action="store_true", help=definition.help)
         parser.epilog = "Parameters for --set and --config: " + ", ".join(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from infra.dataset import Dataset
-from infra.diagram import Node
+from infra.diagram import Given, Node
 from infra.launch.base import Event, Launcher, StageCall
 from infra.records import StageRecord, stage_record
 from infra.request import Request
-from infra.store import Source
 
 
 def run_node(
@@ -53,7 +52,5 @@ def run_node(
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 
 
-def _uri(given: Node | Source, request: Request) -> str:
-    if isinstance(given, Source):
-        return given.uri
-    return request.store.location(given.stage.name, given.digest).uri
+def _uri(given: Node | Given, request: Request) -> str:
+    return request.store.location(given.stage.name, given.digest).uri if isinstance(given, Node) else given.uri

@@ -66,6 +66,9 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     third = command_line("run", "--json", "--name", "third", "--set", "embed.window=2")
     assert {name for name, state in third.states().items() if state == "ran"} == changed
 
+    planned = json.loads(command_line("plan", "--initial", str(Path(first["embeddings"]).parent), "--json").out)
+    assert {stage["name"] for stage in planned if stage["state"] == "run"} == {"embed", "evaluate", "publish"}
+
     compared = json.loads(command_line("compare", "first", "third", "--json").out)
     assert compared["params"] == {"embed.window": ["4", "2"]}
     assert compared["seconds"]["embed"][1] > 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -120,9 +121,9 @@ def _point(name: str, unit: str, vertices: int, walks: int, result: StageResult,
     )  # fmt: skip
 
 
-def spread(points: list[Point], stage: str) -> float | None:
-    """Largest cost of a unit over the smallest, among the sizes; None where a cost vanishes beside the start."""
-    costs = [point.ns for point in points if point.stage == stage]
+def spread(points: list[Point], stage: str, cost: str = "ns") -> float | None:
+    """Largest cost of a unit (`ns` or `cpu_ns`) over the smallest; None where one vanishes beside the start."""
+    costs = [getattr(point, cost) for point in points if point.stage == stage]
     return max(costs) / min(costs) if costs and min(costs) > 0 else None
 
 
@@ -141,9 +142,10 @@ def table(points: list[Point]) -> str:
             f"{figure(point.wall_s, 's')} | {figure(point.cpu_s, 's')} | {point.ns:.3g} | {point.cpu_ns:.3g} | "
             f"{point.peak_bytes / 2**30:.2f} GiB | {whole} |"
         )
-    spreads = {name: spread(points, name) for name in STAGES}
-    lines += ["", "Dearest over cheapest unit among the sizes: "]
-    lines[-1] += ", ".join(f"{name} {value:.1f}×" for name, value in spreads.items() if value)
+    for cost, what in (("ns", "time"), ("cpu_ns", "CPU time")):
+        spreads = {name: spread(points, name, cost) for name in STAGES}
+        shown = ", ".join(f"{name} {value:.1f}×" for name, value in spreads.items() if value)
+        lines += ["", f"Dearest over cheapest unit among the sizes, by {what}: {shown}"]
     return "\n".join(lines)
 
 
@@ -176,7 +178,9 @@ def _document(points: list[Point], command: str) -> dict[str, Any]:
         for point in points
     ]
     return {
-        "points": rows, "spread": {name: rounded(spread(points, name)) for name in STAGES}, "command": command,
+        "points": rows, "spread": {name: rounded(spread(points, name)) for name in STAGES},
+        "spread_cpu": {name: rounded(spread(points, name, "cpu_ns")) for name in STAGES}, "command": command,
+        "load_at_end": [round(value, 2) for value in os.getloadavg()],
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "machine": machine(),
         "versions": own_versions(),
     }  # fmt: skip

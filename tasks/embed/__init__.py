@@ -42,7 +42,7 @@ class EmbedParams(StageParams):
         json_schema_extra={"search": {"type": "int", "low": 1, "high": 5}},
     )  # fmt: skip
     learning_rate: float = Field(
-        default=0.05, gt=0, le=100,
+        default=0.07, gt=0, le=100,
         description="Learning rate at the start, greater than 0, at most 100; it falls linearly to 1/500 of that.",
         json_schema_extra={"search": {"type": "float", "low": 0.01, "high": 0.2, "log": True}},
     )  # fmt: skip

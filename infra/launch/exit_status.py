@@ -15,6 +15,15 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
     CRASHED = "crashed"
     FAILED = "failed"
+    IMAGE_MISSING = "image-missing"
+    NOT_STARTED = "not-started"
+    UNSCHEDULABLE = "unschedulable"
+    REFUSED = "refused"
+    EVICTED = "evicted"
+    DEADLINE = "deadline"
+    NODE_LOST = "node-lost"
+    DELETED = "deleted"
+    UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.errors import UserError
+from infra.kubernetes_settings import KubernetesSettings
 from infra.params import nearest
 from infra.resources import Resources
 from infra.settings import read_yaml
@@ -35,9 +36,10 @@ class Profile(BaseModel):
 
     name: str
     description: str = ""
-    launcher: Literal["process"] = "process"
+    launcher: Literal["process", "kubernetes"] = "process"
     concurrency: int = Field(default=1, ge=1, description="Stages that may run at once.")
     prices: str | None = Field(default=None, description="Name or path of a price table; the newest by default.")
+    kubernetes: KubernetesSettings = KubernetesSettings()
     default: Placement = Placement()
     stages: dict[str, Placement] = Field(default_factory=dict)
 

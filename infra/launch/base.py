@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.launch.exit_status import Reason
 from infra.manifest import Measurement
 from infra.profile import Placement
+from infra.resources import Resources
 
 Event = dict[str, Any]
 
@@ -25,6 +27,7 @@ class StageCall:
         output: URI of the dataset.
         placement: engine, image and resources.
         labels: what the launcher may attach to what it starts, such as the flow run.
+        image_kind: kind of image that holds what the stage needs.
     """
 
     node: str
@@ -34,6 +37,16 @@ class StageCall:
     output: str
     placement: Placement
     labels: Mapping[str, str] = field(default_factory=dict)
+    image_kind: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a call: the resources that were held, for how many seconds, and why it failed if it did."""
+
+    resources: Resources
+    seconds: float
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -44,11 +57,17 @@ class Launched:
         measured: what the stage measured of itself.
         reused: another run had made the dataset while this call waited for it.
         seconds: wall time for which the resources were held, start-up included; what cost is computed from.
+        attempts: every try, the last one the good one; empty where there is only ever one, on the profile's resources.
+        figures: what else the launcher measured, by name with its unit, such as `schedule_s`.
+        image: image that ran, with its digest.
     """
 
     measured: Measurement
     reused: bool
     seconds: float
+    attempts: tuple[Attempt, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    image: str = ""
 
 
 class Launcher(ABC):
@@ -61,7 +80,8 @@ class Launcher(ABC):
       them, other lines as `{"event": "log", "message": line}`.
     - A stage that ended without a dataset raises `StageFailed` with a reason that a person can act on; bad input that
       the stage itself named raises `UserError`.
-    - When the calling process dies, however it dies, what it launched ends as well.
+    - When the calling process dies, however it dies, what it launched ends as well; where nothing can notice that (a
+      Job of a flow that was killed outside of the cluster), the next call for the same dataset adopts it.
     """
 
     @abstractmethod

@@ -34,15 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
     parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
     parser.add_argument("--report", metavar="FILE", help="also write the measurements here, as JSON")
+    parser.add_argument("--events", action="store_true", help="print JSON events to standard output")
     parser.add_argument(
-        "--events", action="store_true", help="print JSON events to standard output; ends with standard input"
+        "--end-with-stdin", action="store_true", help="end when standard input closes, as a launcher that dies lets it"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the stage; the exit status is 0, 1 (it failed) or 2 (bad input)."""
     progress = Progress(options.name, events=options.events, stream=sys.stdout if options.events else sys.stderr)
-    if options.events:
+    if options.end_with_stdin:
         _end_with_parent()
     with _reported(progress, options.events):
         stage = load_stage(options.name)

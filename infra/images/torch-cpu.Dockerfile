@@ -1,0 +1,24 @@
+# The embed stage without a GPU.
+# docker build -f infra/images/torch-cpu.Dockerfile -t superworkflow/torch-cpu .
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
+
+# For builders with a package index of their own; unset, pip asks PyPI.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+
+# What changes least comes first: the layers above the project's own code are built once.
+COPY infra/images/base.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.txt
+COPY infra/images/torch-cpu.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/torch-cpu.txt
+
+RUN useradd --uid 1000 --create-home stage
+WORKDIR /opt/superworkflow
+COPY superworkflow superworkflow
+COPY infra infra
+COPY tasks tasks
+ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 1000
+ENTRYPOINT ["python", "-m", "superworkflow"]

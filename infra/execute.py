@@ -19,7 +19,7 @@ from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
 from infra.manifest import InputEntry, Manifest, Measurement
-from infra.measure import cpu_seconds, peak_memory_bytes, process_age_seconds
+from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
@@ -147,9 +147,11 @@ def _commit(
     result: Output,
     waited: float,
 ) -> Dataset:
+    container_cpu_s, container_peak = container_usage()
     measured = Measurement(
         runtime_s=max(0.0, process_age_seconds() - waited), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
         rows=result.rows, bytes=writer.bytes_written,
+        container_cpu_s=container_cpu_s, container_peak_memory_bytes=container_peak,
     )  # fmt: skip
     return writer.commit(
         stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,

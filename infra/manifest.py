@@ -42,6 +42,10 @@ class Measurement(BaseModel):
     peak_memory_bytes: int = Field(ge=0, description="Largest resident set.")
     rows: int = Field(ge=0)
     bytes: int = Field(ge=0, description="Bytes of the data files written.")
+    container_cpu_s: float | None = Field(default=None, description="CPU seconds of the whole container, if in one.")
+    container_peak_memory_bytes: int | None = Field(
+        default=None, description="Peak memory of the whole container as its limit counts it, with cached files."
+    )
 
 
 class Manifest(BaseModel):

@@ -26,6 +26,9 @@ class StageRecord:
         runtime_s: seconds for which the resources were held; 0 when cached.
         cost_usd: price of that; 0 when cached.
         saved_usd: what a cached stage cost when it ran.
+        figures: what the launcher measured besides, by name with its unit.
+        image: image that ran, with its digest.
+        attempts: every try with its resources, seconds and cost, where a launcher makes several.
     """
 
     name: str
@@ -44,6 +47,9 @@ class StageRecord:
     output: str
     params: Mapping[str, Any] = field(default_factory=dict)
     stats: Mapping[str, Stat] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)
+    image: str = ""
+    attempts: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def rows_per_s(self) -> float:
@@ -63,7 +69,7 @@ class StageRecord:
         """As in a run's JSON document."""
         keys = (
             "name", "state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "rows", "output",
-            "stage", "digest", "saved_s", "saved_usd", "bytes",
+            "stage", "digest", "saved_s", "saved_usd", "bytes", "figures", "image", "attempts",
         )  # fmt: skip
         values = asdict(self)
         return {key: values[key] for key in keys}
@@ -76,6 +82,14 @@ def stage_record(
     measured = manifest.measured
     ran = launched is not None and not launched.reused
     seconds = launched.seconds if launched is not None and ran else 0.0
+    cost = prices.cost(resources, seconds)
+    attempts: list[dict[str, Any]] = []
+    for each in launched.attempts if launched is not None else ():
+        usd = prices.cost(each.resources, each.seconds)
+        attempts.append({"memory_bytes": each.resources.memory, "seconds": each.seconds, "cost_usd": usd,
+                         "reason": each.reason.value if each.reason else None})  # fmt: skip
+    if launched is not None and launched.attempts:
+        resources, cost = launched.attempts[-1].resources, sum(float(each["cost_usd"]) for each in attempts)
     return StageRecord(
         name=node.name,
         stage=node.stage.name,
@@ -85,7 +99,7 @@ def stage_record(
         runtime_s=seconds,
         cpu_s=measured.cpu_s if ran else 0.0,
         peak_memory_bytes=measured.peak_memory_bytes if ran else 0,
-        cost_usd=prices.cost(resources, seconds),
+        cost_usd=cost if ran else 0.0,
         saved_s=0.0 if ran else measured.runtime_s,
         saved_usd=0.0 if ran else prices.cost(resources, measured.runtime_s),
         rows=manifest.rows,
@@ -93,6 +107,9 @@ def stage_record(
         output=uri,
         params=node.params.model_dump(mode="json"),
         stats=manifest.stats,
+        figures=launched.figures if launched is not None else {},
+        image=launched.image if launched is not None else "",
+        attempts=tuple(attempts),
     )
 
 

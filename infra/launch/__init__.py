@@ -9,4 +9,8 @@ from infra.profile import Profile
 
 def make_launcher(profile: Profile) -> Launcher:
     """The launcher that a profile names."""
-    return {"process": ProcessLauncher}[profile.launcher]()
+    if profile.launcher == "kubernetes":
+        from infra.launch.kubernetes import KubernetesLauncher  # its client takes a second to import
+
+        return KubernetesLauncher(profile.kubernetes)
+    return ProcessLauncher()

@@ -5,7 +5,6 @@ All arguments are JSON objects as the API gives them. Nothing here asks the clus
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -100,6 +99,9 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
         return found
     if job is None and (ended is None or ended.get("exitCode") in (137, 143)):
         return _deleted("the Job was deleted while it ran")
+    asked_to_end = "deletionTimestamp" in ((pod or {}).get("metadata") or {})
+    if asked_to_end and ended is not None and ended.get("exitCode") in (137, 143):
+        return _deleted("its pod was deleted while it ran")
     if ended is not None and ended.get("exitCode") != 0:
         return _exit(ended, pod or {})
     if failed is not None:
@@ -240,8 +242,3 @@ def _event(events: Sequence[Json], reason: str) -> str | None:
     """Message of the newest event of this reason."""
     found = [event for event in events if event.get("reason") == reason]
     return _short(str(found[-1].get("message") or "")) if found else None
-
-
-def events_sorted(events: Sequence[Json]) -> list[Json]:
-    """Oldest first."""
-    return sorted(events, key=lambda e: json.dumps(e.get("lastTimestamp") or e.get("eventTime") or ""))

@@ -46,6 +46,7 @@ def run_node(
             output=location.uri,
             placement=placement,
             labels=labels,
+            image_kind=node.stage.image,
         )
         launched = launcher.launch(call, on_event)
         dataset = Dataset.open(location)

@@ -107,6 +107,7 @@ class MlflowTracker(Tracker):
             "superworkflow.state": record.state,
             "superworkflow.digest": record.digest,
             "superworkflow.output": record.output,
+            **({"superworkflow.image": record.image} if record.image else {}),
         }
         start = int((time.time() - record.runtime_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
@@ -120,6 +121,8 @@ class MlflowTracker(Tracker):
             "rows_per_second": record.rows_per_s,
             "cost_usd": record.cost_usd,
             "saved_usd": record.saved_usd,
+            **({"attempts": len(record.attempts)} if record.attempts else {}),
+            **record.figures,
             **{name: value for name, value in stats.items() if isinstance(value, int | float)},
             **record.metrics,
         }

@@ -61,6 +61,8 @@ ENDS = {
     "job-deleted-sigterm": (None, _pod(_ended(143)), Reason.DELETED, "Job was deleted"),
     "job-deleted-before-its-pod": (None, None, Reason.DELETED, "Job was deleted"),
     "failed-then-cleaned": (None, _pod(_ended(2, message=SAID)), Reason.FAILED, "must be positive"),
+    "pod-deleted": (_job("BackoffLimitExceeded"), {"metadata": {"deletionTimestamp": "now"}, **_pod(_ended(143))},
+                    Reason.DELETED, "its pod was deleted"),
     "pod-gone": (_job("BackoffLimitExceeded"), None, Reason.DELETED, "pod was deleted"),
 }  # fmt: skip
 

@@ -1,0 +1,290 @@
+"""Follow one Job from its creation to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.base import Event
+from infra.launch.diagnosis import CONTAINER, diagnose, waiting_problem
+from infra.launch.exit_status import Diagnosis, Reason
+from infra.launch.kubernetes_api import Json, KubernetesApi
+from infra.launch.pod_log import read_log
+from infra.progress import parse_event
+
+RESYNC_SECONDS = 3.0
+"""Where no watch tells of a change, the Job is looked at this often."""
+
+LOG_SECONDS = 20.0
+"""How long the end of the log may take to arrive after the end of the container."""
+
+SETTLE_SECONDS = 15.0
+"""How long the Job's own word on its end may take to arrive after that of its container."""
+
+
+@dataclass
+class Ended:
+    """How one Job ended.
+
+    Args:
+        diagnosis: why it failed; None when its container ended well.
+        final: the stage's own last event, None when it told none or the log was lost.
+        held_s: seconds for which a node held the resources.
+        figures: what was measured from outside, by name with its unit.
+        image: image that ran, with its digest.
+        exit_code: of the container; None when it never ended.
+    """
+
+    diagnosis: Diagnosis | None
+    final: Event | None
+    held_s: float
+    figures: dict[str, float] = field(default_factory=dict)
+    image: str = ""
+    exit_code: int | None = None
+
+
+class JobFollower:
+    """Decides from the state of the Job and its pod alone; a watch only makes it look sooner.
+
+    Nothing is lost when watches or logs break, because nothing but the log's lines is taken from a stream, and those
+    are read again from where they broke off.
+
+    Args:
+        api: the cluster.
+        settings: how patient to be.
+        name: name of the Job.
+        stage: name of the stage, for its log.
+        tell: receives each event of the stage but the final one.
+        adopted: the Job was there before this follower; its own times are used then.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        settings: KubernetesSettings,
+        name: str,
+        stage: str,
+        tell: Callable[[Event], None],
+        *,
+        adopted: bool = False,
+    ):
+        self._api, self._settings, self._name, self._stage = api, settings, name, stage
+        self._tell, self._adopted = tell, adopted
+        self.wake = asyncio.Event()
+        self._job: Json | None = None
+        self._pod: Json | None = None
+        self._final: Event | None = None
+        self._seen: dict[str, float] = {"created": time.monotonic()}
+        self._problem: tuple[Reason, float] | None = None
+        self._told_problem = ""
+        self._log: asyncio.Task[None] | None = None
+        self._log_pod = ""
+        self._log_ended = asyncio.Event()
+
+    async def follow(self) -> Ended:
+        """Wait for the end.
+
+        Raises:
+            Unreachable: the API did not answer for longer than the settings' patience.
+        """
+        try:
+            problem = None
+            while not await self._look():
+                problem = await self._waiting()
+                if problem is not None:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.wake.wait(), RESYNC_SECONDS)
+                self.wake.clear()
+            self._seen.setdefault("ended", time.monotonic())
+            await self._finish_log()
+            if problem is None and not self._succeeded():
+                await self._settle()
+                problem = diagnose(self._job, self._pod) or Diagnosis(
+                    Reason.DELETED, "its pod is gone and nothing tells why", "Run again to go on."
+                )
+            return Ended(
+                diagnosis=problem, final=self._final or self._kept_event(), held_s=self._held(),
+                figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
+            )  # fmt: skip
+        finally:
+            if self._log is not None:
+                self._log.cancel()
+
+    async def _look(self) -> bool:
+        """Take in the present state; True when the Job or its container has ended."""
+        job = await self._api.get(f"{self._api.jobs}/{self._name}")
+        pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self._name}")
+        self._job = job
+        if pods:
+            self._pod = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        gone = job is None or "deletionTimestamp" in job["metadata"]
+        if gone:
+            self._job = None
+        self._note_times()
+        self._start_log()
+        return gone or bool(self._terminated()) or self._job_finished() or self._phase() == "Failed"
+
+    def _note_times(self) -> None:
+        if self._condition("PodScheduled") == "True":
+            self._seen.setdefault("scheduled", time.monotonic())
+        if self._state().keys() & {"running", "terminated"}:
+            self._seen.setdefault("started", time.monotonic())
+
+    async def _waiting(self) -> Diagnosis | None:
+        """The problem that kept the Job from starting for longer than the settings' patience."""
+        events: list[Json] = []
+        if "started" not in self._seen and time.monotonic() - self._seen["created"] > 2:
+            events = await self._events()
+        found = waiting_problem(self._pod, events)
+        if found is None:
+            # An image error shows as ContainerCreating between two tries; it has not passed for that.
+            if self._problem is not None and ("started" in self._seen or self._problem[0] is Reason.UNSCHEDULABLE):
+                self._problem = None
+            return None
+        if found.summary != self._told_problem and (self._problem is None or self._problem[0] is not found.reason):
+            self._told_problem = found.summary
+            self._tell({"event": "log", "stage": self._stage, "message": f"waiting: {found.summary}"})
+        now = time.monotonic()
+        if self._problem is None or self._problem[0] is not found.reason:
+            self._problem = (found.reason, now)
+        unschedulable = found.reason is Reason.UNSCHEDULABLE
+        patience = self._settings.schedule_patience_s if unschedulable else self._settings.start_patience_s
+        if now - self._problem[1] < patience:
+            return None
+        return Diagnosis(found.reason, f"{found.summary}, waited for {patience:.0f} s", found.resolution)
+
+    async def _events(self) -> list[Json]:
+        about = self._pod or self._job
+        if about is None:
+            return []
+        found = await self._api.items(self._api.events, fieldSelector=f"involvedObject.uid={about['metadata']['uid']}")
+        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+
+    def _start_log(self) -> None:
+        pod = self._pod
+        if (
+            pod is None
+            or not self._state().keys() & {"running", "terminated"}
+            or pod["metadata"]["uid"] == self._log_pod
+        ):
+            return
+        if self._log is not None:
+            self._log.cancel()  # a Job whose pod was deleted makes another, which begins anew
+        self._log_pod, self._log_ended = pod["metadata"]["uid"], asyncio.Event()
+        self._log = asyncio.create_task(
+            read_log(self._api, pod["metadata"]["name"], self._line, self._log_ended), name=f"log {self._name}"
+        )
+
+    def _line(self, line: str) -> None:
+        event = parse_event(line) or {"event": "log", "stage": self._stage, "message": line}
+        if event["event"] in ("done", "error"):
+            self._final = event
+        else:
+            self._tell(event)
+
+    async def _finish_log(self) -> None:
+        if self._log is None:
+            return
+        self._log_ended.set()
+        await asyncio.wait({self._log}, timeout=LOG_SECONDS)
+        if self._log.done() and not self._log.cancelled() and (error := self._log.exception()) is not None:
+            raise error
+
+    async def _settle(self) -> None:
+        """Wait for the Job's own word: its deadline and its deletion both show as a signal at first."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while self._job is not None and not self._job_finished() and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            await self._look()
+
+    async def _figures(self) -> dict[str, float]:
+        seen, figures = self._seen, {}
+        if not self._adopted and "scheduled" in seen:
+            figures["schedule_s"] = seen["scheduled"] - seen["created"]
+            if "started" in seen:
+                figures["start_s"] = seen["started"] - seen["scheduled"]
+        if (pulled := await self._pull_seconds()) is not None:
+            figures["pull_s"] = pulled
+        return figures
+
+    async def _pull_seconds(self) -> float | None:
+        """Seconds of pulling the image, which only an event tells; 0 where the node had it."""
+        if self._pod is None or "started" not in self._seen:
+            return None
+        for event in await self._events():
+            if event.get("reason") == "Pulled":
+                message = str(event.get("message") or "")
+                took = re.search(r"in ((?:\d+h)?(?:\d+m(?!s))?(?:[\d.]+m?s)?)", message)
+                return parse_duration(took[1]) if took and "already present" not in message else 0.0
+        return None
+
+    def _held(self) -> float:
+        """From the moment that a node was given to the container's end."""
+        if self._adopted:
+            began = _time((self._conditions().get("PodScheduled") or {}).get("lastTransitionTime"))
+            ended = _time(self._terminated().get("finishedAt"))
+            if began is not None and ended is not None:
+                return max(0.0, (ended - began).total_seconds())
+        if "scheduled" not in self._seen:
+            return 0.0
+        return self._seen["ended"] - self._seen["scheduled"]
+
+    def _kept_event(self) -> Event | None:
+        """The stage's last words that came with the pod's status, where the log was lost."""
+        for line in reversed(str(self._terminated().get("message") or "").splitlines()):
+            event = parse_event(line)
+            if event is not None and event["event"] in ("done", "error"):
+                return event
+        return None
+
+    def _succeeded(self) -> bool:
+        return self._terminated().get("exitCode") == 0
+
+    def _job_finished(self) -> bool:
+        conditions = ((self._job or {}).get("status") or {}).get("conditions") or ()
+        return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+
+    def _status(self) -> Json:
+        return (self._pod or {}).get("status") or {}
+
+    def _phase(self) -> str:
+        return str(self._status().get("phase") or "")
+
+    def _conditions(self) -> dict[str, Json]:
+        return {condition["type"]: condition for condition in self._status().get("conditions") or ()}
+
+    def _condition(self, kind: str) -> str | None:
+        return (self._conditions().get(kind) or {}).get("status")
+
+    def _container(self) -> Json:
+        statuses = self._status().get("containerStatuses") or ()
+        return next((c for c in statuses if c["name"] == CONTAINER), {})
+
+    def _state(self) -> Json:
+        return self._container().get("state") or {}
+
+    def _terminated(self) -> Json:
+        return self._state().get("terminated") or {}
+
+    def _image(self) -> str:
+        container = self._container()
+        name, digest = str(container.get("image") or ""), str(container.get("imageID") or "")
+        return f"{name.partition('@')[0]}@{digest.rpartition('@')[2]}" if digest else name
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration such as `1m2.5s` or `830ms`."""
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", text))
+
+
+def _time(text: Any) -> datetime | None:
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None

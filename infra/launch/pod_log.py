@@ -1,0 +1,87 @@
+"""The log of a pod, line by line, each once, however often the connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+import aiohttp
+
+from infra.launch.diagnosis import CONTAINER
+from infra.launch.kubernetes_api import ApiError, KubernetesApi
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?")
+
+
+class LogCursor:
+    """How far a log with timestamps has been read.
+
+    A stream that is opened again starts at a whole second before the last line; lines that were read are passed over.
+    """
+
+    def __init__(self) -> None:
+        self.since: str | None = None
+        self._last: tuple[str, str] = ("", "")
+        self._at_last = 0
+        self._skip = 0
+
+    def reopen(self) -> None:
+        """The next line comes from a stream that was opened anew."""
+        self._skip = self._at_last
+
+    def feed(self, line: str) -> str | None:
+        """The line without its timestamp, or None when it was read before."""
+        match = _STAMP.match(line)
+        if match is None:
+            return None  # the server's own words about the log
+        # Of one log the zone does not change, so that text in the order of time is enough.
+        stamp = (match[1], (match[2] or "").ljust(9, "0"))
+        if stamp < self._last:
+            return None
+        if stamp == self._last:
+            if self._skip:
+                self._skip -= 1
+                return None
+            self._at_last += 1
+        else:
+            self._last, self._at_last, self._skip = stamp, 1, 0
+            self.since = match[1] + match[3]
+        return line[match.end() :]
+
+
+async def read_log(
+    api: KubernetesApi, pod: str, tell: Callable[[str], None], ended: asyncio.Event, pause_s: float = 0.5
+) -> None:
+    """Pass on each line of the stage's container until it has ended and all was read.
+
+    Args:
+        api: the cluster.
+        pod: name of the pod.
+        tell: receives each line.
+        ended: set by the caller when the container is known to have ended, or the pod to be gone.
+        pause_s: seconds between two connections.
+    """
+    cursor = LogCursor()
+    while True:
+        last = ended.is_set()  # what is opened after the end and closes well has shown all
+        query = {"container": CONTAINER, "follow": "true", "timestamps": "true"}
+        if cursor.since is not None:
+            query["sinceTime"] = cursor.since
+        cursor.reopen()
+        try:
+            async for line in api.lines(f"{api.pods}/{pod}/log", **query):
+                text = cursor.feed(line)
+                if text is not None:
+                    tell(text)
+            if last:
+                return
+        except ApiError as error:
+            if error.status == 404 and last:
+                return
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass
+        if not ended.is_set():
+            await asyncio.sleep(pause_s)
+        elif last:
+            await asyncio.sleep(pause_s)  # it was not shown to its end; the caller limits how long this may go on

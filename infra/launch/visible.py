@@ -1,0 +1,61 @@
+"""What pods can see: files of this machine only where a volume shows them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from infra.dataset import Dataset
+from infra.digest import file_sha256
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.base import StageCall
+
+SOURCES = ".sources"
+
+
+def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
+    """The call with every input at a place that its pod can read; source files of this machine go to the store.
+
+    Raises:
+        UserError: the store itself is a folder that pods do not see.
+    """
+    store = Location.of(call.output.rsplit("/", 2)[0])
+    if store.local_path is not None and not settings.covers(store.uri):
+        raise UserError(
+            "pods do not see this folder", where=store.uri,
+            remedy="Use a store such as s3://bucket/prefix, or name the folder in the profile's kubernetes.volumes",
+        )  # fmt: skip
+    return replace(call, inputs={name: _visible(uri, store, settings) for name, uri in call.inputs.items()})
+
+
+def _visible(uri: str, store: Location, settings: KubernetesSettings) -> str:
+    path = Location.of(uri).local_path
+    if path is None or settings.covers(str(path)) or not path.is_file():
+        return uri
+    kept = store.join(SOURCES, file_sha256(path), path.name)
+    if kept.size() != path.stat().st_size:
+        _copy(path, kept)
+    return kept.uri
+
+
+def _copy(path: Path, kept: Location) -> None:
+    if kept.local_path is None:
+        kept.upload(path)
+        return
+    kept.local_path.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.local_path.with_name(f".{path.name}.partial")
+    shutil.copyfile(path, partial)
+    partial.replace(kept.local_path)
+
+
+def input_bytes(call: StageCall) -> int:
+    """Bytes of all inputs: of files, and of the data files that the manifests of datasets name."""
+    total = 0
+    for uri in call.inputs.values():
+        location = Location.of(uri)
+        dataset = Dataset.find(location)
+        total += dataset.manifest.bytes if dataset is not None else location.size() or 0
+    return total

@@ -198,7 +198,11 @@ class KubernetesLauncher(Launcher):
             if job["metadata"]["labels"].get(PREFIX + "launcher") != self.id:
                 return
             await api.delete(f"{api.jobs}/{name}")
-        while await api.items(api.pods, labelSelector=f"job-name={name}"):
+        while pods := await api.items(api.pods, labelSelector=f"job-name={name}"):
+            for pod in pods:
+                if "deletionTimestamp" in pod["metadata"] and not has_run(pod):
+                    # There is no process to wait for, only a node that takes its time.
+                    await api.delete(f"{api.pods}/{pod['metadata']['name']}", gracePeriodSeconds="0")
             await asyncio.sleep(0.2)
 
     async def _watch_pods(self, api: KubernetesApi) -> None:
@@ -256,6 +260,12 @@ def _argument(job: Json, flag: str) -> str | None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     arguments = container.get("args") or []
     return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
+
+
+def has_run(pod: Json) -> bool:
+    """Whether a container of the pod has begun, now or earlier."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)
 
 
 def job_resources(job: Json, default: Resources) -> Resources:

@@ -102,9 +102,12 @@ class KubernetesApi:
         """Set labels of an object."""
         await self._patiently("PATCH", path, {}, {"metadata": {"labels": dict(labels)}}, missing_ok=True)
 
-    async def delete(self, path: str) -> None:
-        """Delete an object and what it owns; one that is not there is no error."""
-        await self._patiently("DELETE", path, {"propagationPolicy": "Background"}, missing_ok=True)
+    async def delete(self, path: str, **query: str) -> None:
+        """Delete an object after what it owns; one that is not there is no error.
+
+        A Job that is deleted before its pods may be given another pod by a controller that does not know yet.
+        """
+        await self._patiently("DELETE", path, {"propagationPolicy": "Foreground", **query}, missing_ok=True)
 
     async def lines(self, path: str, **query: str) -> AsyncIterator[str]:
         """Lines of a streamed answer, until the server ends it.
@@ -170,8 +173,9 @@ async def _own_client() -> tuple[ApiClient, str]:
         if (_ACCOUNT / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             return ApiClient(configuration), (_ACCOUNT / "namespace").read_text().strip()
-        await config.load_kube_config(client_configuration=configuration)
-        _, context = config.list_kube_config_contexts()
+        files = os.environ.get("KUBECONFIG")  # the client reads it when it is imported, which may be earlier
+        await config.load_kube_config(files, client_configuration=configuration)
+        _, context = config.list_kube_config_contexts(files)
         return ApiClient(configuration), ((context or {}).get("context") or {}).get("namespace") or "default"
     except (config.ConfigException, OSError) as error:
         raise UserError(

@@ -17,7 +17,8 @@ from infra.resources import Resources
 
 PREFIX = "superworkflow/"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "superworkflow"}
-MIB = 1 << 20
+TTL_SECONDS = 120
+"""For so long at least an ended Job stays for the launcher to read how it ended."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def job_manifest(
             "completions": 1,
             "parallelism": 1,
             "activeDeadlineSeconds": settings.deadline_s,
-            "ttlSecondsAfterFinished": settings.ttl_s,
+            # The launcher removes what need not be kept; this is for when it no longer can.
+            "ttlSecondsAfterFinished": max(settings.ttl_s, TTL_SECONDS),
             "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources)},
         },
     }

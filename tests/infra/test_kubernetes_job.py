@@ -26,7 +26,7 @@ ALL = KubernetesSettings.model_validate(
         ],
         "node_selector": {"pool": "graphs"}, "gpu_selectors": {"T4": {"accelerator": "nvidia-t4"}},
         "tolerations": [{"key": "graphs", "effect": "NoSchedule"}], "labels": {"team": "a"}, "deadline_s": 77,
-        "ttl_s": 5, "grace_s": 3,
+        "ttl_s": 300, "grace_s": 3,
     }
 )  # fmt: skip
 GPU = Resources.model_validate(
@@ -73,7 +73,7 @@ def test_labels_owner_and_limits_in_time() -> None:
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["name"], owner["uid"]) == ("flow", "u-1")
     spec = job["spec"]
-    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (0, 77, 5)
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (0, 77, 300)
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 3
 
 

@@ -1,0 +1,177 @@
+"""A real cluster for all tests of this room, and stages that run in it without an image of their own.
+
+`SUPERWORKFLOW_TEST_CLUSTER` names a script: `SCRIPT FOLDER` starts a cluster whose node is this machine and prints the
+path of its kubeconfig last; `down.sh FOLDER --purge` beside it stops the cluster again. `SUPERWORKFLOW_TEST_KUBECONFIG`
+names the kubeconfig of one that runs already. Pods see Python and the project through volumes of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.base import StageCall
+from infra.launch.kubernetes_api import Json, KubernetesApi
+from infra.launch.process import ProcessLauncher
+from infra.profile import Placement
+from infra.resources import Resources
+
+T = TypeVar("T")
+ROOT = Path(__file__).parent.parent.parent
+SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kubernetes)
+
+
+@dataclass
+class Cluster:
+    """The cluster, as an administrator sees it."""
+
+    kubeconfig: Path
+
+    def do(self, work: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
+        async def connected() -> T:
+            api = await KubernetesApi.connect(KubernetesSettings())
+            try:
+                return await work(api)
+            finally:
+                await api.close()
+
+        return asyncio.run(connected())
+
+    def jobs(self, **labels: str) -> list[Json]:
+        selector = ",".join([SELECTOR, *(f"superworkflow/{key}={value}" for key, value in labels.items())])
+        return self.do(lambda api: api.items(api.jobs, labelSelector=selector))
+
+    def pods(self) -> list[Json]:
+        return self.do(lambda api: api.items(api.pods, labelSelector=SELECTOR))
+
+    def delete_job(self, name: str) -> None:
+        self.do(lambda api: api.delete(f"{api.jobs}/{name}"))
+
+    def process(self, name: str) -> int:
+        """Process id of one of the cluster's programs; skips where that is not known."""
+        recorded = self.kubeconfig.with_name("pids")
+        if not recorded.exists():
+            pytest.skip("the cluster's processes are not known here")
+        return int(dict(line.split() for line in recorded.read_text().splitlines())[name])
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster; its kubeconfig is in the environment."""
+    script, running = os.environ.get("SUPERWORKFLOW_TEST_CLUSTER"), os.environ.get("SUPERWORKFLOW_TEST_KUBECONFIG")
+    if not (script or running):
+        pytest.skip("SUPERWORKFLOW_TEST_CLUSTER names no script that starts a cluster")
+    folder = tmp_path_factory.mktemp("cluster") / "state"
+    before = os.environ.get("KUBECONFIG")
+    try:
+        if not running:
+            assert script is not None
+            log = folder.with_name("log").open("w")
+            started = subprocess.run([script, folder], stdout=subprocess.PIPE, stderr=log, text=True, timeout=400)
+            assert started.returncode == 0, folder.with_name("log").read_text()[-3000:]
+            running = started.stdout.splitlines()[-1]
+        os.environ["KUBECONFIG"] = running
+        yield Cluster(Path(running))
+    finally:
+        os.environ.pop("KUBECONFIG", None)
+        if before is not None:
+            os.environ["KUBECONFIG"] = before
+        if script and (folder / "pids").exists():
+            subprocess.run([Path(script).with_name("down.sh"), folder, "--purge"], timeout=120)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cluster: Cluster) -> Iterator[None]:
+    """No Job and no pod of ours may be left behind."""
+    yield
+    left: list[str] = []
+    for _ in range(100):
+        left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods()]
+        if not left:
+            return
+        time.sleep(0.2)
+    for job in cluster.jobs():
+        cluster.delete_job(job["metadata"]["name"])
+    raise AssertionError(f"left in the cluster: {left}")
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the node in which pods may write."""
+    folder = tmp_path_factory.mktemp("shared")
+    for each in (folder, folder / "store", folder / "numba"):
+        each.mkdir(exist_ok=True)
+        each.chmod(0o777)
+    return folder
+
+
+Settings = Callable[..., KubernetesSettings]
+
+
+@pytest.fixture(scope="session")
+def settings(shared_folder: Path) -> Settings:
+    """Settings with which pods run this project's own tree; more by name."""
+    seen = ["/usr", os.path.realpath(sys.base_prefix), sys.prefix, str(ROOT)]
+    volumes = [{"mount_path": path, "host_path": path, "read_only": True} for path in seen]
+    volumes += [{"mount_path": f"/{n}", "host_path": f"/usr/{n}", "read_only": True} for n in ("lib", "lib64")]
+    volumes.append({"mount_path": str(shared_folder), "host_path": str(shared_folder)})
+    base = {
+        "images": {"cpu": "localhost/busybox:1", "torch": "localhost/busybox:1"},
+        "command": [sys.executable, "-P", "-m", "superworkflow"],
+        "env": {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(shared_folder / "numba")},
+        "volumes": volumes,
+        "ttl_s": 0,
+    }
+
+    def make(**more: Any) -> KubernetesSettings:
+        return KubernetesSettings.model_validate(base | {"env": base["env"] | more.pop("env", {})} | more)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def graph(shared_folder: Path) -> str:
+    """URI of a small graph in the shared store."""
+    edges, output = shared_folder / "edges.csv", shared_folder / "store" / "index" / ("a" * 32)
+    pairs = np.random.default_rng(0).integers(0, 500, (4000, 2))
+    edges.write_text("".join(f"{u},{v}\n" for u, v in pairs))
+    call = StageCall("index", "index", {}, {"edges": str(edges)}, str(output), Placement(resources=Resources(cpu=1)))
+    ProcessLauncher().launch(call, lambda event: None)
+    subprocess.run(["chmod", "-R", "a+rwX", shared_folder / "store"], check=True)
+    return str(output)
+
+
+Call = Callable[..., StageCall]
+
+
+@pytest.fixture
+def walk(graph: str, request: pytest.FixtureRequest) -> Call:
+    """Calls of the walk stage; each name its own dataset."""
+
+    def make(name: str = "", memory: int = 512 << 20, cpu: float = 0.05, **params: Any) -> StageCall:
+        digest = json.dumps([request.node.nodeid, name]).encode().hex()[-60:]
+        store = Path(graph).parent.parent
+        return StageCall(
+            f"walk{name}", "walk", {"num_walks": 2, **params}, {"graph": graph}, str(store / "walk" / digest),
+            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"},
+        )  # fmt: skip
+
+    return make

@@ -1,0 +1,176 @@
+"""A flow in a pod of its own with the rights that the project ships, and stages whose store is a bucket."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import fsspec
+import pytest
+import s3fs
+import yaml
+
+from infra.dataset import Dataset
+from infra.filesystem import Location
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.base import Event, StageCall
+from infra.launch.kubernetes import KubernetesLauncher
+from infra.launch.kubernetes_api import Json, KubernetesApi
+from infra.profile import Placement
+from infra.resources import Resources
+from tests.kubernetes.conftest import ROOT, Call, Cluster, Settings
+from tests.kubernetes.test_launcher import FOREVER, parent_arguments
+
+NAMESPACE = "superworkflow"
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+PODS, JOBS = f"/api/v1/namespaces/{NAMESPACE}/pods", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+
+
+@pytest.fixture(scope="module")
+def rights(cluster: Cluster) -> Iterator[None]:
+    """The namespace, accounts and roles of the shipped manifest."""
+    documents = list(yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "rbac.yaml").read_text()))
+
+    async def apply(api: KubernetesApi) -> None:
+        for document in documents:
+            await api.create(_PATHS[document["kind"]], document)
+
+    async def remove(api: KubernetesApi) -> None:
+        for document in reversed(documents):
+            await api.delete(f"{_PATHS[document['kind']]}/{document['metadata']['name']}")
+
+    cluster.do(apply)
+    yield
+    cluster.do(remove)
+
+
+def _flow_pod(settings: KubernetesSettings, command: list[str]) -> Json:
+    volumes = [
+        {"name": f"v{number}", "hostPath": {"path": volume.host_path}} for number, volume in enumerate(settings.volumes)
+    ]
+    mounts = [
+        {"name": f"v{number}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
+        for number, volume in enumerate(settings.volumes)
+    ]
+    container = {
+        "name": "flow", "image": "localhost/busybox:1", "imagePullPolicy": "IfNotPresent", "command": command,
+        "env": [{"name": name, "value": value} for name, value in settings.env.items()], "volumeMounts": mounts,
+    }  # fmt: skip
+    spec = {
+        "serviceAccountName": NAMESPACE, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+        "containers": [container], "volumes": volumes,
+    }  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a-flow"}, "spec": spec}
+
+
+def _eventually(cluster: Cluster, path: str, there: bool) -> list[Json]:
+    """Objects of ours at `path`, as soon as there are some, or none."""
+    found: list[Json] = []
+    for _ in range(300):
+        found = cluster.do(lambda api: api.items(path, labelSelector="app.kubernetes.io/managed-by=superworkflow"))
+        if bool(found) == there:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"{path}: {found}")
+
+
+def test_jobs_of_a_flow_in_a_pod_end_with_it(rights: None, cluster: Cluster, settings: Settings, walk: Call) -> None:
+    """Its account has the shipped rights only; the stages' account has none."""
+    chosen = settings(namespace=NAMESPACE, service_account="superworkflow-stage")
+    command = parent_arguments(lambda: chosen, walk(**FOREVER))
+    pod = cluster.do(lambda api: api.create(PODS, _flow_pod(chosen, command)))
+    try:
+        _eventually(cluster, JOBS, there=True)
+        (job,) = cluster.do(lambda api: api.items(JOBS))
+        (owner,) = job["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("Pod", pod["metadata"]["uid"])
+        for _ in range(150):
+            log = cluster.do(lambda api: _text(api, f"{PODS}/a-flow/log"))
+            if '"event": "progress"' in log:
+                break
+            time.sleep(0.2)
+        assert '"event": "progress"' in log
+    finally:
+        cluster.do(lambda api: api.delete(f"{PODS}/a-flow"))
+    _eventually(cluster, JOBS, there=False)
+    _eventually(cluster, PODS, there=False)
+
+
+async def _text(api: KubernetesApi, path: str) -> str:
+    return "\n".join([line async for line in api.lines(path)])
+
+
+@pytest.fixture
+def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
+    host = cluster.do(_server_host)
+    with socket.socket() as free:
+        free.bind((host, 0))
+        port = free.getsockname()[1]
+    log = (tmp_path / "s3.log").open("w")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], stdout=log, stderr=log
+    )
+    secret = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-cluster"}
+    for name, value in {
+        **secret,
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
+    path = "/api/v1/namespaces/default/secrets"
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex((host, port)) == 0:
+                    break
+            time.sleep(0.1)
+        fsspec.filesystem("s3").mkdir("cluster-tests")
+        cluster.do(lambda api: api.create(path, body))
+        yield "s3://cluster-tests"
+    finally:
+        cluster.do(lambda api: api.delete(f"{path}/s3"))
+        s3fs.S3FileSystem.clear_instance_cache()
+        server.kill()
+        server.wait()
+        log.close()
+
+
+async def _server_host(api: KubernetesApi) -> str:
+    return str(urlparse(api.server).hostname)
+
+
+def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> None:
+    chosen = settings(
+        env_secrets=["s3"], env={"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"], "AWS_DEFAULT_REGION": "us-east-1"}
+    )
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,a\n")
+    placement = Placement(resources=Resources(cpu=0.1, memory=768 << 20))
+    graph, walks = f"{bucket}/s/index/{'c' * 32}", f"{bucket}/s/walk/{'d' * 32}"
+    launcher, events = KubernetesLauncher(chosen), list[Event]()
+    index = StageCall("index", "index", {}, {"edges": f"{tmp_path}/edges.csv"}, graph, placement)
+    assert launcher.launch(index, events.append).measured.rows == 3
+    walk = StageCall("walk", "walk", {"num_walks": 3}, {"graph": graph}, walks, placement)
+    assert launcher.launch(walk, events.append).measured.rows == 9
+    dataset = Dataset.open(Location.of(walks))
+    dataset.verify()
+    dataset.close()
+    assert "a-secret-of-the-cluster" not in str(events)

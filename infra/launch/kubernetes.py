@@ -122,7 +122,7 @@ class KubernetesLauncher(Launcher):
         api = await self._api()
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_pods(api))
-        call = await asyncio.to_thread(make_visible, call, self._settings)
+        asked, call = call, await asyncio.to_thread(make_visible, call, self._settings)
         size = await asyncio.to_thread(input_bytes, call)
         sizing = Sizing(_store(call))
         remembered = min(await asyncio.to_thread(sizing.memory, call.stage, size), self._settings.memory_cap)
@@ -142,7 +142,7 @@ class KubernetesLauncher(Launcher):
                 return _launched(ended, dataset, attempts)
             more = min(int(resources.memory * self._settings.memory_factor), self._settings.memory_cap)
             if reason not in _MORE_MEMORY or more <= resources.memory:
-                raise _failure(call, ended)
+                raise _failure(asked, call, ended)
             assert ended.diagnosis is not None
             _log(call, tell, f"{ended.diagnosis.summary}; tries again with {format_bytes(more)}")
             resources = resources.model_copy(update={"memory": more})
@@ -290,14 +290,16 @@ def _launched(ended: Ended, dataset: Dataset, attempts: list[Attempt]) -> Launch
     )
 
 
-def _failure(call: StageCall, ended: Ended) -> SuperworkflowError:
+def _failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:
     final, diagnosis = ended.final, ended.diagnosis
-    own = final is not None and final["event"] == "error"
-    if own and final is not None and (diagnosis is None or diagnosis.reason is Reason.FAILED):
+    if final is not None and final["event"] == "error" and (diagnosis is None or diagnosis.reason is Reason.FAILED):
+        message = str(final["message"])
+        for name, uri in call.inputs.items():
+            message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
         if final.get("user"):
-            return StagedUserError(final["message"])
-        return StageFailed(call.node, final["message"], "Its log is above.", ended.exit_code)
+            return StagedUserError(message)
+        return StageFailed(call.node, message, "Its log is above.", ended.exit_code)
     if diagnosis is None:
-        return StageFailed(call.node, "it ended well and left no dataset.", "Check that pods and this machine see the "
-                           f"same store: {_store(call).uri}.", 0)  # fmt: skip
+        remedy = f"Check that pods and this machine see the same store: {_store(call).uri}."
+        return StageFailed(call.node, "it ended well and left no dataset.", remedy, 0)
     return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

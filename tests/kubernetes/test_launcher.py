@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,8 +158,7 @@ def test_deleted_from_outside(settings: Settings, walk: Call, cluster: Cluster) 
 
 
 def test_store_that_pods_do_not_see(settings: Settings, walk: Call, tmp_path: Path) -> None:
-    call = walk()
-    there = StageCall(call.node, call.stage, call.params, call.inputs, f"{tmp_path}/walk/x", call.placement)
+    there = replace(walk(), output=f"{tmp_path}/walk/x")
     with pytest.raises(UserError, match="pods do not see this folder"):
         KubernetesLauncher(settings()).launch(there, _ignore)
 
@@ -172,6 +172,10 @@ def test_source_of_this_machine_goes_through_the_store(
         "index", "index", {}, {"edges": f"{tmp_path}/edges.csv"}, str(Path(graph).with_name("b" * 32)), call.placement
     )
     assert KubernetesLauncher(settings()).launch(index, _ignore).measured.rows == 2
+    (tmp_path / "edges.csv").write_text("a,b\nc\n")
+    there = replace(index, output=str(Path(graph).with_name("e" * 32)))
+    with pytest.raises(UserError, match=f"^{tmp_path}/edges.csv:2: "):  # not its copy in the store
+        KubernetesLauncher(settings()).launch(there, _ignore)
 
 
 def test_cancel_in_the_middle(settings: Settings, walk: Call, cluster: Cluster) -> None:

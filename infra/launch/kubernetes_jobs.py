@@ -1,0 +1,73 @@
+"""Jobs that stages left in the cluster, whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.kubernetes_api import Json, KubernetesApi
+from infra.launch.kubernetes_job import MANAGED_BY, PREFIX
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """One Job of ours."""
+
+    name: str
+    node: str
+    stage: str
+    flow_run: str
+    digest: str
+    attempt: str
+    state: Literal["waiting", "running", "succeeded", "failed"]
+    created: str
+
+
+def with_cluster(settings: KubernetesSettings, work: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` with a connection of its own."""
+
+    async def connected() -> T:
+        api = await KubernetesApi.connect(settings)
+        try:
+            return await work(api)
+        finally:
+            await api.close()
+
+    return asyncio.run(connected())
+
+
+async def find_jobs(api: KubernetesApi, flow_run: str | None = None) -> list[FoundJob]:
+    """All Jobs of stages in the namespace, oldest first; those of one flow run where it is given."""
+    labels = MANAGED_BY | ({PREFIX + "flow-run": flow_run} if flow_run else {})
+    found = await api.items(api.jobs, labelSelector=",".join(f"{key}={value}" for key, value in labels.items()))
+    return sorted((_found(job) for job in found), key=lambda job: (job.created, job.name))
+
+
+async def remove_jobs(api: KubernetesApi, jobs: list[FoundJob]) -> None:
+    """Delete these Jobs with their pods."""
+    await asyncio.gather(*(api.delete(f"{api.jobs}/{job.name}") for job in jobs))
+
+
+def _found(job: Json) -> FoundJob:
+    labels = job["metadata"].get("labels") or {}
+    node, stage, run, digest, attempt = (
+        str(labels.get(PREFIX + key, "")) for key in ("node", "stage", "flow-run", "digest", "attempt")
+    )
+    return FoundJob(
+        name=job["metadata"]["name"], node=node, stage=stage, flow_run=run, digest=digest, attempt=attempt,
+        state=_state(job.get("status") or {}), created=str(job["metadata"]["creationTimestamp"]),
+    )  # fmt: skip
+
+
+def _state(status: Json) -> Literal["waiting", "running", "succeeded", "failed"]:
+    conditions = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
+    if "Complete" in conditions:
+        return "succeeded"
+    if "Failed" in conditions:
+        return "failed"
+    return "running" if status.get("active") else "waiting"

@@ -1,0 +1,164 @@
+"""Before a run on Kubernetes: can the cluster do what the profile asks for?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.errors import SuperworkflowError
+from infra.filesystem import Location
+from infra.kubernetes_settings import KubernetesSettings
+from infra.launch.base import StageCall
+from infra.launch.kubernetes_api import ApiError, Json, KubernetesApi
+from infra.launch.kubernetes_follow import JobFollower
+from infra.launch.kubernetes_job import job_manifest
+from infra.profile import Placement, Profile
+from infra.resources import Resources, format_bytes
+
+RIGHTS = (
+    ("batch", "jobs", "", ("create", "get", "list", "patch", "delete")),
+    ("", "pods", "", ("get", "list", "watch", "delete")),
+    ("", "pods", "log", ("get",)),
+    ("", "events", "", ("list",)),
+)
+"""What a launcher does in its namespace: API group, resource, subresource, verbs."""
+
+_FACTORS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `ok` is None where it could not be."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
+    """Look at everything that a run needs; a small Job for each image starts it and writes to the store from inside.
+
+    Args:
+        api: the cluster.
+        profile: what a run would use.
+        store: URI of the store.
+    """
+    settings = profile.kubernetes
+    version = await api.get("/version") or {}
+    checks = [Check("cluster", True, f"{api.server}, Kubernetes {version.get('gitVersion', '?')}, {api.namespace}")]
+    checks += await asyncio.gather(*(_right(api, *right) for right in RIGHTS))
+    checks += await _sizes(api, profile)
+    where = Location.of(store)
+    if where.local_path is not None and not settings.covers(where.uri):
+        detail = "pods do not see this folder; use s3://bucket/prefix, or name it in kubernetes.volumes"
+        return [*checks, Check("store", False, f"{where.uri}: {detail}")]
+    images = dict.fromkeys([*settings.images.values(), *(p.image for p in _placements(profile).values() if p.image)])
+    if not images:
+        checks.append(Check("images", False, "the profile names none under kubernetes.images"))
+    return [*checks, *await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))]
+
+
+async def _right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
+    refused = []
+    for verb in verbs:
+        attributes = {
+            "namespace": api.namespace,
+            "group": group,
+            "resource": resource,
+            "subresource": sub,
+            "verb": verb,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"namespace": api.namespace, **what}},
+        }  # fmt: skip
+        answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        if not answer["status"].get("allowed"):
+            refused.append(verb)
+    name = f"right: {resource}{'/' + sub if sub else ''}"
+    if refused:
+        return Check(name, False, f"may not {', '.join(refused)} in {api.namespace}; see infra/kubernetes/rbac.yaml")
+    return Check(name, True, ", ".join(verbs))
+
+
+def _placements(profile: Profile) -> dict[str, Placement]:
+    return {"default": profile.default, **profile.stages}
+
+
+async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
+    try:
+        nodes = await api.items("/api/v1/nodes")
+    except ApiError as error:
+        return [Check("nodes", None, f"not permitted to list them ({error.status}), so sizes were not compared")]
+    checks = []
+    for name, placement in _placements(profile).items():
+        lacking = lacks(nodes, placement.resources, profile.kubernetes)
+        asked = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
+        if gpu := placement.resources.gpu.count:
+            asked += f", {gpu} GPU"
+        checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
+    return checks
+
+
+def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:
+    """Why no node could ever take a stage of this size, were it empty; None when one could."""
+    gpu = resources.gpu
+    wanted = settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
+    selected = [node for node in nodes if wanted.items() <= (node["metadata"].get("labels") or {}).items()]
+    if not selected:
+        return f"no node has the labels {wanted}" if wanted else "the cluster has no node"
+    needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
+    if gpu.count:
+        needs[settings.gpu_resource] = gpu.count
+    if resources.ephemeral_storage:
+        needs["ephemeral-storage"] = resources.ephemeral_storage
+    best: dict[str, float] = {}
+    for node in selected:
+        has = {name: quantity(node["status"].get("allocatable", {}).get(name, "0")) for name in needs}
+        if all(has[name] >= need for name, need in needs.items()):
+            return None
+        best = {name: max(best.get(name, 0.0), value) for name, value in has.items()}
+    short = [f"{name} {_shown(name, needs[name])} of {_shown(name, best[name])}" for name in needs
+             if needs[name] > best[name]]  # fmt: skip
+    return f"no node is large enough: {', '.join(short) or 'none has all of it together'}"
+
+
+def quantity(text: Any) -> float:
+    """Number of a Kubernetes quantity such as `1930m`, `2` or `24Gi`."""
+    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([a-zA-Z]*)", str(text))
+    return float(match[1]) * _FACTORS.get(match[2], 1) if match else 0.0
+
+
+def _shown(name: str, value: float) -> str:
+    return format_bytes(value) if name in ("memory", "ephemeral-storage") else f"{value:g}"
+
+
+async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, store: str) -> Check:
+    quick = settings.model_copy(
+        update={
+            "deadline_s": 120,
+            "schedule_patience_s": min(30.0, settings.schedule_patience_s),
+            "start_patience_s": min(60.0, settings.start_patience_s),
+        }
+    )
+    resources = Resources(cpu=0.1, memory=512 << 20)
+    call = StageCall("check", "check", {}, {}, f"{store}/check/none", Placement(image=image, resources=resources))
+    manifest = job_manifest(call, quick, resources, launcher="check")
+    manifest["spec"]["template"]["spec"]["containers"][0]["args"] = ["probe", "--store", store]
+    name = manifest["metadata"]["name"]
+    try:
+        await api.create(api.jobs, manifest)
+        ended = await JobFollower(api, quick, name, "check", lambda event: None).follow()
+    except SuperworkflowError as error:
+        return Check(f"image: {image}", False, str(error))
+    finally:
+        await api.delete(f"{api.jobs}/{name}")
+    if ended.final is not None and ended.final["event"] == "error":
+        return Check(f"image: {image}", False, str(ended.final["message"]))
+    if ended.diagnosis is not None:
+        return Check(f"image: {image}", False, f"{ended.diagnosis.summary}. {ended.diagnosis.resolution}")
+    started = ended.figures.get("start_s", 0.0)
+    return Check(f"image: {image}", True, f"starts in {started:.1f} s and writes to the store {store}")

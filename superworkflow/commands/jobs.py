@@ -1,0 +1,55 @@
+"""`superworkflow jobs`: Jobs of stages in the cluster, and their removal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from infra.kubernetes_settings import KubernetesSettings
+from infra.profile import load_profile
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--profile", default="kubernetes", help="whose namespace and credentials; default kubernetes")
+    parser.add_argument("--namespace", help="another namespace than the profile's")
+    parser.add_argument("--flow-run", metavar="ID", help="only the Jobs of this flow run")
+    parser.add_argument("--clean", action="store_true", help="delete them, also those that run")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """List, or list and delete."""
+    from infra.launch.kubernetes_api import KubernetesApi
+    from infra.launch.kubernetes_jobs import FoundJob, find_jobs, remove_jobs, with_cluster
+
+    settings: KubernetesSettings = load_profile(options.profile).kubernetes
+    if options.namespace:
+        settings = settings.model_copy(update={"namespace": options.namespace})
+
+    async def work(api: KubernetesApi) -> list[FoundJob]:
+        found = await find_jobs(api, options.flow_run)
+        if options.clean:
+            await remove_jobs(api, found)
+        return found
+
+    jobs = with_cluster(settings, work)
+    if options.json:
+        print(json.dumps([asdict(job) for job in jobs], indent=1))
+        return 0
+    out = Console(highlight=False, width=None if Console().is_terminal else 140)
+    if not jobs:
+        out.print("no Jobs")
+        return 0
+    table = Table("job", "stage", "state", "attempt", "flow run", "created")
+    for job in jobs:
+        table.add_row(job.name, job.node, job.state, job.attempt, job.flow_run, job.created)
+    out.print(table)
+    if options.clean:
+        out.print(f"{len(jobs)} deleted")
+    return 0

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint format setup clean bench
+.PHONY: run test lint format setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -35,6 +35,15 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+DOCKER ?= docker
+KINDS ?= cpu torch-cpu torch-cuda
+REGISTRY ?= superworkflow
+TAG ?= 0.1.0
+
+images:  ## the stages' images, with Docker; DOCKER_ARGS="--build-arg BASE=..." for another base image
+	for kind in $(KINDS); do \
+	    $(DOCKER) build $(DOCKER_ARGS) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,6 +24,7 @@ from infra.launch.exit_status import Reason
 from infra.launch.kubernetes_api import ApiError, Json, KubernetesApi
 from infra.launch.kubernetes_follow import Ended, JobFollower
 from infra.launch.kubernetes_job import MANAGED_BY, PREFIX, job_manifest, label_value
+from infra.launch.kubernetes_jobs import remove_job
 from infra.launch.kubernetes_owner import own_pod
 from infra.launch.process import StagedUserError
 from infra.launch.sizing import Sizing
@@ -194,16 +195,8 @@ class KubernetesLauncher(Launcher):
     async def _delete(self, api: KubernetesApi, name: str) -> None:
         """Delete a Job, unless another launcher has adopted it, and wait until its pods are gone."""
         job = await api.get(f"{api.jobs}/{name}")
-        if job is not None:
-            if job["metadata"]["labels"].get(PREFIX + "launcher") != self.id:
-                return
-            await api.delete(f"{api.jobs}/{name}")
-        while pods := await api.items(api.pods, labelSelector=f"job-name={name}"):
-            for pod in pods:
-                if "deletionTimestamp" in pod["metadata"] and not has_run(pod):
-                    # There is no process to wait for, only a node that takes its time.
-                    await api.delete(f"{api.pods}/{pod['metadata']['name']}", gracePeriodSeconds="0")
-            await asyncio.sleep(0.2)
+        if job is None or job["metadata"]["labels"].get(PREFIX + "launcher") == self.id:
+            await remove_job(api, name)
 
     async def _watch_pods(self, api: KubernetesApi) -> None:
         """Wake the followers when their pods change. What it misses, they see a little later by themselves."""
@@ -260,12 +253,6 @@ def _argument(job: Json, flag: str) -> str | None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     arguments = container.get("args") or []
     return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
-
-
-def has_run(pod: Json) -> bool:
-    """Whether a container of the pod has begun, now or earlier."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)
 
 
 def job_resources(job: Json, default: Resources) -> Resources:

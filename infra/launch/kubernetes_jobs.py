@@ -49,8 +49,25 @@ async def find_jobs(api: KubernetesApi, flow_run: str | None = None) -> list[Fou
 
 
 async def remove_jobs(api: KubernetesApi, jobs: list[FoundJob]) -> None:
-    """Delete these Jobs with their pods."""
-    await asyncio.gather(*(api.delete(f"{api.jobs}/{job.name}") for job in jobs))
+    """Delete these Jobs and wait until their pods are gone."""
+    await asyncio.gather(*(remove_job(api, job.name) for job in jobs))
+
+
+async def remove_job(api: KubernetesApi, name: str) -> None:
+    """Delete one Job and wait until its pods are gone."""
+    await api.delete(f"{api.jobs}/{name}")
+    while pods := await api.items(api.pods, labelSelector=f"job-name={name}"):
+        for pod in pods:
+            if "deletionTimestamp" in pod["metadata"] and not _has_run(pod):
+                # There is no process to wait for, only a node that takes its time.
+                await api.delete(f"{api.pods}/{pod['metadata']['name']}", gracePeriodSeconds="0")
+        await asyncio.sleep(0.2)
+
+
+def _has_run(pod: Json) -> bool:
+    """Whether a container of the pod has begun, now or earlier."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)
 
 
 def _found(job: Json) -> FoundJob:

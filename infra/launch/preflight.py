@@ -15,6 +15,7 @@ from infra.launch.base import StageCall
 from infra.launch.kubernetes_api import ApiError, Json, KubernetesApi
 from infra.launch.kubernetes_follow import JobFollower
 from infra.launch.kubernetes_job import job_manifest
+from infra.launch.kubernetes_jobs import remove_job
 from infra.profile import Placement, Profile
 from infra.resources import Resources, format_bytes
 
@@ -64,13 +65,7 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
 async def _right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
     refused = []
     for verb in verbs:
-        attributes = {
-            "namespace": api.namespace,
-            "group": group,
-            "resource": resource,
-            "subresource": sub,
-            "verb": verb,
-        }
+        what = {"group": group, "resource": resource, "subresource": sub, "verb": verb}
         review = {
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"namespace": api.namespace, **what}},
@@ -155,7 +150,7 @@ async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, s
     except SuperworkflowError as error:
         return Check(f"image: {image}", False, str(error))
     finally:
-        await api.delete(f"{api.jobs}/{name}")
+        await remove_job(api, name)
     if ended.final is not None and ended.final["event"] == "error":
         return Check(f"image: {image}", False, str(ended.final["message"]))
     if ended.diagnosis is not None:

@@ -27,9 +27,11 @@ from infra.launch.kubernetes_api import Json, KubernetesApi
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 from infra.resources import Resources
+from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
+NAMESPACE = "superworkflow-tests"
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 
@@ -47,7 +49,7 @@ class Cluster:
 
     def do(self, work: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
         async def connected() -> T:
-            api = await KubernetesApi.connect(KubernetesSettings())
+            api = await KubernetesApi.connect(KubernetesSettings(namespace=NAMESPACE))
             try:
                 return await work(api)
             finally:
@@ -89,13 +91,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             assert started.returncode == 0, folder.with_name("log").read_text()[-3000:]
             running = started.stdout.splitlines()[-1]
         os.environ["KUBECONFIG"] = running
-        yield Cluster(Path(running))
+        found = Cluster(Path(running))
+        found.do(_make_namespace)
+        yield found
+        found.do(lambda api: api.delete(f"/api/v1/namespaces/{NAMESPACE}"))
     finally:
         os.environ.pop("KUBECONFIG", None)
         if before is not None:
             os.environ["KUBECONFIG"] = before
         if script and (folder / "pids").exists():
             subprocess.run([Path(script).with_name("down.sh"), folder, "--purge"], timeout=120)
+
+
+async def _make_namespace(api: KubernetesApi) -> None:
+    """The namespace of these tests, with its default account, which pods need."""
+    body: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    while await api.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
+        await asyncio.sleep(0.5)  # an earlier run's is still being deleted
+    await api.create("/api/v1/namespaces", body)
+    while await api.get(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default") is None:
+        await asyncio.sleep(0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +149,7 @@ def settings(shared_folder: Path) -> Settings:
     volumes += [{"mount_path": f"/{n}", "host_path": f"/usr/{n}", "read_only": True} for n in ("lib", "lib64")]
     volumes.append({"mount_path": str(shared_folder), "host_path": str(shared_folder)})
     base = {
+        "namespace": NAMESPACE,
         "images": {"cpu": "localhost/busybox:1", "torch": "localhost/busybox:1"},
         "command": [sys.executable, "-P", "-m", "superworkflow"],
         "env": {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(shared_folder / "numba")},

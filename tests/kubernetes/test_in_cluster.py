@@ -26,6 +26,7 @@ from infra.launch.kubernetes import KubernetesLauncher
 from infra.launch.kubernetes_api import Json, KubernetesApi
 from infra.profile import Placement
 from infra.resources import Resources
+from tests.kubernetes.conftest import NAMESPACE as TESTS
 from tests.kubernetes.conftest import ROOT, Call, Cluster, Settings
 from tests.kubernetes.test_launcher import FOREVER, parent_arguments
 
@@ -135,7 +136,7 @@ def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
-    path = "/api/v1/namespaces/default/secrets"
+    path = f"/api/v1/namespaces/{TESTS}/secrets"
     s3fs.S3FileSystem.clear_instance_cache()
     try:
         for _ in range(200):

@@ -233,8 +233,8 @@ from infra.kubernetes_settings import KubernetesSettings
 from infra.launch.base import StageCall
 from infra.launch.kubernetes import KubernetesLauncher
 from infra.profile import Placement
-settings, (node, stage, params, inputs, output), placement = json.loads(sys.argv[1])
-call = StageCall(node, stage, params, inputs, output, Placement.model_validate(placement))
+settings, (node, stage, params, inputs, output), placement, labels = json.loads(sys.argv[1])
+call = StageCall(node, stage, params, inputs, output, Placement.model_validate(placement), labels)
 launcher = KubernetesLauncher(KubernetesSettings.model_validate(settings))
 launcher.launch(call, lambda event: print(json.dumps(event), flush=True))
 """
@@ -242,7 +242,7 @@ launcher.launch(call, lambda event: print(json.dumps(event), flush=True))
 
 def parent_arguments(settings: Settings, call: StageCall) -> list[str]:
     given = [call.node, call.stage, dict(call.params), dict(call.inputs), call.output]
-    everything = [settings().model_dump(), given, call.placement.model_dump()]
+    everything = [settings().model_dump(), given, call.placement.model_dump(), dict(call.labels)]
     return [sys.executable, "-P", "-c", PARENT, json.dumps(everything)]
 
 

@@ -1,0 +1,154 @@
+"""The commands that look into a cluster, and a whole run on one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.flows.command_line import SMALL, STAGES
+from tests.kubernetes.conftest import Call, Cluster, Settings
+from tests.kubernetes.test_launcher import FOREVER, parent_arguments
+
+
+def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = None, **changed: Any) -> str:
+    values = {
+        "launcher": "kubernetes",
+        "concurrency": 2,
+        "kubernetes": settings(**changed).model_dump(),
+        "default": {"resources": {"cpu": 0.5, "memory": "1Gi"}},
+        **(more or {}),
+    }
+    path = folder / "cluster.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return str(path)
+
+
+def _command(*arguments: str, expect: int = 0, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True, timeout=500,
+        env=os.environ | environment,
+    )  # fmt: skip
+    assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def _checks(*arguments: str, expect: int) -> dict[str, tuple[bool | None, str]]:
+    found = json.loads(_command("check", "--json", *arguments, expect=expect))
+    return {each["name"]: (each["ok"], each["detail"]) for each in found}
+
+
+def test_check_of_a_good_profile(settings: Settings, shared_folder: Path, tmp_path: Path, cluster: Cluster) -> None:
+    store = f"{shared_folder}/store"
+    checks = _checks("--profile", _profile(tmp_path, settings), "--store", store, expect=0)
+    assert checks["cluster"][0]
+    assert {name for name in checks if name.startswith("right: ")} == {
+        "right: jobs", "right: pods", "right: pods/log", "right: events",
+    }  # fmt: skip
+    assert checks["size: default"] == (True, "0.5 CPU, 1.0 GiB")
+    assert "writes to the store" in checks["image: localhost/busybox:1"][1]
+    assert all(ok for ok, _ in checks.values())
+
+
+def test_check_names_each_fault(settings: Settings, shared_folder: Path, tmp_path: Path, cluster: Cluster) -> None:
+    stages = {
+        "embed": {"resources": {"gpu": {"count": 1, "type": "T4"}}},
+        "walk": {"resources": {"memory": "9Ti", "cpu": 900}},
+    }
+    images = {"cpu": "localhost/none:1", "torch": "localhost/busybox:1"}
+    locked = shared_folder / "locked"
+    locked.mkdir(exist_ok=True)
+    locked.chmod(0o755)
+    profile = _profile(tmp_path, settings, {"stages": stages}, images=images, start_patience_s=2)
+    checks = _checks("--profile", profile, "--store", str(locked), expect=1)
+    assert checks["size: default"][0] is True
+    assert "nvidia.com/gpu 1 of 0" in checks["size: embed"][1]
+    assert "memory 9.0 TiB of" in checks["size: walk"][1]
+    assert "cannot be had" in checks["image: localhost/none:1"][1]
+    ok, detail = checks["image: localhost/busybox:1"]
+    assert ok is False
+    assert f"{locked}: the store cannot be written: PermissionError" in detail
+    checks = _checks("--profile", profile, "--store", str(tmp_path), expect=1)
+    assert "pods do not see this folder" in checks["store"][1]
+
+
+def test_check_without_rights(settings: Settings, shared_folder: Path, tmp_path: Path, cluster: Cluster) -> None:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "nobody"}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", "check", "--profile", _profile(tmp_path, settings)],
+        capture_output=True, text=True, env=os.environ | {"KUBECONFIG": f"{tmp_path}/kubeconfig"}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Kubernetes answered 401" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_jobs_of_a_killed_run_are_listed_and_removed(
+    settings: Settings, walk: Call, cluster: Cluster, tmp_path: Path
+) -> None:
+    call = walk(**FOREVER)
+    parent = subprocess.Popen(parent_arguments(settings, call), stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    parent.kill()
+    parent.communicate()
+    profile = _profile(tmp_path, settings)
+    (job,) = json.loads(_command("jobs", "--profile", profile, "--json"))
+    assert (job["node"], job["state"], job["attempt"], job["flow_run"]) == ("walk", "running", "1", "tests")
+    assert json.loads(_command("jobs", "--profile", profile, "--json", "--flow-run", "another")) == []
+    assert "1 deleted" in _command("jobs", "--profile", profile, "--clean")
+    while cluster.jobs():
+        pass
+    assert "no Jobs" in _command("jobs", "--profile", profile)
+
+
+def test_no_cluster(tmp_path: Path, settings: Settings) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", "jobs", "--profile", _profile(tmp_path, settings)],
+        capture_output=True, text=True, env=os.environ | {"KUBECONFIG": f"{tmp_path}/none"}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no way to a Kubernetes cluster" in done.stderr
+
+
+@pytest.mark.usefixtures("cluster")
+def test_run_is_as_on_this_machine(
+    settings: Settings, shared_folder: Path, tmp_path: Path, graph_files: tuple[Path, Path], prefect_api: str
+) -> None:
+    edges, labels = graph_files
+    asked = [
+        "run",
+        "node2vec",
+        "--edges",
+        str(edges),
+        "--labels",
+        str(labels),
+        "--set",
+        *SMALL,
+        "--json",
+        "--name",
+        "x",
+    ]
+    environment = {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    profile = _profile(tmp_path, settings)
+    one = json.loads(_command(*asked, "--profile", profile, "--store", f"{shared_folder}/flow", **environment))
+    here = tmp_path / "here.yaml"
+    here.write_text("default: {resources: {cpu: 0.5, memory: 1Gi}}")
+    two = json.loads(_command(*asked, "--profile", str(here), "--store", f"{tmp_path}/store", **environment))
+    assert one["metrics"] == two["metrics"]
+    assert [stage["digest"] for stage in one["stages"]] == [stage["digest"] for stage in two["stages"]]
+    assert [stage["name"] for stage in one["stages"]] == STAGES
+    for stage in one["stages"]:
+        assert stage["image"].startswith("localhost/busybox:1@sha256:")
+        assert stage["figures"]["container_peak_memory_bytes"] > 0
+        assert stage["figures"]["container_cpu_s"] > 0
+        assert [attempt["reason"] for attempt in stage["attempts"]] == [None]
+        assert stage["cost_usd"] == pytest.approx(sum(attempt["cost_usd"] for attempt in stage["attempts"]))

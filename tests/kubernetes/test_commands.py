@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 
 from tests.flows.command_line import SMALL, STAGES
 from tests.kubernetes.conftest import Call, Cluster, Settings
@@ -152,3 +153,10 @@ def test_run_is_as_on_this_machine(
         assert stage["figures"]["container_cpu_s"] > 0
         assert [attempt["reason"] for attempt in stage["attempts"]] == [None]
         assert stage["cost_usd"] == pytest.approx(sum(attempt["cost_usd"] for attempt in stage["attempts"]))
+    client = MlflowClient(environment["MLFLOW_TRACKING_URI"])
+    (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
+    runs = client.search_runs([experiment.experiment_id], "tags.`superworkflow.stage` = 'holdout-walk'")
+    images = {run.data.tags["superworkflow.image"] for run in runs if "superworkflow.image" in run.data.tags}
+    figures = [run.data.metrics for run in runs if "container_cpu_s" in run.data.metrics]
+    assert len(images) == len(figures) == 1
+    assert figures[0].keys() >= {"schedule_s", "start_s", "pull_s", "used_memory_share", "requested_memory_bytes"}

@@ -1,0 +1,57 @@
+"""The stages' images hold what the project pins, and no orchestrator."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent.parent
+IMAGES = ROOT / "infra" / "images"
+LISTS = {"cpu": ["base.txt", "cpu.txt"], "torch-cpu": ["base.txt", "torch-cpu.txt"]}
+"""Images whose packages are installed without resolving, so that their lists must be complete."""
+
+
+def _pins(path: Path) -> dict[str, str]:
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    pairs = [line.split("==") for line in lines if line and not line.startswith(("#", "-"))]
+    return {_name(name): version.partition("+")[0] for name, version in pairs}
+
+
+def _name(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+@pytest.mark.parametrize("file", ["base.txt", "cpu.txt", "torch-cpu.txt", "torch-cuda.txt"])
+def test_pins_are_those_of_the_project(file: str) -> None:
+    project = _pins(ROOT / "requirements.txt")
+    found = _pins(IMAGES / file)
+    assert found
+    assert {name: project.get(name) for name in found} == found
+
+
+@pytest.mark.parametrize("image", LISTS)
+def test_lists_are_complete(image: str) -> None:
+    """Every package that one of them requires is among them."""
+    pins = {name: version for file in LISTS[image] for name, version in _pins(IMAGES / file).items()}
+    missing = set()
+    for name in pins:
+        for text in importlib.metadata.requires(name) or []:
+            requirement = Requirement(text)
+            needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if needed and _name(requirement.name) not in pins:
+                missing.add(f"{name} needs {requirement.name}")
+    assert missing == set()
+
+
+@pytest.mark.parametrize("image", ["cpu", "torch-cpu", "torch-cuda"])
+def test_no_orchestrator_no_root_no_latest(image: str) -> None:
+    text = (IMAGES / f"{image}.Dockerfile").read_text()
+    assert "USER 1000" in text
+    assert "latest" not in text
+    lists = [line.rsplit("/", 1)[-1] for line in text.split() if line.startswith("infra/images/") and ".txt" in line]
+    assert len(lists) == 2
+    for file in lists:
+        assert not {"prefect", "mlflow", "optuna", "kubernetes-asyncio", "pyspark"} & set(_pins(IMAGES / file))

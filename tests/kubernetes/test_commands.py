@@ -139,8 +139,10 @@ def test_run_is_as_on_this_machine(
         "x",
     ]
     environment = {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    profile = _profile(tmp_path, settings)
-    one = json.loads(_command(*asked, "--profile", profile, "--store", f"{shared_folder}/flow", **environment))
+    profile, store = _profile(tmp_path, settings), shared_folder / "flow"
+    store.mkdir()
+    store.chmod(0o777)  # pods write as another user than the one who runs the flow
+    one = json.loads(_command(*asked, "--profile", profile, "--store", str(store), **environment))
     here = tmp_path / "here.yaml"
     here.write_text("default: {resources: {cpu: 0.5, memory: 1Gi}}")
     two = json.loads(_command(*asked, "--profile", str(here), "--store", f"{tmp_path}/store", **environment))

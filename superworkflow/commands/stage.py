@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
         executed = execute(stage, params, _inputs(options.input), options.output, _resources(options), progress)
-        measured = executed.manifest.measured.model_dump()
+        measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:
             Path(options.report).write_text(json.dumps(measured))

@@ -54,9 +54,12 @@ async def remove_jobs(api: KubernetesApi, jobs: list[FoundJob]) -> None:
 
 
 async def remove_job(api: KubernetesApi, name: str) -> None:
-    """Delete one Job and wait until its pods are gone."""
+    """Delete one Job and wait until it and its pods are gone."""
     await api.delete(f"{api.jobs}/{name}")
-    while pods := await api.items(api.pods, labelSelector=f"job-name={name}"):
+    while True:
+        pods = await api.items(api.pods, labelSelector=f"job-name={name}")
+        if not pods and await api.get(f"{api.jobs}/{name}") is None:
+            return
         for pod in pods:
             if "deletionTimestamp" in pod["metadata"] and not _has_run(pod):
                 # There is no process to wait for, only a node that takes its time.

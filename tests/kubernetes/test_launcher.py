@@ -174,7 +174,7 @@ def test_source_of_this_machine_goes_through_the_store(
     assert KubernetesLauncher(settings()).launch(index, _ignore).measured.rows == 2
     (tmp_path / "edges.csv").write_text("a,b\nc\n")
     there = replace(index, output=str(Path(graph).with_name("e" * 32)))
-    with pytest.raises(UserError, match=f"^{tmp_path}/edges.csv:2: "):  # not its copy in the store
+    with pytest.raises(UserError, match=f"^{tmp_path}/edges.csv, line 2: "):  # not its copy in the store
         KubernetesLauncher(settings()).launch(there, _ignore)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,14 @@ class CommandLine:
     edges: Path
     labels: Path
     environment: dict[str, str] = field(default_factory=dict)
+    settings: Sequence[str] = tuple(SMALL)
 
     def start(self, command: str, *more: str, labels: bool = True) -> subprocess.Popen[str]:
         arguments = [sys.executable, "-m", "superworkflow", command]
         if command in ("run", "plan", "explain"):
             arguments += ["node2vec", "--edges", str(self.edges)]
             arguments += ["--labels", str(self.labels)] if labels else []
-            arguments += ["--set", *SMALL]
+            arguments += ["--set", *self.settings]
         arguments += ["--store", str(self.store), *more]
         return subprocess.Popen(
             arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -54,12 +54,12 @@ def _numbers(outputs: list[str]) -> Counter[int]:
 
 
 def test_several_processes_make_each_trial_once(url: str, name: str) -> None:
-    workers = [_start(url, name, 30, 0.0) for _ in range(3)]
+    workers = [_start(url, name, 20, 0.0) for _ in range(3)]
     outputs = [process.communicate(timeout=120) for process in workers]
     assert [process.returncode for process in workers] == [0, 0, 0], outputs
-    assert _numbers([out for out, _ in outputs]) == Counter(range(30))
+    assert _numbers([out for out, _ in outputs]) == Counter(range(20))
     trials = _study(url, name).trials()
-    assert [trial.number for trial in trials] == list(range(30))
+    assert [trial.number for trial in trials] == list(range(20))
     assert {trial.state for trial in trials} == {TrialState.COMPLETE}
 
 

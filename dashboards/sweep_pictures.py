@@ -111,7 +111,7 @@ def importance_picture(report: Mapping[str, Any], importances: Mapping[str, floa
     """Share of each parameter in the variance of the first objective."""
     ordered = sorted(importances.items(), key=lambda pair: pair[1])
     figure, axes = _figure(
-        7.0, 1.5 + 0.42 * len(ordered), "Importance of parameters", f"for {report['objectives'][0]['name']}, PED-ANOVA"
+        7.0, 1.5 + 0.42 * len(ordered), "Importance of parameters", f"for {report['objectives'][0]['name']}, fANOVA"
     )
     axes.barh([name for name, _ in ordered], [share for _, share in ordered], color=_BLUE, height=0.6)
     for place, (_, share) in enumerate(ordered):

@@ -154,7 +154,7 @@ def report(study: SweepStudy, note: str = "", model: str = "") -> SweepReport:
 
 
 def importances(study: SweepStudy) -> dict[str, float]:
-    """Share of each parameter in the variance of the first objective (PED-ANOVA: Watanabe et al., 2023).
+    """Share of each parameter in the variance of the first objective (fANOVA: Hutter et al., 2014).
 
     Empty while there are too few trials, or all of them are alike.
     """
@@ -170,9 +170,8 @@ def importances(study: SweepStudy) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = optuna.importance.get_param_importances(
-                plain, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
-            )
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            found = optuna.importance.get_param_importances(plain, evaluator=evaluator)
         except (ValueError, RuntimeError):
             return {}
     return {name: float(share) for name, share in found.items()}

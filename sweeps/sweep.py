@@ -159,6 +159,8 @@ class Sweep:
             tags["superworkflow.trial_state"] = outcome.state
             figures = {"sweep/paid_usd": kept["paid_usd"], "sweep/reused_usd": outcome.reused_usd}
             self._record.annotate(outcome.run_id, figures, tags)
+            if outcome.state == "pruned":
+                self._record.pruned(outcome.run_id)
         self._tell(_line(claim, outcome))
         self._show()
 

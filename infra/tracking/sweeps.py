@@ -29,6 +29,9 @@ class SweepRecord:
     def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Add figures and tags to a trial's run, also to one that has ended."""
 
+    def pruned(self, run_id: str) -> None:
+        """Say that a trial's run did not fail but was stopped."""
+
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Record the sweep's totals and pictures; close its run when it is complete."""
 
@@ -70,6 +73,10 @@ class MlflowSweepRecord(SweepRecord):
             self._client.log_metric(run_id, name, value)
         for name, text in tags.items():
             self._client.set_tag(run_id, name, text[:5000])
+
+    def pruned(self, run_id: str) -> None:
+        """End it as killed, which MLflow's pages tell apart from failed; see `SweepRecord`."""
+        self._client.set_terminated(run_id, status="KILLED")
 
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Totals and pictures; see `SweepRecord`."""

@@ -130,7 +130,7 @@ def _run_new(options: argparse.Namespace) -> int:
     request.store.check_writable()
     launch = {
         "sources": {name: _absolute(source.uri) for name, source in request.sources.items()},
-        "profile": options.profile, "store": _absolute(request.store.uri), "prices": options.prices,
+        "profile": _file(options.profile), "store": _absolute(request.store.uri), "prices": _file(options.prices),
     }  # fmt: skip
     spec = replace(setup.spec, launch=launch)
     given = frozenset(name for name in ("sampler", "pruner", "seed") if getattr(options, name) is not None)
@@ -294,6 +294,11 @@ def _group(text: str | None) -> tuple[str, int] | None:
     if not stage or not number.isdigit() or int(number) < 2:
         raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write walk=4")
     return stage, int(number)
+
+
+def _file(name: str | None) -> str | None:
+    """A profile or price table: its name, or the path of its file from anywhere."""
+    return str(Path(name).absolute()) if name and Path(name).is_file() else name
 
 
 def _absolute(uri: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from infra.dataset import Dataset
-from infra.diagram import Diagram, Export, Flag, Node, Superworkflow
+from infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
 from infra.params import StageParams
 from infra.store import Source
 from tasks import embed, evaluate, holdout, index, prepare, publish, walk
@@ -67,4 +67,8 @@ SUPERWORKFLOW = Superworkflow(
     outputs={"embeddings": ("embed", "embeddings.parquet")},
     exports={"word2vec": Export("embed", "tasks.embed.export:write_word2vec", "word2vec.txt")},
     model="publish",
+    quality=(
+        Quality("evaluate.macro_f1", source="labels", options={"link_prediction": False}),
+        Quality("evaluate.link_auc@hadamard"),
+    ),
 )

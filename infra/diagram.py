@@ -117,6 +117,21 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Quality:
+    """One figure by which runs are judged, for sweeps.
+
+    Args:
+        metric: `node.metric`.
+        source: source file without which it is not computed.
+        options: values of the superworkflow's options with which a trial computes no more than this figure needs.
+    """
+
+    metric: str
+    source: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Superworkflow:
     """One pipeline that users run by name.
 
@@ -133,6 +148,7 @@ class Superworkflow:
         outputs: files that a run's summary names: title to (node name, file name).
         exports: formats that `--export` can write, by name.
         model: node whose dataset is registered as a model, if any.
+        quality: figures by which runs are judged, the preferred first.
     """
 
     name: str
@@ -147,6 +163,7 @@ class Superworkflow:
     exports: Mapping[str, Export] = field(default_factory=dict)
     model: str | None = None
     help: str = ""
+    quality: tuple[Quality, ...] = ()
 
     def models(self) -> dict[str, type[StageParams]]:
         """Parameter models by prefix: one for each stage and one for the superworkflow's options."""

@@ -16,7 +16,8 @@ class StageParams(BaseModel):
 
     A field that cannot change the result (a display setting, say) is marked
     `json_schema_extra={"affects_result": False}` and stays out of the digest. A field that is worth tuning
-    declares its search range beside it: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`.
+    declares its search range beside it: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`;
+    `sweeps.space` has all the words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

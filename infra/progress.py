@@ -43,6 +43,16 @@ class Progress:
         self._last = now
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)
 
+    def report(self, step: int, steps: int, value: float) -> None:
+        """Tell an intermediate value by which a sweep may stop the work early.
+
+        Args:
+            step: how many parts of the work are done, from 1.
+            steps: parts in all.
+            value: larger is better; comparable between runs with other parameters.
+        """
+        self.emit("report", step=step, steps=steps, value=value)
+
     def log(self, message: str) -> None:
         """Tell one thing that happened."""
         self.emit("log", message=message)

@@ -14,6 +14,7 @@ COMMANDS = {
     "run": "run a superworkflow",
     "plan": "what would run, what is cached, and what it would take",
     "explain": "for each stage: cached, or why not",
+    "sweep": "search parameters, in parallel and without doing the same work twice",
     "stage": "run one stage by itself",
     "check": "whether a cluster can do what a profile asks for",
     "jobs": "list or remove the Jobs of stages in a cluster",

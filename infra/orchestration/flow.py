@@ -28,6 +28,7 @@ from infra.launch import make_launcher
 from infra.launch.base import Event, Launcher
 from infra.orchestration.node import run_node
 from infra.orchestration.progress_artifact import ProgressArtifact
+from infra.profile import Profile
 from infra.progress import progress_text
 from infra.records import RunRecord, StageRecord
 from infra.request import Request, build_request
@@ -45,6 +46,7 @@ def make_flow(
     listener: Listener = lambda node, event: None,
     finish: Callable[[RunRecord, Tracker], None] = lambda run, tracker: None,
     run_name: str | None = None,
+    launcher: Callable[[Profile], Launcher] = make_launcher,
 ) -> Flow[..., RunRecord]:
     """Wrap a superworkflow as a Prefect flow whose parameters are plain values.
 
@@ -55,6 +57,7 @@ def make_flow(
         listener: follows the run.
         finish: last step, after all stages: pictures and the like.
         run_name: name of the flow run and of the tracker's run; Prefect's own choice when None.
+        launcher: makes what starts the stages, where the caller wants to hold it.
     """
     workers = request.profile.concurrency if request else 4
     runner = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
@@ -77,13 +80,17 @@ def make_flow(
         asked = request or build_request(
             superworkflow, sources=sources, parameters=parameters, profile=profile, store=store, prices=prices
         )
-        return _execute(asked, tracker(asked), listener, finish)
+        return _execute(asked, tracker(asked), launcher(asked.profile), listener, finish)
 
     return run
 
 
 def _execute(
-    request: Request, tracker: Tracker, listener: Listener, finish: Callable[[RunRecord, Tracker], None]
+    request: Request,
+    tracker: Tracker,
+    launcher: Launcher,
+    listener: Listener,
+    finish: Callable[[RunRecord, Tracker], None],
 ) -> RunRecord:
     started = time.monotonic()
     request.store.check_writable()
@@ -97,7 +104,6 @@ def _execute(
     run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
-    launcher = make_launcher(request.profile)
     try:
         run.stages.extend(_run_stages(request, launcher, tracker, listener, flow_run_id))
         _outputs(request, run, tracker)
@@ -199,9 +205,10 @@ def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
     """Name the files that people look for, and register the model."""
     by_name = {record.name: record for record in run.stages}
     for title, (node, file) in request.superworkflow.outputs.items():
-        run.outputs[title] = f"{by_name[node].output}/{file}"
+        if node in by_name:  # a trial of a sweep runs no more than its objective needs
+            run.outputs[title] = f"{by_name[node].output}/{file}"
     node_name = request.superworkflow.model
-    if node_name is not None:
+    if node_name in by_name:
         record = by_name[node_name]
         with contextlib.closing(Dataset.open(Location.of(record.output))) as bundle:
             uri = tracker.model(bundle, str(record.params["name"]), str(record.params["alias"]))

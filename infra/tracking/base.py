@@ -17,6 +17,11 @@ class Tracker:
     then `finish` or `fail`.
     """
 
+    @property
+    def run_id(self) -> str:
+        """Of the run, once `begin` has opened it."""
+        return ""
+
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open a run and return its id.
 

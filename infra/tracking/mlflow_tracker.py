@@ -83,17 +83,28 @@ class MlflowTracker(Tracker):
     Args:
         uri: tracking URI.
         experiment: name of the experiment; made when missing.
+        parent: id of the run below which this one is, such as a sweep's.
     """
 
-    def __init__(self, uri: str, experiment: str = EXPERIMENT):
-        self.uri, self.experiment = uri, experiment
+    def __init__(self, uri: str, experiment: str = EXPERIMENT, parent: str | None = None):
+        self.uri, self.experiment, self._parent = uri, experiment, parent
         self._client = open_client(uri)
         self._experiment_id = self._experiment()
         self._run_id = ""
 
+    @property
+    def run_id(self) -> str:
+        return self._run_id
+
+    def handle(self) -> tuple[MlflowClient, str]:
+        """The client and the id of the experiment."""
+        return self._client, self._experiment_id
+
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
-        own = {SUPERWORKFLOW_TAG: superworkflow, MLFLOW_USER: _user(), MLFLOW_SOURCE_NAME: superworkflow}
+        own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow)}
+        if self._parent:
+            own[MLFLOW_PARENT_RUN_ID] = self._parent
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._run_id = str(run.info.run_id)
         self._client.log_batch(self._run_id, params=_params(params))
@@ -185,6 +196,11 @@ class MlflowTracker(Tracker):
 def sqlite_path(uri: str) -> Path | None:
     """The file of an SQLite tracking URI; None for any other."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def author_tags(source: str) -> dict[str, str]:
+    """Who ran what, where MLflow's pages show it."""
+    return {MLFLOW_USER: _user(), MLFLOW_SOURCE_NAME: source}
 
 
 def _user() -> str:

@@ -57,13 +57,13 @@ class EmbedParams(StageParams):
         description="Damping b of a row's step, lr / (1 + b lr h) with h the bound of its curvature, 0 (none) to 10. "
         "From 0.5 on no step can overshoot along its row, and the torch kernel uses no less; for single walks 0.25 has "
         "been enough and learns faster.",
-        json_schema_extra={"search": {"type": "float", "low": 0.1, "high": 1.0, "log": True}},
+        json_schema_extra={"search": {"type": "float", "low": 0.1, "high": 1.0, "log": True, "by_default": False}},
     )  # fmt: skip
     shared_negatives: int = Field(
         default=64, ge=8, le=4096, multiple_of=4,
         description="Negatives that the positions of a block share, a multiple of 4, 8 to 4096; short walks draw "
         "fewer. More are slower and better.",
-        json_schema_extra={"search": {"type": "categorical", "choices": [32, 64, 128]}},
+        json_schema_extra={"search": {"type": "categorical", "choices": [32, 64, 128], "by_default": False}},
     )  # fmt: skip
     block: int = Field(
         default=128, ge=4, le=4096, description="Positions of a walk that the numba kernel trains together, 4 to 4096."

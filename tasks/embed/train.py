@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,9 +132,16 @@ def train(
             if time.monotonic() - saved_at > CHECKPOINT_SECONDS and position.shard < len(names):
                 save()
         position.losses.append(position.loss / position.weight if position.weight else 0.0)
+        if position.weight:
+            progress.report(position.epoch + 1, params.epochs, learned_share(position.losses[-1], params.negative))
         position.epoch, position.shard, position.loss, position.weight = position.epoch + 1, 0, 0.0, 0.0
         save()
     return position
+
+
+def learned_share(loss: float, negative: int) -> float:
+    """How much of the loss of zero vectors, (1 + negative) log 2 for a pair, training has removed; at most 1."""
+    return 1 - loss / ((1 + negative) * math.log(2))
 
 
 class Schedule:

@@ -28,17 +28,18 @@ class PrepareParams(StageParams):
     min_count: int = Field(
         default=1, ge=1,
         description="Vertices that occur less often in all walks are left out of training, at least 1.",
+        json_schema_extra={"search": {"type": "int", "low": 1, "high": 20, "log": True}},
     )  # fmt: skip
     power: float = Field(
         default=0.75, ge=-2, le=2,
         description="Exponent of the vertex frequencies in the negative-sampling distribution, -2 to 2.",
-        json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 1.0}},
+        json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 1.0, "by_default": False}},
     )  # fmt: skip
     sample: float = Field(
         default=0.0, ge=0, lt=1,
         description="Subsampling threshold t of frequent vertices, 0 to 1, 0 for none: of a vertex with a share f of "
         "the tokens an occurrence is kept with probability (sqrt(f / t) + 1) t / f.",
-        json_schema_extra={"search": {"type": "float", "low": 1e-5, "high": 1e-2, "log": True}},
+        json_schema_extra={"search": {"type": "float", "low": 1e-5, "high": 1e-2, "log": True, "by_default": False}},
     )  # fmt: skip
 
 

@@ -1,0 +1,96 @@
+"""A sweep as a Prefect flow: its trials are subflow runs, and a table artifact shows them as they end."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from prefect import flow
+from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.context import FlowRunContext
+
+from infra.diagram import Superworkflow
+from infra.launch.base import Launcher
+from infra.orchestration.flow import Listener, make_flow
+from infra.records import RunRecord
+from infra.request import Request
+from infra.tracking.base import Tracker
+
+T = TypeVar("T")
+
+
+class Board:
+    """What the sweep shows of itself in Prefect.
+
+    Args:
+        study: name of the study.
+    """
+
+    def __init__(self, study: str):
+        self._key = re.sub(r"[^a-z0-9]+", "-", f"sweep-{study}".lower()).strip("-")
+
+    @property
+    def flow_run_id(self) -> str:
+        context = FlowRunContext.get()
+        return str(context.flow_run.id) if context is not None and context.flow_run is not None else ""
+
+    def table(self, rows: Sequence[Mapping[str, Any]], description: str) -> None:
+        """Show the table so far: a new version of the one artifact."""
+        create_table_artifact(key=self._key, table=[dict(row) for row in rows], description=description)
+
+    def link(self, url: str) -> None:
+        """Show where the records are."""
+        create_link_artifact(key="tracking-run", link=url, link_text="This sweep in MLflow")
+
+
+def run_as_flow(
+    superworkflow: Superworkflow, study: str, parameters: Mapping[str, Any], body: Callable[[Board], T]
+) -> T:
+    """Run `body` as a flow named after the study; what it raises is raised.
+
+    Args:
+        superworkflow: which pipeline is tuned.
+        study: name of the study, and of the flow run.
+        parameters: plain values that Prefect shows as the flow run's parameters.
+        body: the sweep.
+    """
+
+    @flow(
+        name=f"sweep-{superworkflow.name}", flow_run_name=study, description=f"Sweep over {superworkflow.name}",
+        validate_parameters=False, persist_result=False,
+    )  # fmt: skip
+    def sweep(settings: dict[str, Any]) -> T:
+        return body(Board(study))
+
+    return sweep(dict(parameters))
+
+
+def in_flow(work: Callable[[], T]) -> Callable[[], T]:
+    """`work` for another thread, as part of the flow run of the calling one."""
+    context = contextvars.copy_context()
+    return lambda: context.run(work)
+
+
+def run_trial(
+    request: Request, name: str, tracker: Callable[[], Tracker], listener: Listener, launcher: Launcher
+) -> RunRecord:
+    """Run one trial as a subflow run.
+
+    Args:
+        request: the trial's request.
+        name: of the flow run and of the tracker's run.
+        tracker: makes the trial's tracker.
+        listener: follows the stages; what it raises ends the stage at once.
+        launcher: starts the stages.
+    """
+    run = make_flow(
+        request.superworkflow, request=request, tracker=lambda _: tracker(), listener=listener, run_name=name,
+        launcher=lambda _: launcher,
+    )  # fmt: skip
+    return run(
+        sources={key: source.uri for key, source in request.sources.items()},
+        parameters={prefix: model.model_dump(mode="json") for prefix, model in request.params.items()},
+        profile=request.profile.name, store=request.store.uri, prices=request.prices.name,
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Sweeps in MLflow: a run for each sweep, below which the runs of its trials are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.tracking.base import Tracker
+from infra.tracking.mlflow_tracker import MlflowTracker, author_tags
+
+SWEEP_TAG = "superworkflow.sweep"
+BEST_TAG = "superworkflow.best"
+
+
+class SweepRecord:
+    """Keeps no record; the base of the one that does."""
+
+    run_id = ""
+
+    def begin(self, name: str, params: Mapping[str, Any]) -> str:
+        """Open the sweep's run; returns its id."""
+        return ""
+
+    def trial(self) -> Tracker:
+        """A tracker for one trial."""
+        return Tracker()
+
+    def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
+        """Add figures and tags to a trial's run, also to one that has ended."""
+
+    def pruned(self, run_id: str) -> None:
+        """Say that a trial's run did not fail but was stopped."""
+
+    def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
+        """Record the sweep's totals and pictures; close its run when it is complete."""
+
+    def url(self) -> str | None:
+        """Where a person looks at it."""
+        return None
+
+
+class MlflowSweepRecord(SweepRecord):
+    """Records in MLflow.
+
+    Args:
+        uri: tracking URI.
+        run_id: of the sweep's run, when an earlier process opened it.
+
+    Raises:
+        UserError: the tracker cannot be reached.
+    """
+
+    def __init__(self, uri: str, run_id: str = ""):
+        self.uri, self.run_id = uri, run_id
+        self._client, self._experiment = MlflowTracker(uri).handle()
+
+    def begin(self, name: str, params: Mapping[str, Any]) -> str:
+        """Open the sweep's run; see `SweepRecord`."""
+        run = self._client.create_run(self._experiment, run_name=name, tags={SWEEP_TAG: name, **author_tags(name)})
+        self.run_id = str(run.info.run_id)
+        for key, value in params.items():
+            self._client.log_param(self.run_id, key, str(value)[:5000])
+        return self.run_id
+
+    def trial(self) -> Tracker:
+        """A tracker below the sweep's run; see `SweepRecord`."""
+        return MlflowTracker(self.uri, parent=self.run_id)
+
+    def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
+        """Add figures and tags; see `SweepRecord`."""
+        for name, value in metrics.items():
+            self._client.log_metric(run_id, name, value)
+        for name, text in tags.items():
+            self._client.set_tag(run_id, name, text[:5000])
+
+    def pruned(self, run_id: str) -> None:
+        """End it as killed, which MLflow's pages tell apart from failed; see `SweepRecord`."""
+        self._client.set_terminated(run_id, status="KILLED")
+
+    def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
+        """Totals and pictures; see `SweepRecord`."""
+        self.annotate(self.run_id, metrics, {})
+        for path in pictures:
+            self._client.log_artifact(self.run_id, str(path), "pictures")
+        if complete:
+            self._client.set_terminated(self.run_id)
+
+    def url(self) -> str | None:
+        """Address of the run's page."""
+        base = self.uri if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        return f"{base.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.run_id}"

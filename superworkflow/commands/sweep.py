@@ -1,0 +1,306 @@
+"""`superworkflow sweep`: many trials of a superworkflow, at once and without doing the same work twice."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infra.errors import SuperworkflowError, UserError
+from infra.filesystem import Location
+from infra.request import DEFAULT_STORE, Request
+from infra.settings import parse_assignments, read_yaml
+from superworkflow.arguments import add_request_arguments, request_from
+
+if TYPE_CHECKING:
+    from infra.tracking.sweeps import SweepRecord
+    from sweeps.study import SweepStudy
+    from sweeps.summary import SweepReport
+
+ACTIONS = {
+    "status": "trials so far, what they cost, and what reuse saved",
+    "best": "the best trial, or the Pareto front",
+    "plot": "draw the study's pictures",
+    "resume": "go on with a study",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments: those of an action on a study, or those of a new sweep."""
+    action = next((text for text in given if text in ACTIONS or not text.startswith("-")), None)
+    parser.epilog = "Or: superworkflow sweep " + "|".join(ACTIONS) + " STUDY"
+    if action in ACTIONS:
+        parser.add_argument("action", choices=list(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
+        parser.add_argument("study", metavar="STUDY", help="name of the study")
+        parser.add_argument(
+            "--store", default=DEFAULT_STORE, metavar="URI", help="store beside which the study is kept"
+        )
+        if action == "plot":
+            parser.add_argument("--out", metavar="FOLDER", default=".", help="where to write the pictures; here")
+    else:
+        parser.set_defaults(action="run")
+        add_request_arguments(parser, given)
+        _add_search_arguments(parser)
+    parser.add_argument("--storage", metavar="URL", help="sqlite:///PATH or postgresql://…; SQLite beside the store")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
+    if action in (None, "resume") or action not in ACTIONS:
+        _add_run_arguments(parser)
+
+
+def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    from sweeps.names import PRUNERS, SAMPLERS
+
+    parser.add_argument("--space", metavar="FILE", help="YAML file that narrows or replaces the declared ranges")
+    goal = parser.add_mutually_exclusive_group()
+    goal.add_argument("--objective", metavar="NAME", help="NODE.METRIC, quality, cost or seconds; -NAME is minimized")
+    goal.add_argument("--objectives", metavar="NAME,NAME", help="several, with their Pareto front: quality,cost")
+    parser.add_argument("--sampler", choices=SAMPLERS, help="by default chosen by trials and objectives")
+    parser.add_argument("--pruner", choices=PRUNERS, help="early stop; median by default with one objective")
+    parser.add_argument("--seed", type=int, help="of the sampler; with --parallel 1 also stages get one thread")
+    parser.add_argument(
+        "--group", metavar="STAGE=N", help="N trials share the parameters of STAGE and of those before it: walk=4"
+    )
+    parser.add_argument(
+        "--trial-budget-usd", type=float, metavar="USD", help="constraint on what a trial costs in full"
+    )
+    parser.add_argument(
+        "--study", metavar="NAME", help="by default named by what is searched: the same command goes on"
+    )
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trials", type=int, metavar="N", help="trials of the study in all; 20, or the whole grid")
+    parser.add_argument(
+        "--parallel", type=int, default=1, metavar="N", help="trials at once in this process; default 1"
+    )
+    parser.add_argument("--cores", type=int, metavar="N", help="processors for all trials at once; all by default")
+    parser.add_argument("--budget-usd", type=float, metavar="USD", help="stop the sweep when it has cost so much")
+    parser.add_argument("--max-failures", type=int, default=5, metavar="N", help="stop after so many in a row; 5")
+    parser.add_argument("--publish", choices=["best"], help="register the best trial's model at the end")
+    parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run; the exit status is 0, 1 (stopped early) or 2 (bad input)."""
+    if options.action == "run":
+        return _run_new(options)
+    from sweeps.study import SweepStudy
+
+    study = SweepStudy.open(_storage(options, Location.of(options.store)), options.study)
+    if options.action == "resume":
+        return _run(options, study, _restored(study, options), _target(options, study))
+    from dashboards.sweep_terminal import print_best, print_sweep
+    from sweeps.summary import report
+
+    found = report(study)
+    if options.action == "plot":
+        paths = _draw(study, Path(options.out))
+        print(json.dumps([str(path) for path in paths]) if options.json else "\n".join(map(str, paths)))
+    elif options.json:
+        document = found.document()
+        print(json.dumps(document["best"] if options.action == "best" else document, indent=1))
+    else:
+        (print_best if options.action == "best" else print_sweep)(found.document(), result=True)
+    return 0
+
+
+def _run_new(options: argparse.Namespace) -> int:
+    from sweeps.setup import Wishes, describe, set_up
+    from sweeps.study import SweepStudy
+
+    _check_numbers(options)
+    _, request = request_from(options)
+    set_names = parse_assignments(options.set)
+    config = read_yaml(Path(options.config)) if options.config else {}
+    fixed = {f"{p}.{name}" for values in (set_names, config) for p, entries in values.items() for name in entries or ()}
+    goals = (options.objectives or options.objective or "quality").split(",")
+    setup = set_up(
+        request,
+        Wishes(
+            objectives=goals, trials=options.trials, space=options.space, fixed=frozenset(fixed),
+            sampler=options.sampler, pruner=options.pruner, seed=options.seed, group=_group(options.group),
+            trial_budget_usd=options.trial_budget_usd,
+        ),
+    )  # fmt: skip
+    request.store.check_writable()
+    launch = {
+        "sources": {name: _absolute(source.uri) for name, source in request.sources.items()},
+        "profile": _file(options.profile), "store": _absolute(request.store.uri), "prices": _file(options.prices),
+    }  # fmt: skip
+    spec = replace(setup.spec, launch=launch)
+    given = frozenset(name for name in ("sampler", "pruner", "seed") if getattr(options, name) is not None)
+    storage = _storage(options, request.store.root)
+    study = SweepStudy.create(storage, options.study or spec.name(), spec, given)
+    for line in describe(replace(setup, spec=study.spec), study.objectives):
+        print(line, file=sys.stderr)
+    return _run(options, study, setup.request, study.set_target(setup.trials))
+
+
+def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trials: int) -> int:
+    _check_numbers(options)
+    from infra.orchestration.server import connect
+
+    api = connect()  # while it starts, the other libraries are imported
+    from dashboards.sweep_terminal import print_sweep
+    from infra.orchestration.sweep import Board, run_as_flow
+    from sweeps.summary import report
+    from sweeps.sweep import Limits, Sweep, tag_best
+    from sweeps.trial import shared_profile
+
+    cores = options.cores
+    if cores is None and options.parallel == 1 and getattr(options, "seed", None) is not None:
+        cores = 1
+        print("cores      1: training in several threads would not give the same trials again", file=sys.stderr)
+    profile, parallel = shared_profile(request.profile, options.parallel, cores)
+    if parallel < options.parallel:
+        print(f"parallel   {parallel}: no more than processors", file=sys.stderr)
+    limits = Limits(trials, parallel, options.budget_usd, options.max_failures)
+    api.result()
+    record = _record(options, study, request)
+    resume = _resume_command(options, study)
+    print(f"study      {study.name} in {study.storage}, {trials} trials, {parallel} at once", file=sys.stderr)
+
+    def body(board: Board) -> str:
+        if url := record.url():
+            board.link(url)
+        return Sweep(study, replace(request, profile=profile), limits, record, board).run()
+
+    parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
+    try:
+        note = run_as_flow(request.superworkflow, study.name, parameters, body)
+        model = _publish(options, study, request) if options.publish and not note else ""
+    except (SuperworkflowError, KeyboardInterrupt) as error:
+        print(f"\n{error or 'interrupted'}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
+        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+    found = report(study, note, model)
+    tag_best(record, found.trials, found.best)
+    _keep(record, study, found)
+    print_sweep(found.document())
+    if note:
+        print(f"\nStopped early: {note.rstrip('.')}.\nTo go on:\n    {resume}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(found.document(), indent=1))
+    return 1 if note else 0
+
+
+def _record(options: argparse.Namespace, study: SweepStudy, request: Request) -> SweepRecord:
+    """The sweep's record; the first process of a study opens its run."""
+    from infra.tracking.mlflow_tracker import default_tracking_uri
+    from infra.tracking.sweeps import MlflowSweepRecord, SweepRecord
+    from sweeps.study import RUN
+
+    if options.no_tracking:
+        return SweepRecord()
+    record = MlflowSweepRecord(default_tracking_uri(request.store.root))
+    params: dict[str, Any] = {"superworkflow": study.spec.superworkflow, "sampler": study.spec.sampler}
+    params |= {"pruner": study.spec.pruner, "seed": study.spec.seed, "objectives": study.spec.objectives}
+    params |= {f"space.{name}": entry for name, entry in study.spec.space.items()}
+    record.run_id = study.once(RUN, lambda: record.begin(study.name, params))
+    return record
+
+
+def _keep(record: SweepRecord, study: SweepStudy, found: SweepReport) -> None:
+    """Totals and pictures in the sweep's record."""
+    import tempfile
+
+    if not record.run_id:
+        return
+    with tempfile.TemporaryDirectory(prefix="superworkflow-pictures-") as folder:
+        totals: Mapping[str, float] = {
+            "sweep/trials": found.finished, "sweep/paid_usd": found.paid_usd,
+            "sweep/without_reuse_usd": found.without_reuse_usd, "sweep/saved_usd": found.saved_usd,
+        }  # fmt: skip
+        record.finish(totals, _draw(study, Path(folder)), complete=found.finished >= found.target)
+
+
+def _draw(study: SweepStudy, folder: Path) -> list[Path]:
+    from dashboards.sweep_pictures import draw_all
+    from sweeps.summary import importances, report
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return draw_all(report(study).document(), importances(study), study.spec.space, folder)
+
+
+def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
+    """Run the whole pipeline with the best parameters, which takes all from the store but what trials leave out."""
+    from infra.orchestration.flow import make_flow
+    from infra.tracking.base import Tracker
+    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from sweeps.summary import report
+    from sweeps.trial import trial_request
+
+    best = report(study).best
+    if not best:
+        return ""
+    uri = default_tracking_uri(request.store.root)
+
+    def tracker(asked: Request) -> Tracker:
+        return Tracker() if options.no_tracking else MlflowTracker(uri)
+
+    chosen = trial_request(request, best[0].params, ())
+    flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
+    done = flow(
+        sources={name: source.uri for name, source in chosen.sources.items()},
+        parameters={prefix: model.model_dump(mode="json") for prefix, model in chosen.params.items()},
+        profile=chosen.profile.name, store=chosen.store.uri,
+    )  # fmt: skip
+    return done.outputs.get("model", "")
+
+
+def _storage(options: argparse.Namespace, store: Location):  # type: ignore[no-untyped-def]
+    from sweeps.storage import StudyStorage, default_storage_url
+
+    return StudyStorage(options.storage or default_storage_url(store))
+
+
+def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
+    from flows import load_superworkflow
+    from sweeps.setup import restore
+
+    return restore(load_superworkflow(study.spec.superworkflow), study.spec, study.spec.launch)
+
+
+def _target(options: argparse.Namespace, study: SweepStudy) -> int:
+    from sweeps.study import TARGET
+
+    _check_numbers(options)
+    return study.set_target(options.trials or int(study.attributes()[TARGET]))
+
+
+def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
+    if options.action == "resume":
+        return shlex.join(["superworkflow", *sys.argv[1:]])
+    where = ["--storage", str(study.storage)] if options.storage else ["--store", options.store]
+    more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
+    return shlex.join(["superworkflow", "sweep", "resume", study.name, *where, *more])
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    for name in ("trials", "parallel", "cores", "max_failures", "budget_usd", "trial_budget_usd"):
+        value = getattr(options, name, None)
+        if value is not None and value <= 0:
+            raise UserError("must be above 0", where=f"--{name.replace('_', '-')}", value=value)
+
+
+def _group(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    stage, _, number = text.partition("=")
+    if not stage or not number.isdigit() or int(number) < 2:
+        raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write walk=4")
+    return stage, int(number)
+
+
+def _file(name: str | None) -> str | None:
+    """A profile or price table: its name, or the path of its file from anywhere."""
+    return str(Path(name).absolute()) if name and Path(name).is_file() else name
+
+
+def _absolute(uri: str) -> str:
+    path = Location.of(uri).local_path
+    return str(path.absolute()) if path is not None else uri

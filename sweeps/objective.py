@@ -1,0 +1,137 @@
+"""What a sweep tries to make better: quality figures that stages report, or what a trial costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from infra.diagram import Diagram, Quality, Superworkflow
+from infra.errors import UserError
+from infra.params import nearest
+
+COST, SECONDS, QUALITY = "cost", "seconds", "quality"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One figure of a trial.
+
+    Args:
+        name: `node.metric`, or `cost` (USD) or `seconds`: of the whole configuration, what is taken from the store
+            included, so that the figure does not depend on which trials were before.
+        maximize: larger is better.
+    """
+
+    name: str
+    maximize: bool
+
+    @property
+    def node(self) -> str | None:
+        """Node of the diagram that reports it; None for what every node adds to."""
+        return None if self.name in (COST, SECONDS) else self.name.partition(".")[0]
+
+    @property
+    def metric(self) -> str:
+        return self.name.partition(".")[2] or self.name
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        return "maximize" if self.maximize else "minimize"
+
+    def value(self, metrics: Mapping[str, float], cost_usd: float, seconds: float) -> float:
+        """The figure of one trial.
+
+        Args:
+            metrics: what the trial's stages reported.
+            cost_usd: of the whole configuration.
+            seconds: of the whole configuration.
+
+        Raises:
+            UserError: no stage reported it; the message names those that were.
+        """
+        if self.name == COST:
+            return cost_usd
+        if self.name == SECONDS:
+            return seconds
+        found = find_metric(self.metric, metrics)
+        if found is None:
+            raise UserError(
+                "no stage reports this figure", where="--objective", value=self.name,
+                remedy=nearest(self.metric, list(metrics)) if metrics else "No stage of the trial reports any",
+            )  # fmt: skip
+        return metrics[found]
+
+
+def find_metric(name: str, metrics: Mapping[str, Any]) -> str | None:
+    """The metric of this name; of one reported at several settings (`f1@0.1`, `f1@0.5`, `f1@0.9`) the middle one."""
+    if name in metrics:
+        return name
+    variants = [key for key in metrics if key.startswith(f"{name}@")]
+    numbers = sorted((float(key.rpartition("@")[2]), key) for key in variants if _is_number(key.rpartition("@")[2]))
+    return numbers[(len(numbers) - 1) // 2][1] if numbers and len(numbers) == len(variants) else None
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", text) is not None
+
+
+def parse_objectives(texts: Sequence[str], quality: Quality | None) -> tuple[Objective, ...]:
+    """Objectives as a user names them: `quality`, `cost`, `seconds`, `node.metric`; `-node.metric` is minimized.
+
+    Args:
+        texts: at least one.
+        quality: what `quality` stands for.
+
+    Raises:
+        UserError: not of that form, or the same twice.
+    """
+    found: list[Objective] = []
+    for text in texts:
+        name, maximize = (text[1:], False) if text.startswith("-") else (text, True)
+        if name == QUALITY:
+            if quality is None:
+                raise UserError(
+                    "there is nothing to judge a trial's quality by", where="--objective", value=text,
+                    remedy="Give labels, or name a figure such as evaluate.micro_f1",
+                )  # fmt: skip
+            name = quality.metric
+        if name in (COST, SECONDS):
+            maximize = False
+        elif not re.fullmatch(r"[\w-]+\.[\w@.%-]+", name):
+            raise UserError(
+                "not an objective", where="--objective", value=text,
+                remedy="Write NODE.METRIC such as evaluate.micro_f1, or quality, cost or seconds",
+            )  # fmt: skip
+        found.append(Objective(name, maximize))
+    if len({objective.name for objective in found}) < len(found):
+        raise UserError("the same objective twice", where="--objective", value=",".join(texts))
+    return tuple(found)
+
+
+def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Quality | None:
+    """The first figure of the superworkflow for which the sources suffice."""
+    return next((each for each in superworkflow.quality if each.source is None or each.source in sources), None)
+
+
+def needed_nodes(diagram: Diagram, objectives: Sequence[Objective]) -> list[str]:
+    """Nodes that the objectives depend on, in the diagram's order; all when none names a node.
+
+    Raises:
+        UserError: an objective names no node of the diagram.
+    """
+    targets = [objective.node for objective in objectives if objective.node is not None]
+    for target in targets:
+        if target not in diagram.nodes:
+            raise UserError(
+                "no such stage in this pipeline", where="--objective", value=target,
+                remedy=nearest(target, list(diagram.nodes)),
+            )  # fmt: skip
+    if not targets:
+        return list(diagram.nodes)
+    needed = set(targets)
+    for node in reversed(diagram.nodes.values()):
+        if node.name in needed:
+            needed |= {upstream.name for upstream in node.upstream}
+    return [name for name in diagram.nodes if name in needed]

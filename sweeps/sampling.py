@@ -1,0 +1,86 @@
+"""Which sampler proposes trials, and which pruner stops them early."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+
+import optuna
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+
+from infra.errors import UserError
+
+FEW_TRIALS = 10
+"""TPE draws as many at random before it has anything to learn from."""
+MANY_TRIALS = 200
+"""NSGA-II needs several generations of its population to be better than TPE."""
+POPULATION = 40
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and the reason that is told."""
+
+    name: str
+    reason: str
+
+
+def choose_sampler(asked: str | None, trials: int, objectives: int) -> Choice:
+    """The sampler that was asked for, or one by the number of trials and of objectives."""
+    if asked is not None:
+        return Choice(asked, "as asked")
+    if trials <= FEW_TRIALS:
+        return Choice("random", f"{trials} trials are too few to learn from")
+    if objectives > 1 and trials >= MANY_TRIALS:
+        return Choice("nsga2", f"{objectives} objectives and {trials} trials")
+    return Choice("tpe", f"{trials} trials, {objectives} {'objective' if objectives == 1 else 'objectives'}")
+
+
+def choose_pruner(asked: str | None, objectives: int) -> Choice:
+    """The pruner that was asked for; by default `median`, or `none` with several objectives.
+
+    Raises:
+        UserError: a pruner with several objectives.
+    """
+    if objectives > 1:
+        if asked not in (None, "none"):
+            raise UserError(
+                "a trial cannot be stopped early when several objectives judge it", where="--pruner", value=asked,
+                remedy="Leave it out, or give one objective",
+            )  # fmt: skip
+        return Choice("none", "several objectives")
+    return Choice(asked, "as asked") if asked is not None else Choice("median", "one objective")
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """Seed of one trial's sampling: it depends on the sweep's seed and the trial's number, not on who asks or when."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "little")
+
+
+def make_sampler(name: str, seed: int) -> BaseSampler:
+    """A sampler for one trial; a sampler keeps nothing between trials that the study does not hold."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "tpe":
+            return TPESampler(seed=seed, n_startup_trials=FEW_TRIALS, constant_liar=True)
+        if name == "gp":
+            return GPSampler(seed=seed, n_startup_trials=FEW_TRIALS)
+        if name == "nsga2":
+            return NSGAIISampler(seed=seed, population_size=POPULATION)
+    return RandomSampler(seed=seed)  # also for `grid`: its points are in the queue already
+
+
+def make_pruner(name: str, last_step: int) -> BasePruner:
+    """A pruner.
+
+    Args:
+        name: one of `sweeps.names.PRUNERS`.
+        last_step: the largest number of reports of a trial.
+    """
+    if name == "median":
+        return MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+    if name == "hyperband":
+        return HyperbandPruner(min_resource=1, max_resource=max(2, last_step), reduction_factor=3)
+    return NopPruner()

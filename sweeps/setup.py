@@ -1,0 +1,166 @@
+"""From what a user asked for to a study's definition, and back from a study to the request that it was begun with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from infra.diagram import Superworkflow
+from infra.errors import UserError
+from infra.params import nearest, parse_params
+from infra.request import Request, build_request
+from sweeps.objective import Objective, choose_quality, needed_nodes, parse_objectives
+from sweeps.sampling import Choice, choose_pruner, choose_sampler
+from sweeps.space import Space, build_space
+from sweeps.study import Spec
+
+DEFAULT_TRIALS = 20
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user may say of a sweep; None leaves it to the defaults.
+
+    Args:
+        fixed: dotted names of the parameters that were set.
+        group: (stage, trials): so many trials share the parameters of this stage and of those before it.
+    """
+
+    objectives: Sequence[str] = ("quality",)
+    trials: int | None = None
+    space: str | None = None
+    fixed: frozenset[str] = frozenset()
+    sampler: str | None = None
+    pruner: str | None = None
+    seed: int | None = None
+    group: tuple[str, int] | None = None
+    trial_budget_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A definition, the request that its trials vary, and what was chosen for the user."""
+
+    spec: Spec
+    request: Request
+    trials: int
+    sampler: Choice
+    pruner: Choice
+
+
+def set_up(request: Request, wishes: Wishes) -> Setup:
+    """Define the study.
+
+    Args:
+        request: what the user asked for, without the sweep.
+        wishes: the sweep.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    quality = choose_quality(request.superworkflow, list(request.sources))
+    objectives = parse_objectives(wishes.objectives, quality)
+    if quality and all(o.node is None or o.name == quality.metric for o in objectives):
+        request = _with_options(request, quality.options, wishes.fixed)
+    kept = needed_nodes(request.diagram, objectives)
+    stages = [request.diagram.nodes[name].stage for name in kept]
+    models = {stage.name: stage.params for stage in stages}
+    space = build_space(models, file=wishes.space, fixed=wishes.fixed)
+    trials = wishes.trials
+    if wishes.sampler == "grid":
+        trials = min(trials or len(space.grid()), len(space.grid()))
+    trials = trials or DEFAULT_TRIALS
+    sampler = choose_sampler(wishes.sampler, trials, len(objectives))
+    pruner = choose_pruner(wishes.pruner, len(objectives))
+    shared, group = _group(request, space, kept, wishes.group)
+    searched = {dimension.name for dimension in space.dimensions}
+    used = [*models, request.superworkflow.name]
+    params = {
+        prefix: {
+            name: value
+            for name, value in request.params[prefix].model_dump(mode="json").items()
+            if f"{prefix}.{name}" not in searched
+        }
+        for prefix in used
+    }
+    spec = Spec(
+        superworkflow=request.superworkflow.name,
+        sources={name: source.digest for name, source in request.sources.items()},
+        params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
+        sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
+        shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd,
+    )  # fmt: skip
+    return Setup(spec, request, trials, sampler, pruner)
+
+
+def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any]) -> Request:
+    """The request that a study's trials vary.
+
+    Args:
+        superworkflow: the one that the study names.
+        spec: its definition.
+        launch: `sources`, `profile`, `store`, `prices`.
+
+    Raises:
+        UserError: a source is not there any more, or has other content.
+    """
+    request = build_request(
+        superworkflow, sources=launch["sources"], parameters=spec.params, profile=launch["profile"],
+        store=launch["store"], prices=launch["prices"],
+    )  # fmt: skip
+    for name, source in request.sources.items():
+        if source.digest != spec.sources[name]:
+            raise UserError(
+                "this file has changed since the sweep was begun", where=source.uri,
+                remedy="Begin another sweep with it, or put the old one back",
+            )  # fmt: skip
+    return request
+
+
+def _with_options(request: Request, options: Mapping[str, Any], fixed: frozenset[str]) -> Request:
+    """The request with options of its superworkflow that the user has not set."""
+    prefix = request.superworkflow.name
+    model = request.params[prefix]
+    chosen = {name: value for name, value in options.items() if f"{prefix}.{name}" not in fixed}
+    params = {**request.params, prefix: parse_params(type(model), {**model.model_dump(), **chosen}, prefix)}
+    return replace(request, params=params, diagram=request.superworkflow.build(params, request.sources))
+
+
+def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str, int] | None) -> tuple[list[str], int]:
+    """Names that the trials of a group share, and how many trials those are."""
+    if group is None:
+        return [], 1
+    stage, size = group
+    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].stage.name == stage), None)
+    if node is None:
+        valid = sorted({request.diagram.nodes[name].stage.name for name in kept})
+        raise UserError("no such stage", where="--group", value=stage, remedy=nearest(stage, valid))
+    upstream, queue = {stage}, [node]
+    while queue:
+        for before in queue.pop().upstream:
+            upstream.add(before.stage.name)
+            queue.append(before)
+    shared = [dimension.name for dimension in space.dimensions if dimension.prefix in upstream]
+    if not shared or len(shared) == len(space.dimensions):
+        every = "none" if not shared else "every one"
+        raise UserError(
+            f"{every} of the searched parameters is of this stage or before it", where="--group", value=stage,
+            remedy="Name a stage in the middle of those that are searched, or leave --group out",
+        )  # fmt: skip
+    return shared, size
+
+
+def describe(setup: Setup, objectives: Sequence[Objective]) -> list[str]:
+    """What was chosen, in lines for people."""
+    spec = setup.spec
+    lines = [f"objective  {', '.join(f'{each.direction} {each.name}' for each in objectives)}"]
+    lines += [
+        f"sampler    {spec.sampler} ({setup.sampler.reason if spec.sampler == setup.sampler.name else 'as begun'})"
+    ]
+    lines += [f"pruner     {spec.pruner} ({setup.pruner.reason if spec.pruner == setup.pruner.name else 'as begun'})"]
+    for name, entry in spec.space.items():
+        shown = entry["choices"] if "choices" in entry else f"{entry['low']} to {entry['high']}"
+        log = ", logarithmic" if entry.get("log") else ""
+        lines.append(f"space      {name}: {shown}{log}{', shared in a group' if name in spec.shared else ''}")
+    return lines

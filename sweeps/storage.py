@@ -1,0 +1,145 @@
+"""Where studies are kept: a database that any number of sweep processes share, and the lock among them.
+
+An outage of the database is waited out: every access goes through `patiently`, and is written so that it can be done
+twice.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+import sqlalchemy
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, RDBStorage, get_storage
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.lock import exclusive
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+T = TypeVar("T")
+
+
+def tell(line: str) -> None:
+    """A line for people."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+PATIENCE_SECONDS = 900.0
+"""An outage of the database longer than this ends the sweep."""
+RETRY_SECONDS = 1.0
+
+
+def default_storage_url(store: Location) -> str:
+    """An SQLite file in the store; in the working folder when the store is remote."""
+    folder = store.local_path or Path.cwd() / "superworkflow-store"
+    return f"sqlite:///{folder.absolute() / 'sweeps' / 'studies.db'}"
+
+
+class StudyStorage:
+    """One database of studies.
+
+    Args:
+        url: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+
+    Raises:
+        UserError: another kind of URL, or the database cannot be reached or written.
+    """
+
+    def __init__(self, url: str):
+        self.url = _parse(url)
+        self.local = Path(self.url.database or "") if self.url.drivername == "sqlite" else None
+        options: dict[str, Any] = {"pool_pre_ping": True}
+        if self.local is not None:
+            _make_folder(self.local)
+            options = {"connect_args": {"timeout": 60}}
+        self._engine = sqlalchemy.create_engine(self.url, **options)
+        try:
+            with self.lock("tables"):  # two processes that make the tables at once would fail
+                database = RDBStorage(self.url.render_as_string(hide_password=False), engine_kwargs=options)
+        except (SQLAlchemyError, StorageInternalError) as error:
+            detail = str(error.__cause__ or error).strip().splitlines()[0]
+            raise UserError(
+                f"the database of the studies cannot be used: {detail}", where=str(self), remedy="Check --storage"
+            ) from None
+        self.optuna: BaseStorage = get_storage(database)
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold a lock of this name against all other processes and threads; it ends with its holder."""
+        if self.local is not None:
+            with exclusive(Location.of(self.local.with_name(f"{self.local.name}-{zlib.crc32(name.encode()):08x}"))):
+                yield
+            return
+        key = zlib.crc32(f"superworkflow/{name}".encode())
+        with self._engine.connect() as connection:
+            connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+            yield  # the transaction's end lets go, however it ends
+
+    def patiently(self, work: Callable[[], T]) -> T:
+        """Do `work`, again and again while the database is away.
+
+        Raises:
+            UserError: it was away for `PATIENCE_SECONDS`.
+        """
+        begun: float | None = None
+        while True:
+            try:
+                result = work()
+            except (StorageInternalError, SQLAlchemyError) as error:
+                if not _is_outage(error):
+                    raise
+                now = time.monotonic()
+                if begun is None:
+                    begun = now
+                    tell(f"database   away; waiting: {self}")
+                if now - begun > PATIENCE_SECONDS:
+                    raise UserError(
+                        f"the database was away for {PATIENCE_SECONDS:.0f} s", where=str(self),
+                        remedy="Bring it back, then give the same command again: it goes on from there",
+                    ) from None  # fmt: skip
+                time.sleep(RETRY_SECONDS)
+            else:
+                if begun is not None:
+                    tell("database   back; going on")
+                return result
+
+
+def _parse(text: str) -> URL:
+    remedy = "Write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/DATABASE"
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise UserError("not a database URL", where="--storage", remedy=remedy) from None
+    if url.drivername in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername not in ("sqlite", "postgresql+psycopg") or not url.database:
+        raise UserError("not a database for studies", where="--storage", value=url.drivername, remedy=remedy)
+    return url
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot be made: {error.strerror}", where=str(path.parent), remedy="Check --storage") from None
+
+
+def _is_outage(error: BaseException) -> bool:
+    """The server cannot be reached, shuts down or starts up, or another writer holds the file for too long."""
+    cause = error if isinstance(error, SQLAlchemyError) else error.__cause__
+    return isinstance(cause, OperationalError) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)

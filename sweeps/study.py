@@ -1,0 +1,422 @@
+"""A study: what is searched and for what, and its trials, shared by any number of processes.
+
+Who may do what to a trial is decided under the study's lock:
+
+- A trial is `RUNNING` with one owner, and only its owner finishes it.
+- The trial of an owner that is dead, or that let it go, becomes `WAITING` again, with its number, its parameters and
+  what was paid for it. So a study of N trials has exactly N, whoever died meanwhile.
+- A new trial is made only while there are fewer than were asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from infra.digest import canonical_json
+from infra.errors import UserError
+from sweeps.objective import Objective
+from sweeps.owner import Owner, Watch
+from sweeps.sampling import make_pruner, make_sampler, trial_seed
+from sweeps.space import Dimension, Space
+from sweeps.storage import StudyStorage
+
+T = TypeVar("T")
+
+MOST_ATTEMPTS = 3
+"""A trial whose process died so often is not tried again."""
+
+SPEC, OWNER, BEAT, ATTEMPTS, LOST, OUTCOME, TARGET = (
+    "spec", "owner", "beat", "attempts", "lost_usd", "outcome", "trials",
+)  # fmt: skip
+RUN = "tracking_run"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What defines a study; the same for every process that takes part.
+
+    Args:
+        superworkflow: name of the pipeline.
+        sources: SHA-256 of each source file by name.
+        params: parameters by prefix, without those that are searched.
+        space: see `Space.document`.
+        objectives: (name, maximize) of each.
+        sampler: one of `sweeps.names.SAMPLERS`.
+        pruner: one of `sweeps.names.PRUNERS`.
+        seed: of the sampler.
+        shared: dotted names that the trials of a group share; none for trials that are not grouped.
+        group: trials in a group.
+        trial_budget_usd: constraint on what a trial's configuration costs.
+        launch: how to start the sweep again: sources' URIs, profile, store, prices.
+    """
+
+    superworkflow: str
+    sources: dict[str, str]
+    params: dict[str, dict[str, Any]]
+    space: dict[str, dict[str, Any]]
+    objectives: list[list[Any]]
+    sampler: str
+    pruner: str
+    seed: int
+    shared: list[str] = field(default_factory=list)
+    group: int = 1
+    trial_budget_usd: float | None = None
+    launch: dict[str, Any] = field(default_factory=dict)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two sweeps the same search, however it is sampled or started."""
+        keys = ("superworkflow", "sources", "params", "space", "objectives", "shared", "group", "trial_budget_usd")
+        return {key: value for key, value in asdict(self).items() if key in keys}
+
+    def name(self) -> str:
+        """Name of the study when the user gives none: the same command finds it again."""
+        digest = hashlib.sha256(canonical_json(self.identity()).encode()).hexdigest()[:8]
+        return f"{self.superworkflow}-{digest}"
+
+    def parsed_objectives(self) -> list[Objective]:
+        return [Objective(str(name), bool(maximize)) for name, maximize in self.objectives]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A trial that this process runs.
+
+    Args:
+        number: of the trial in its study.
+        params: its parameters, by dotted name.
+        trial: Optuna's own.
+        lost_usd: what earlier attempts at it cost.
+        attempt: 1 for the first.
+    """
+
+    number: int
+    params: dict[str, Any]
+    trial: Trial
+    lost_usd: float
+    attempt: int
+
+
+class SweepStudy:
+    """One study in one storage.
+
+    Args:
+        storage: where it is.
+        name: its name.
+        spec: its definition.
+        watch: judges owners.
+    """
+
+    def __init__(self, storage: StudyStorage, name: str, spec: Spec, watch: Watch | None = None):
+        self.storage, self.name, self.spec = storage, name, spec
+        self.watch = watch or Watch(Owner.here())
+        self.owner = str(self.watch.own)
+        self.objectives = spec.parsed_objectives()
+        self.space = Space.from_document(spec.space)
+        self._grid = self.space.grid() if spec.sampler == "grid" else None
+        self._mine: set[int] = set()
+
+    @classmethod
+    def open(cls, storage: StudyStorage, name: str) -> SweepStudy:
+        """A study that exists.
+
+        Raises:
+            UserError: there is none of this name, or no sweep of this project made it.
+        """
+        names = storage.patiently(lambda: optuna.get_all_study_names(storage.optuna))
+        if name not in names:
+            shown = ", ".join(names) or "none"
+            raise UserError("no such study", where=str(storage), value=name, remedy=f"Studies there: {shown}")
+        spec = storage.patiently(lambda: _attributes(storage, name).get(SPEC))
+        if spec is None:
+            raise UserError("not made by a sweep of this project", where=str(storage), value=name)
+        return cls(storage, name, Spec(**spec))
+
+    @classmethod
+    def create(cls, storage: StudyStorage, name: str, spec: Spec, given: frozenset[str]) -> SweepStudy:
+        """The study of this definition, made if it does not exist.
+
+        Args:
+            storage: where it is or will be.
+            name: its name.
+            spec: its definition.
+            given: which of sampler, pruner and seed the user gave; of the others, an existing study keeps its own.
+
+        Raises:
+            UserError: a study of this name searches something else.
+        """
+
+        def make() -> Spec:
+            with storage.lock(name):
+                directions = [objective.direction for objective in spec.parsed_objectives()]
+                study = optuna.create_study(
+                    study_name=name, storage=storage.optuna, directions=directions, load_if_exists=True
+                )
+                found = study.user_attrs.get(SPEC)
+                if found is None:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                        study.set_metric_names([objective.name for objective in spec.parsed_objectives()])
+                    study.set_user_attr(SPEC, asdict(spec))
+                    return spec
+                return Spec(**found)
+
+        found = storage.patiently(make)
+        _check_same(name, found, spec, given)
+        return cls(storage, name, found)
+
+    def attributes(self) -> dict[str, Any]:
+        """What is kept with the study."""
+        return self.storage.patiently(lambda: _attributes(self.storage, self.name))
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """The study's attribute of this name, made by the first process that asks."""
+
+        def get() -> T:
+            with self.storage.lock(self.name):
+                study = self._study()
+                found: T | None = study.user_attrs.get(key)
+                if found is None:
+                    found = make()
+                    study.set_user_attr(key, found)
+                return found
+
+        return self.storage.patiently(get)
+
+    def set_target(self, trials: int) -> int:
+        """Say how many trials are wanted; returns the number, which a grid bounds. A study never wants fewer."""
+        wanted = min(trials, len(self._grid)) if self._grid is not None else trials
+
+        def put() -> int:
+            with self.storage.lock(self.name):
+                study = self._study()
+                if study.user_attrs.get(TARGET, 0) < wanted:
+                    study.set_user_attr(TARGET, wanted)
+            return wanted
+
+        return self.storage.patiently(put)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials, by number."""
+        return self.storage.patiently(lambda: self._study().get_trials(deepcopy=False))
+
+    def reconcile(self) -> list[int]:
+        """Put the trials of dead owners back into the queue, each once; returns their numbers."""
+
+        def work() -> list[int]:
+            freed = []
+            with self.storage.lock(self.name):
+                for trial in self._study().get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                    if not self._is_held(trial):
+                        self._free(trial)
+                        freed.append(trial.number)
+            return freed
+
+        return self.storage.patiently(work)
+
+    def claim(self, target: int) -> Claim | None:
+        """The next trial for this process: one that waits, else a new one; None when there is none to begin."""
+
+        def work() -> Claim | None:
+            with self.storage.lock(self.name):
+                trials = self._study().get_trials(deepcopy=False)
+                waiting = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
+                if waiting is not None:
+                    self._set(waiting, OWNER, self.owner)
+                    self.storage.optuna.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
+                    return self._begin(waiting._trial_id, waiting.number)
+                if len(trials) >= target:
+                    return None
+                number = len(trials)
+                fixed = self._fixed(number, trials)
+                template = create_trial(
+                    state=TrialState.RUNNING, user_attrs={OWNER: self.owner}, system_attrs={"fixed_params": fixed}
+                )
+                study_id = self.storage.optuna.get_study_id_from_name(self.name)
+                return self._begin(self.storage.optuna.create_new_trial(study_id, template), number)
+
+        claimed = self.storage.patiently(work)
+        if claimed is not None:
+            self._mine.add(claimed.number)
+        return claimed
+
+    def beat(self, claim: Claim, count: int, spent_usd: float) -> bool:
+        """Tell that a trial is alive and what this attempt has cost so far; False when it is no longer this one's."""
+
+        def work() -> bool:
+            found = self.storage.optuna.get_trial(claim.trial._trial_id)
+            if found.state != TrialState.RUNNING or found.user_attrs.get(OWNER) != self.owner:
+                return False
+            self._set(found, BEAT, [count, spent_usd])
+            return True
+
+        return self.storage.patiently(work)
+
+    def should_prune(self, claim: Claim, step: int, value: float) -> bool:
+        """Record an intermediate value (larger is better) and ask the pruner."""
+        if len(self.objectives) > 1:
+            return False
+        signed = value if self.objectives[0].maximize else -value
+
+        def work() -> bool:
+            if step not in claim.trial._cached_frozen_trial.intermediate_values:  # an earlier attempt told it
+                claim.trial.report(signed, step)
+            return claim.trial.should_prune()
+
+        return self.storage.patiently(work)
+
+    def finish(
+        self,
+        claim: Claim,
+        state: TrialState,
+        values: Sequence[float] | None,
+        outcome: Mapping[str, Any],
+        constraints: Mapping[str, float],
+    ) -> bool:
+        """End a trial; False when another process has taken it over meanwhile, and this attempt does not count."""
+
+        def work() -> bool:
+            with self.storage.lock(self.name):
+                found = self.storage.optuna.get_trial(claim.trial._trial_id)
+                if found.state.is_finished():
+                    return found.user_attrs.get(OWNER) == self.owner
+                if found.state != TrialState.RUNNING or found.user_attrs.get(OWNER) != self.owner:
+                    return False
+                self._set(found, OUTCOME, dict(outcome))
+                for name, value in constraints.items():
+                    if not any(key.endswith(f":{name}") for key in found.system_attrs):
+                        claim.trial.set_constraint(name, value)
+                claim.trial.study.tell(claim.trial, values, state)
+                return True
+
+        try:
+            return self.storage.patiently(work)
+        finally:
+            self._mine.discard(claim.number)
+
+    def release(self, claim: Claim, spent_usd: float) -> None:
+        """Let a trial go that did not end; whoever comes next goes on with it."""
+
+        def work() -> None:
+            with self.storage.lock(self.name):
+                found = self.storage.optuna.get_trial(claim.trial._trial_id)
+                if found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner:
+                    self._set(found, LOST, claim.lost_usd + spent_usd)
+                    self._set(found, BEAT, None)
+                    self.storage.optuna.set_trial_state_values(found._trial_id, TrialState.WAITING)
+
+        self.storage.patiently(work)
+        self._mine.discard(claim.number)
+
+    def _study(self, sampler_seed: int = 0) -> Study:
+        return Study(
+            self.name, self.storage.optuna, sampler=make_sampler(self.spec.sampler, sampler_seed),
+            pruner=make_pruner(self.spec.pruner, self._last_step()),
+        )  # fmt: skip
+
+    def _last_step(self) -> int:
+        steps = [d.high for d in self.space.dimensions if d.field == "epochs" and d.high is not None]
+        return int(max(steps, default=1))
+
+    def _set(self, trial: FrozenTrial, key: str, value: Any) -> None:
+        self.storage.optuna.set_trial_user_attr(trial._trial_id, key, value)
+
+    def _is_held(self, trial: FrozenTrial) -> bool:
+        owner = trial.user_attrs.get(OWNER, "")
+        if owner == self.owner:
+            return trial.number in self._mine  # else the database went away while this process claimed it
+        return self.watch.alive(trial.number, owner, trial.user_attrs.get(BEAT))
+
+    def _free(self, trial: FrozenTrial) -> None:
+        attempts = trial.user_attrs.get(ATTEMPTS, 0) + 1
+        beat = trial.user_attrs.get(BEAT)
+        lost = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
+        self._set(trial, ATTEMPTS, attempts)
+        self._set(trial, LOST, lost)
+        self._set(trial, BEAT, None)
+        if attempts < MOST_ATTEMPTS:
+            self.storage.optuna.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+            return
+        reason = f"its sweep process died {attempts} times"
+        self._set(trial, OUTCOME, {"reason": reason, "paid_usd": lost})
+        self.storage.optuna.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+    def _fixed(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+        """Parameters that are known before sampling: a grid's point, or those that a group shares."""
+        if self._grid is not None:
+            return self._grid[number]
+        leader = number - number % self.spec.group
+        if leader == number:
+            return {}
+        return {name: trials[leader].params[name] for name in self.spec.shared if name in trials[leader].params}
+
+    def _begin(self, trial_id: int, number: int) -> Claim:
+        trial = Trial(self._study(trial_seed(self.spec.seed, number)), trial_id)
+        params = {dimension.name: _suggest(trial, dimension) for dimension in self.space.dimensions}
+        attributes = trial.user_attrs
+        return Claim(number, params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
+
+
+def _attributes(storage: StudyStorage, name: str) -> dict[str, Any]:
+    database = storage.optuna
+    return database.get_study_user_attrs(database.get_study_id_from_name(name))
+
+
+def distribution(dimension: Dimension) -> BaseDistribution:
+    """The dimension in Optuna's terms."""
+    if dimension.kind == "categorical":
+        return CategoricalDistribution(dimension.choices)
+    low, high, step = dimension.low, dimension.high, dimension.step
+    assert low is not None
+    assert high is not None
+    if dimension.kind == "int":
+        return IntDistribution(int(low), int(high), log=dimension.log, step=int(step or 1))
+    return FloatDistribution(low, high, log=dimension.log, step=step)
+
+
+def _suggest(trial: Trial, dimension: Dimension) -> Any:
+    found = distribution(dimension)
+    if isinstance(found, CategoricalDistribution):
+        return trial.suggest_categorical(dimension.name, found.choices)
+    if isinstance(found, IntDistribution):
+        return trial.suggest_int(dimension.name, found.low, found.high, step=found.step, log=found.log)
+    assert isinstance(found, FloatDistribution)
+    return trial.suggest_float(dimension.name, found.low, found.high, step=found.step, log=found.log)
+
+
+def _check_same(name: str, found: Spec, spec: Spec, given: frozenset[str]) -> None:
+    remedy = "Give the settings it was begun with, or another name with --study"
+    old, new = found.identity(), spec.identity()
+    for key in old:
+        if canonical_json(old[key]) != canonical_json(new[key]):
+            raise UserError(
+                f"this study exists and searches something else: {_difference(key, old[key], new[key])}",
+                where=f"study {name}", remedy=remedy,
+            )  # fmt: skip
+    for key in given & {"sampler", "pruner", "seed"}:
+        if getattr(found, key) != getattr(spec, key):
+            raise UserError(
+                f"this study exists with {key} {getattr(found, key)}", where=f"study {name}",
+                value=getattr(spec, key), remedy=remedy,
+            )  # fmt: skip
+
+
+def _difference(key: str, old: Any, new: Any) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *new]:
+            if old.get(name) != new.get(name):
+                return _difference(f"{key}.{name}", old.get(name), new.get(name))
+    return f"{key} is {old}, not {new}"

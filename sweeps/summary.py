@@ -1,0 +1,177 @@
+"""What a study has come to: its trials as plain rows, what they cost, and what reuse saved."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.objective import Objective
+from sweeps.study import BEAT, LOST, OUTCOME, RUN, TARGET, SweepStudy
+
+STATES = {
+    TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running", TrialState.WAITING: "waiting",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial, for people and pictures.
+
+    Args:
+        paid_usd: what it cost, attempts that died included.
+        reused_usd: what it took from the store had cost.
+        feasible: it keeps within the constraints.
+    """
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    values: tuple[float, ...] | None
+    paid_usd: float
+    reused_usd: float
+    paid_s: float
+    reused_s: float
+    reason: str
+    feasible: bool
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    run_id: str = ""
+
+
+def trial_row(trial: FrozenTrial) -> TrialRow:
+    """A trial of Optuna's as a row."""
+    outcome = trial.user_attrs.get(OUTCOME, {})
+    beat = trial.user_attrs.get(BEAT)
+    live = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
+    return TrialRow(
+        number=trial.number, state=STATES[trial.state], params=dict(trial.params),
+        values=tuple(trial.values) if trial.state == TrialState.COMPLETE and trial.values else None,
+        paid_usd=outcome.get("paid_usd", live), reused_usd=outcome.get("reused_usd", 0.0),
+        paid_s=outcome.get("paid_s", 0.0), reused_s=outcome.get("reused_s", 0.0), reason=outcome.get("reason", ""),
+        feasible=all(value <= 0 for value in trial.constraints.values()), stages=outcome.get("stages", {}),
+        metrics=outcome.get("metrics", {}), run_id=outcome.get("run_id", ""),
+    )  # fmt: skip
+
+
+def best_rows(rows: Sequence[TrialRow], objectives: Sequence[Objective]) -> list[TrialRow]:
+    """The best feasible trial, or the Pareto front (by the first objective); the earlier of equal ones."""
+    done = [row for row in rows if row.values is not None and row.feasible]
+
+    def gain(row: TrialRow) -> tuple[float, ...]:
+        assert row.values is not None
+        return tuple(v if o.maximize else -v for v, o in zip(row.values, objectives, strict=True))
+
+    if len(objectives) == 1:
+        return [max(done, key=lambda row: (gain(row), -row.number))] if done else []
+    front = [
+        row
+        for row in done
+        if not any(
+            all(a >= b for a, b in zip(gain(other), gain(row), strict=True))
+            and (gain(other) != gain(row) or other.number < row.number)
+            for other in done
+            if other is not row
+        )
+    ]
+    return sorted(front, key=gain, reverse=True)
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What a study has come to.
+
+    Args:
+        study: its name.
+        target: trials that were asked for.
+        objectives: name and direction of each.
+        counts: trials by state.
+        paid_usd: what all trials cost.
+        without_reuse_usd: what they would have cost if each had computed all it used.
+        best: the best trial, or the Pareto front.
+        computed: datasets made by stage.
+        reused: datasets taken from the store, by stage.
+        note: why it stopped before its target.
+    """
+
+    study: str
+    storage: str
+    target: int
+    objectives: list[dict[str, str]]
+    sampler: str
+    pruner: str
+    counts: dict[str, int]
+    paid_usd: float
+    without_reuse_usd: float
+    paid_s: float
+    without_reuse_s: float
+    best: list[TrialRow]
+    computed: dict[str, int]
+    reused: dict[str, int]
+    trials: list[TrialRow]
+    run_id: str = ""
+    note: str = ""
+    model: str = ""
+
+    @property
+    def saved_usd(self) -> float:
+        return self.without_reuse_usd - self.paid_usd
+
+    @property
+    def finished(self) -> int:
+        """Trials that have ended."""
+        return sum(self.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "saved_usd": self.saved_usd, "finished": self.finished}
+
+
+def report(study: SweepStudy, note: str = "", model: str = "") -> SweepReport:
+    """The report of a study as it is now."""
+    rows = [trial_row(trial) for trial in study.trials()]
+    attributes = study.attributes()
+    stages = [(name, stage["state"]) for row in rows for name, stage in row.stages.items()]
+    paid, paid_s = sum(row.paid_usd for row in rows), sum(row.paid_s for row in rows)
+    return SweepReport(
+        study=study.name, storage=str(study.storage), target=attributes.get(TARGET, len(rows)),
+        objectives=[{"name": each.name, "direction": each.direction} for each in study.objectives],
+        sampler=study.spec.sampler, pruner=study.spec.pruner,
+        counts=dict(Counter(row.state for row in rows)), paid_usd=paid,
+        without_reuse_usd=paid + sum(row.reused_usd for row in rows),
+        paid_s=paid_s, without_reuse_s=paid_s + sum(row.reused_s for row in rows),
+        best=best_rows(rows, study.objectives),
+        computed=dict(Counter(name for name, state in stages if state == "ran")),
+        reused=dict(Counter(name for name, state in stages if state == "cached")),
+        trials=rows, run_id=attributes.get(RUN, ""), note=note, model=model,
+    )  # fmt: skip
+
+
+def importances(study: SweepStudy) -> dict[str, float]:
+    """Share of each parameter in the variance of the first objective (fANOVA: Hutter et al., 2014).
+
+    Empty while there are too few trials, or all of them are alike.
+    """
+    done = [trial for trial in study.trials() if trial.state == TrialState.COMPLETE]
+    if len(done) < 4 or len({trial.values[0] for trial in done}) < 2:
+        return {}
+    objective = study.objectives[0]
+    plain = optuna.create_study(direction=objective.direction)
+    plain.add_trials([
+        optuna.trial.create_trial(params=each.params, distributions=each.distributions, value=each.values[0])
+        for each in done
+    ])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            found = optuna.importance.get_param_importances(plain, evaluator=evaluator)
+        except (ValueError, RuntimeError):
+            return {}
+    return {name: float(share) for name, share in found.items()}

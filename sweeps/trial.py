@@ -1,0 +1,224 @@
+"""One trial: a flow run with other parameters, which takes from the store what it shares with other runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from infra.errors import SuperworkflowError
+from infra.launch import make_launcher
+from infra.launch.base import Event
+from infra.orchestration.sweep import run_trial
+from infra.params import parse_params
+from infra.profile import Placement, Profile
+from infra.records import RunRecord, StageRecord
+from infra.request import Request
+from infra.resources import available_cpus
+from infra.tracking.base import Tracker
+from sweeps.objective import Objective, needed_nodes
+
+State = Literal["complete", "pruned", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended.
+
+    Args:
+        state: `interrupted` when the sweep stopped it; such a trial has not ended and is gone on with later.
+        values: of the objectives; None unless complete.
+        paid_usd: what it cost, the stage that was under way included.
+        reused_usd: what it took from the store had cost.
+        paid_s: seconds for which resources were held.
+        reused_s: seconds that what it took from the store had taken.
+        reason: why it did not complete.
+        stages: state, digest, cost and what was saved, by node.
+        metrics: what its stages reported.
+    """
+
+    state: State
+    values: tuple[float, ...] | None
+    paid_usd: float
+    reused_usd: float
+    paid_s: float
+    reused_s: float
+    reason: str = ""
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    run_id: str = ""
+    flow_run_id: str = ""
+
+    @property
+    def full_usd(self) -> float:
+        """What the configuration costs when nothing is there yet."""
+        return self.paid_usd + self.reused_usd
+
+
+class Pruned(SuperworkflowError):
+    """Raised inside a trial that the pruner stops."""
+
+
+def trial_request(base: Request, params: Mapping[str, Any], objectives: Sequence[Objective]) -> Request:
+    """The request of one trial: the base with the trial's parameters, and only the nodes that its objectives need.
+
+    Args:
+        base: what the user asked for.
+        params: the trial's parameters by dotted name.
+        objectives: what it is judged by.
+
+    Raises:
+        UserError: parameters that do not fit together.
+    """
+    over: dict[str, dict[str, Any]] = {}
+    for name, value in params.items():
+        prefix, _, key = name.partition(".")
+        over.setdefault(prefix, {})[key] = value
+    settings = {
+        prefix: parse_params(type(model), {**model.model_dump(), **over.get(prefix, {})}, prefix)
+        for prefix, model in base.params.items()
+    }
+    diagram = base.superworkflow.build(settings, base.sources)
+    kept = needed_nodes(diagram, objectives)
+    diagram.nodes = {name: diagram.nodes[name] for name in kept}
+    return replace(base, params=settings, diagram=diagram)
+
+
+def shared_profile(profile: Profile, parallel: int, cores: int | None = None) -> tuple[Profile, int]:
+    """The profile with this machine's processors divided among parallel trials, and how many may run at once.
+
+    Each trial runs one stage at a time, so that the threads of all trials together never exceed the processors.
+    A launcher that runs stages elsewhere keeps its profile.
+    """
+    if str(profile.launcher) != "process":
+        return profile, parallel
+    total = cores or available_cpus()
+    parallel = min(parallel, total)
+    most = total // parallel
+
+    def limited(placement: Placement) -> Placement:
+        resources = placement.resources
+        return placement.model_copy(
+            update={"resources": resources.model_copy(update={"cpu": min(resources.cpu, most)})}
+        )
+
+    stages = {name: limited(placement) for name, placement in profile.stages.items()}
+    update = {"default": limited(profile.default), "stages": stages, "concurrency": 1}
+    return profile.model_copy(update=update), parallel
+
+
+class TrialRun:
+    """Runs one trial.
+
+    Args:
+        request: the trial's request.
+        name: of its flow run.
+        objectives: what it is judged by.
+        tracker: makes its tracker.
+        should_prune: told `(step, value)` of each intermediate value that is not the last one.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        name: str,
+        objectives: Sequence[Objective],
+        tracker: Callable[[], Tracker],
+        should_prune: Callable[[int, float], bool],
+    ):
+        self.request, self.name, self.objectives = request, name, objectives
+        self._tracker, self._should_prune = tracker, should_prune
+        self._launcher = make_launcher(request.profile)
+        self._guard = threading.Lock()
+        self._begun: dict[str, float] = {}
+        self._ended: dict[str, StageRecord] = {}
+        self._pruned = self._stopped = ""
+        self._made: list[Tracker] = []
+        self._ids = ("", "")
+
+    def __call__(self) -> Outcome:
+        """Run to the end, whatever it is; raises only what is not the trial's own failure."""
+        try:
+            record = run_trial(self.request, self.name, self._open, self._listen, self._launcher)
+            values = self._values(record)
+        except BaseException as error:
+            self._launcher.cancel()
+            if self._pruned:
+                return self._outcome("pruned", None, self._pruned)
+            if self._stopped:
+                return self._outcome("interrupted", None, self._stopped)
+            if isinstance(error, Exception):
+                return self._outcome("failed", None, str(error) or type(error).__name__)
+            raise
+        self._ids = (record.run_id, record.flow_run_id)
+        return self._outcome("complete", values, "", record.metrics)
+
+    def stop(self, reason: str) -> None:
+        """End it at once, from another thread."""
+        self._stopped = self._stopped or reason
+        self._launcher.cancel()
+
+    def spent(self) -> tuple[float, float]:
+        """USD and seconds so far, of the stage under way too."""
+        now = time.monotonic()
+        with self._guard:
+            usd = sum(record.cost_usd for record in self._ended.values())
+            seconds = sum(record.runtime_s for record in self._ended.values())
+            for node, begun in self._begun.items():
+                resources = self.request.profile.placement(node, self.request.diagram.nodes[node].stage.name).resources
+                usd += self.request.prices.cost(resources, now - begun)
+                seconds += now - begun
+        return usd, seconds
+
+    def _open(self) -> Tracker:
+        tracker = self._tracker()
+        self._made.append(tracker)
+        return tracker
+
+    def _listen(self, node: str, event: Event) -> None:
+        kind = event["event"]
+        with self._guard:
+            if kind == "end":
+                self._begun.pop(node, None)
+                self._ended[node] = event["record"]
+            elif kind == "begin":
+                self._begun[node] = time.monotonic()
+        if self._stopped:
+            raise SuperworkflowError(self._stopped)
+        # A stage that occurs twice is judged at its first place, which carries its name.
+        if kind == "report" and node == event["stage"] and event["step"] < event["steps"]:
+            step = int(event["step"])
+            if self._should_prune(step, float(event["value"])):
+                self._pruned = f"pruned after step {step} of {event['steps']} of {node}"
+                self._launcher.cancel()
+                raise Pruned(self._pruned)
+
+    def _values(self, record: RunRecord) -> tuple[float, ...]:
+        usd = record.cost_usd + record.saved_usd
+        seconds = sum(stage.runtime_s + stage.saved_s for stage in record.stages)
+        by_node = {stage.name: stage.metrics for stage in record.stages}
+        return tuple(
+            objective.value(by_node.get(objective.node or "", {}), usd, seconds) for objective in self.objectives
+        )
+
+    def _outcome(
+        self, state: State, values: tuple[float, ...] | None, reason: str, metrics: Mapping[str, float] | None = None
+    ) -> Outcome:
+        usd, seconds = self.spent()
+        records = self._ended.values()
+        run_id = self._ids[0] or (self._made[0].run_id if self._made else "")
+        return Outcome(
+            state=state, values=values, paid_usd=usd, paid_s=seconds, reason=reason,
+            reused_usd=sum(record.saved_usd for record in records),
+            reused_s=sum(record.saved_s for record in records),
+            stages={
+                record.name: {
+                    "state": record.state, "digest": record.digest, "cost_usd": record.cost_usd,
+                    "saved_usd": record.saved_usd, "seconds": record.runtime_s, "saved_s": record.saved_s,
+                }
+                for record in records
+            },
+            metrics=dict(metrics or {}), run_id=run_id, flow_run_id=self._ids[1],
+        )  # fmt: skip

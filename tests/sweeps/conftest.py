@@ -1,0 +1,85 @@
+"""A PostgreSQL server of the machine's own binaries, and sweeps on the command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import graph_files, prefect_api
+from tests.sweeps.commands import SweepCommands
+
+__all__ = ["graph_files", "prefect_api"]
+
+
+@dataclass
+class Postgres:
+    """A server that can be stopped and started again.
+
+    Args:
+        binaries: folder of `initdb` and `pg_ctl`.
+        folder: its data, below a folder that its user owns.
+        port: on the loopback.
+    """
+
+    binaries: Path
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://sweeper@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder.parent} -c fsync=off"
+        self._run("pg_ctl", "start", "-w", "-D", str(self.folder), "-o", options, "-l", f"{self.folder}.log")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(self.folder))
+
+    def make(self) -> None:
+        self._run("initdb", "-D", str(self.folder), "-U", "sweeper", "-A", "trust", "--no-sync")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self.binaries / program), *arguments]
+        if os.geteuid() == 0:  # the server refuses to run as root
+            command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command]
+        done = subprocess.run(command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A running server with an empty database."""
+    if shutil.which("pg_config") is None:
+        pytest.skip("PostgreSQL's server is not installed")
+    binaries = Path(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True).stdout.strip())
+    if not (binaries / "initdb").exists():
+        pytest.skip("PostgreSQL's server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = Path(tempfile.mkdtemp(prefix="postgres-"))
+    if os.geteuid() == 0:
+        shutil.chown(root, "postgres")
+    server = Postgres(binaries, root / "data", port)
+    server.make()
+    server.start()
+    yield server
+    server.stop()
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def sweeps(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, Path], prefect_api: str) -> SweepCommands:
+    """The command line on one store that all tests of this folder share."""
+    edges, labels = graph_files
+    environment = {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""}
+    return SweepCommands(tmp_path_factory.mktemp("sweeps") / "store", edges, labels, environment)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.errors import UserError
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.settings import KubernetesSettings
 from infra.params import nearest
 from infra.resources import Resources
 from infra.settings import read_yaml

@@ -10,7 +10,7 @@ from infra.profile import Profile
 def make_launcher(profile: Profile) -> Launcher:
     """The launcher that a profile names."""
     if profile.launcher == "kubernetes":
-        from infra.launch.kubernetes import KubernetesLauncher  # its client takes a second to import
+        from infra.kubernetes.launcher import KubernetesLauncher  # its client takes a second to import
 
         return KubernetesLauncher(profile.kubernetes)
     return ProcessLauncher()

@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
             "this profile runs no stage on Kubernetes", where="--profile", value=options.profile,
             remedy="Choose one with `launcher: kubernetes`",
         )  # fmt: skip
-    from infra.launch.kubernetes_jobs import with_cluster
-    from infra.launch.preflight import preflight
+    from infra.kubernetes.jobs import with_cluster
+    from infra.kubernetes.preflight import preflight
 
     # Nobody wants to wait for a cluster that is not there; a run is more patient.
     settings = profile.kubernetes.model_copy(update={"unreachable_patience_s": 15.0})

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.settings import KubernetesSettings
 from infra.profile import load_profile
 
 
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """List, or list and delete."""
-    from infra.launch.kubernetes_api import KubernetesApi
-    from infra.launch.kubernetes_jobs import FoundJob, find_jobs, remove_jobs, with_cluster
+    from infra.kubernetes.api import KubernetesApi
+    from infra.kubernetes.jobs import FoundJob, find_jobs, remove_jobs, with_cluster
 
     settings: KubernetesSettings = load_profile(options.profile).kubernetes
     if options.namespace:

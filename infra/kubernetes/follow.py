@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from infra.kubernetes.pod_log import read_log
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import Event
-from infra.launch.diagnosis import CONTAINER, diagnose, waiting_problem
 from infra.launch.exit_status import Diagnosis, Reason
-from infra.launch.kubernetes_api import Json, KubernetesApi
-from infra.launch.pod_log import read_log
 from infra.progress import parse_event
 
 RESYNC_SECONDS = 3.0

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-from infra.launch.kubernetes_api import Json, KubernetesApi
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 from infra.resources import Resources

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.launch.diagnosis import diagnose, error_message, waiting_problem
+from infra.kubernetes.diagnosis import diagnose, error_message, waiting_problem
 from infra.launch.exit_status import Reason
 
 Json = dict[str, Any]

@@ -6,8 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from infra.launch.kubernetes_api import ApiError, KubernetesApi
-from infra.launch.kubernetes_job import Owner
+from infra.kubernetes.api import ApiError, KubernetesApi
+from infra.kubernetes.job import Owner
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

@@ -16,7 +16,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from infra.errors import SuperworkflowError, UserError
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.settings import KubernetesSettings
 
 Json = dict[str, Any]
 

@@ -18,12 +18,12 @@ import pytest
 from infra.dataset import Dataset
 from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
+from infra.kubernetes.job import Owner, job_manifest
+from infra.kubernetes.launcher import KubernetesLauncher
 from infra.launch.base import Event, StageCall
 from infra.launch.exit_status import Reason
-from infra.launch.kubernetes import KubernetesLauncher
-from infra.launch.kubernetes_job import Owner, job_manifest
 from infra.resources import Resources
-from tests.kubernetes.conftest import ROOT, Call, Cluster, Settings
+from tests.cluster.conftest import ROOT, Call, Cluster, Settings
 
 FOREVER = {"num_walks": 100_000}
 """Parameters with which the walks take minutes."""
@@ -229,9 +229,9 @@ def test_api_server_unreachable(settings: Settings, walk: Call, cluster: Cluster
 
 PARENT = """
 import json, sys
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-from infra.launch.kubernetes import KubernetesLauncher
+from infra.kubernetes.launcher import KubernetesLauncher
 from infra.profile import Placement
 settings, (node, stage, params, inputs, output), placement, labels = json.loads(sys.argv[1])
 call = StageCall(node, stage, params, inputs, output, Placement.model_validate(placement), labels)

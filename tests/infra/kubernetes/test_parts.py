@@ -9,12 +9,12 @@ import pytest
 from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.follow import parse_duration
+from infra.kubernetes.pod_log import LogCursor
+from infra.kubernetes.settings import KubernetesSettings
+from infra.kubernetes.sizing import Sizing
+from infra.kubernetes.visible import input_bytes, make_visible
 from infra.launch.base import StageCall
-from infra.launch.kubernetes_follow import parse_duration
-from infra.launch.pod_log import LogCursor
-from infra.launch.sizing import Sizing
-from infra.launch.visible import input_bytes, make_visible
 from infra.measure import container_usage
 from infra.profile import Placement
 from infra.store import Store

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from infra.kubernetes_settings import KubernetesSettings
-from infra.launch.kubernetes_api import Json, KubernetesApi
-from infra.launch.kubernetes_job import MANAGED_BY, PREFIX
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.job import MANAGED_BY, PREFIX
+from infra.kubernetes.settings import KubernetesSettings
 
 T = TypeVar("T")
 

@@ -20,15 +20,15 @@ import yaml
 
 from infra.dataset import Dataset
 from infra.filesystem import Location
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.launcher import KubernetesLauncher
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import Event, StageCall
-from infra.launch.kubernetes import KubernetesLauncher
-from infra.launch.kubernetes_api import Json, KubernetesApi
 from infra.profile import Placement
 from infra.resources import Resources
-from tests.kubernetes.conftest import NAMESPACE as TESTS
-from tests.kubernetes.conftest import ROOT, Call, Cluster, Settings
-from tests.kubernetes.test_launcher import FOREVER, parent_arguments
+from tests.cluster.conftest import NAMESPACE as TESTS
+from tests.cluster.conftest import ROOT, Call, Cluster, Settings
+from tests.cluster.test_launcher import FOREVER, parent_arguments
 
 NAMESPACE = "superworkflow"
 _PATHS = {

@@ -18,17 +18,17 @@ import aiohttp
 from infra.dataset import Dataset
 from infra.errors import StageFailed, SuperworkflowError
 from infra.filesystem import Location
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.api import ApiError, Json, KubernetesApi
+from infra.kubernetes.follow import Ended, JobFollower
+from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value
+from infra.kubernetes.jobs import remove_job
+from infra.kubernetes.owner import own_pod
+from infra.kubernetes.settings import KubernetesSettings
+from infra.kubernetes.sizing import Sizing
+from infra.kubernetes.visible import input_bytes, make_visible
 from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
-from infra.launch.kubernetes_api import ApiError, Json, KubernetesApi
-from infra.launch.kubernetes_follow import Ended, JobFollower
-from infra.launch.kubernetes_job import MANAGED_BY, PREFIX, job_manifest, label_value
-from infra.launch.kubernetes_jobs import remove_job
-from infra.launch.kubernetes_owner import own_pod
 from infra.launch.process import StagedUserError
-from infra.launch.sizing import Sizing
-from infra.launch.visible import input_bytes, make_visible
 from infra.manifest import Measurement
 from infra.resources import Resources, format_bytes
 

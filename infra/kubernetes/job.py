@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.errors import UserError
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.diagnosis import CONTAINER
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-from infra.launch.diagnosis import CONTAINER
 from infra.resources import Resources
 
 PREFIX = "superworkflow/"

@@ -10,12 +10,12 @@ from typing import Any
 
 from infra.errors import SuperworkflowError
 from infra.filesystem import Location
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.api import ApiError, Json, KubernetesApi
+from infra.kubernetes.follow import JobFollower
+from infra.kubernetes.job import job_manifest
+from infra.kubernetes.jobs import remove_job
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-from infra.launch.kubernetes_api import ApiError, Json, KubernetesApi
-from infra.launch.kubernetes_follow import JobFollower
-from infra.launch.kubernetes_job import job_manifest
-from infra.launch.kubernetes_jobs import remove_job
 from infra.profile import Placement, Profile
 from infra.resources import Resources, format_bytes
 

@@ -10,7 +10,7 @@ from infra.dataset import Dataset
 from infra.digest import file_sha256
 from infra.errors import UserError
 from infra.filesystem import Location
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
 
 SOURCES = ".sources"

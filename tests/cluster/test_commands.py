@@ -13,9 +13,9 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
+from tests.cluster.conftest import Call, Cluster, Settings
+from tests.cluster.test_launcher import FOREVER, parent_arguments
 from tests.flows.command_line import SMALL, STAGES
-from tests.kubernetes.conftest import Call, Cluster, Settings
-from tests.kubernetes.test_launcher import FOREVER, parent_arguments
 
 
 def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = None, **changed: Any) -> str:

@@ -9,9 +9,9 @@ import kubernetes_validate
 import pytest
 
 from infra.errors import UserError
-from infra.kubernetes_settings import KubernetesSettings
+from infra.kubernetes.job import Owner, job_manifest, label_value
+from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-from infra.launch.kubernetes_job import Owner, job_manifest, label_value
 from infra.profile import Placement, load_profile
 from infra.resources import Resources
 from superworkflow.__main__ import main

@@ -1,0 +1,1 @@
+"""Stages as Kubernetes Jobs: settings, manifests, the launcher, and why a pod ended."""

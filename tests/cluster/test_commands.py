@@ -162,3 +162,27 @@ def test_run_is_as_on_this_machine(
     figures = [run.data.metrics for run in runs if "container_cpu_s" in run.data.metrics]
     assert len(images) == len(figures) == 1
     assert figures[0].keys() >= {"schedule_s", "start_s", "pull_s", "used_memory_share", "requested_memory_bytes"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_trials_of_a_sweep_are_jobs(
+    settings: Settings, shared_folder: Path, tmp_path: Path, graph_files: tuple[Path, Path], prefect_api: str
+) -> None:
+    edges, labels = graph_files
+    store = shared_folder / "sweep"
+    store.mkdir()
+    store.chmod(0o777)
+    space = tmp_path / "space.yaml"
+    space.write_text("embed: {window: [2, 4]}\n")
+    arguments = [
+        "sweep", "node2vec", "--edges", str(edges), "--labels", str(labels), "--set", *SMALL[:-1],
+        "--space", str(space), "--sampler", "grid", "--parallel", "2", "--pruner", "none", "--no-tracking", "--json",
+        "--study", "in-jobs", "--profile", _profile(tmp_path, settings), "--store", str(store),
+    ]  # fmt: skip
+    found = json.loads(_command(*arguments, PREFECT_API_URL=prefect_api, MLFLOW_TRACKING_URI=""))
+    assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
+    assert {name: len(list((store / name).glob("*/manifest.json"))) for name in ("index", "walk", "embed")} == {
+        "index": 1,
+        "walk": 1,
+        "embed": 2,
+    }

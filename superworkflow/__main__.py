@@ -28,6 +28,21 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status: 0 well, 1 a stage failed, 2 bad input, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = build_parser(given).parse_args(given)
+        return int(_module(options.command).run(options))
+    except SuperworkflowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for these arguments; only the command that they name declares its own."""
     parser = argparse.ArgumentParser(
         prog="superworkflow",
         description=__doc__ and "Graph-learning pipelines in which every stage chooses its own engine and resources.",
@@ -39,17 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if given and given[0] == name:
             _module(name).add_arguments(sub, given[1:])
-    try:
-        options = parser.parse_args(given)
-        return int(_module(options.command).run(options))
-    except SuperworkflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 0
+    return parser
 
 
 def _module(command: str):  # type: ignore[no-untyped-def]

@@ -45,7 +45,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for these arguments; only the command that they name declares its own."""
     parser = argparse.ArgumentParser(
         prog="superworkflow",
-        description=__doc__ and "Graph-learning pipelines in which every stage chooses its own engine and resources.",
+        description="Graph-learning pipelines in which every stage chooses its own engine and resources.",
         epilog="`superworkflow COMMAND --help` tells more.",
     )
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")

@@ -130,12 +130,8 @@ def _run_stages(
     for node in request.diagram.nodes.values():
         submit = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id}, failed)
         futures[node.name] = submit(wait_for=[futures[upstream.name] for upstream in node.upstream])
-    try:
-        for future in futures.values():
-            future.wait()
-    except BaseException:
-        launcher.cancel()
-        raise
+    for future in futures.values():
+        future.wait()
     records: list[StageRecord] = []
     for name, future in futures.items():
         if future.state.is_failed() or future.state.is_crashed():

@@ -7,12 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
 from infra.request import Request
+from infra.tracking.base import Tracker
 from superworkflow.arguments import add_request_arguments, request_from
 
 
@@ -38,11 +38,11 @@ def run(options: argparse.Namespace) -> int:
     from dashboards.report import attach_pictures
     from infra.orchestration.flow import make_flow
 
-    uri = _tracking_uri(request, options)
+    tracker, uri = _tracker(request, options)  # one that is down is said before anything starts
     api.result()
     display = RunDisplay(request)
     flow = make_flow(
-        superworkflow, request=request, tracker=partial(_tracker, uri), listener=display,
+        superworkflow, request=request, tracker=lambda _: tracker, listener=display,
         finish=attach_pictures, run_name=options.name,
     )  # fmt: skip
     try:
@@ -65,18 +65,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tracking_uri(request: Request, options: argparse.Namespace) -> str | None:
+def _tracker(request: Request, options: argparse.Namespace) -> tuple[Tracker, str | None]:
+    """The tracker of this run, and the URI at which people look for it."""
     if options.no_tracking:
-        return None
-    from infra.tracking.mlflow_tracker import default_tracking_uri, open_client
+        return Tracker(), None
+    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
 
     uri = default_tracking_uri(request.store.root)
-    open_client(uri)  # a tracker that is down is said before anything starts
-    return uri
-
-
-def _tracker(uri: str | None, request: Request):  # type: ignore[no-untyped-def]
-    from infra.tracking.base import Tracker
-    from infra.tracking.mlflow_tracker import MlflowTracker
-
-    return MlflowTracker(uri) if uri else Tracker()
+    return MlflowTracker(uri), uri

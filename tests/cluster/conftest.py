@@ -2,7 +2,8 @@
 
 `SUPERWORKFLOW_TEST_CLUSTER` names a script: `SCRIPT FOLDER` starts a cluster whose node is this machine and prints the
 path of its kubeconfig last; `down.sh FOLDER --purge` beside it stops the cluster again. `SUPERWORKFLOW_TEST_KUBECONFIG`
-names the kubeconfig of one that runs already. Pods see Python and the project through volumes of the node.
+names the kubeconfig of one that runs already, `SUPERWORKFLOW_TEST_NAMESPACE` the namespace to work in. Pods see Python
+and the project through volumes of the node.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtur
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
-NAMESPACE = "superworkflow-tests"
+NAMESPACE = os.environ.get("SUPERWORKFLOW_TEST_NAMESPACE", "superworkflow-tests")
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 

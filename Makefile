@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK := $(VENV)/.spark
 
 .PHONY: run test lint format setup clean bench images
 
@@ -11,7 +12,7 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
-test: $(READY)  ## the whole test suite
+test: $(SPARK)  ## the whole test suite
 	$(BIN)/python -m pytest
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
@@ -34,6 +35,10 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3.11-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(SPARK): $(READY) requirements-spark.txt  # 455 MB, which only Spark's own stages need
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements-spark.txt
 	@touch $@
 
 DOCKER ?= docker

@@ -243,12 +243,13 @@ class DatasetWriter:
         stats: Mapping[str, Stat],
         measured: Measurement,
         software: Mapping[str, str],
+        engine: str = "in-process",
     ) -> Dataset:
         """Write the manifest, which makes the dataset exist, and drop the checkpoint."""
         manifest = Manifest(
             stage=stage, version=version, digest=digest, params=dict(params), inputs=dict(inputs),
             files=tuple(sorted(self._files.values(), key=lambda entry: entry.path)), stats=dict(stats),
-            measured=measured, software=dict(software),
+            measured=measured, software=dict(software), engine=engine,
         )  # fmt: skip
         self.location.join(MANIFEST_NAME).write_atomic(manifest.model_dump_json(indent=1))
         self.location.join(CHECKPOINT_FOLDER).delete(recursive=True)

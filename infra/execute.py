@@ -23,7 +23,8 @@ from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, proce
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
-from infra.stage import Output, Stage, StageRun
+from infra.spark.session import settings_from_environment
+from infra.stage import IN_PROCESS, Output, Stage, StageRun
 from infra.store import Source
 
 _SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
@@ -48,6 +49,7 @@ def execute(
     output: str,
     resources: Resources,
     progress: Progress,
+    engine: str = IN_PROCESS,
 ) -> Executed:
     """Make one dataset.
 
@@ -58,10 +60,13 @@ def execute(
         output: URI of the dataset's folder.
         resources: what the stage may use.
         progress: where it tells how far it is.
+        engine: which of the stage's engines computes; the dataset is the same.
 
     Raises:
-        UserError: bad parameters, inputs or output. Nothing that looks complete is left behind.
+        UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
     """
+    stage.check_engine(engine, "--engine")
+    spark = settings_from_environment() if engine == "spark" else {}
     parsed = parse_params(stage.params, params, stage.name)
     datasets, sources = open_inputs(stage, inputs)
     given: dict[str, InputEntry] = {
@@ -91,12 +96,12 @@ def execute(
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
                 progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
-                save_checkpoint=folders.save,
+                save_checkpoint=folders.save, engine=engine, spark_settings=spark,
             )  # fmt: skip
             try:
-                result = stage.function()(run)
+                result = stage.function(engine)(run)
                 confirm()
-                dataset = _commit(stage, digest, identity, given, writer, result, waited)
+                dataset = _commit(stage, engine, digest, identity, given, writer, result, waited)
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
@@ -140,6 +145,7 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
 
 def _commit(
     stage: Stage[Any],
+    engine: str,
     digest: str,
     identity: Mapping[str, Any],
     given: Mapping[str, InputEntry],
@@ -155,7 +161,7 @@ def _commit(
     )  # fmt: skip
     return writer.commit(
         stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,
-        stats=result.stats, measured=measured, software=software_versions(),
+        stats=result.stats, measured=measured, software=software_versions(), engine=engine,
     )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ class Manifest(BaseModel):
     stats: dict[str, Stat] = Field(default_factory=dict)
     measured: Measurement
     software: dict[str, str] = Field(default_factory=dict)
+    engine: str = Field(default="in-process", description="What computed it; another engine gives the same files.")
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property

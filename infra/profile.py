@@ -47,6 +47,10 @@ class Profile(BaseModel):
         """Placement of a node of a diagram."""
         return self.stages.get(node) or self.stages.get(stage) or self.default
 
+    def path(self, node: str, stage: str) -> str:
+        """Dotted path of the entry that places a node, for errors."""
+        return next((f"stages.{name}" for name in (node, stage) if name in self.stages), "default")
+
 
 def profile_names() -> list[str]:
     """Names of the profiles that come with the project."""

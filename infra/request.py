@@ -78,7 +78,11 @@ def build_request(
         name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri)
         for name, uri in sources.items()
     }
+    diagram = superworkflow.build(settings, opened)
+    for node in diagram.nodes.values():
+        engine = chosen.placement(node.name, node.stage.name).engine
+        node.stage.check_engine(engine, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
     return Request(
-        superworkflow=superworkflow, sources=opened, params=settings,
-        diagram=superworkflow.build(settings, opened), store=Store(store), profile=chosen, prices=table,
+        superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
+        profile=chosen, prices=table,
     )  # fmt: skip

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Generic, cast
 
 from infra.dataset import Dataset, DatasetWriter
+from infra.errors import UserError
 from infra.manifest import Stat
 from infra.params import P
 from infra.progress import Progress
@@ -31,6 +32,9 @@ from infra.resources import Resources
 from infra.store import Source
 
 Stats = Mapping[str, Stat]
+
+IN_PROCESS = "in-process"
+"""The engine that every stage has."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class StageRun(Generic[P]):
         checkpoint: local folder that survives a crash of this stage and is gone once its dataset is complete.
         scratch: local folder for temporary files, removed at the end.
         save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote.
+        engine: which of the stage's engines computes.
+        spark_settings: Spark's configuration from the launcher; empty for Spark inside this process.
     """
 
     params: P
@@ -104,6 +110,8 @@ class StageRun(Generic[P]):
     checkpoint: Path
     scratch: Path
     save_checkpoint: Callable[[], None] = lambda: None
+    engine: str = IN_PROCESS
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
@@ -119,10 +127,12 @@ class Stage(Generic[P]):
         version: raised when the same parameters and inputs give another result.
         params: parameter model.
         inputs: input datasets and files by name.
-        run: import string `module:function` of the work.
+        run: import string `module:function` of the work, in the stage's own process.
+        engines: import strings of the same work on other engines, by engine: `{"spark": "tasks.walk.on_spark:run"}`.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source
             file hold `bytes`.
-        image: kind of image that holds what the stage needs: `cpu`, `torch` or `spark`.
+        image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the
+            kind has the engine's name.
         help: one line for people.
     """
 
@@ -134,8 +144,34 @@ class Stage(Generic[P]):
     estimate: Callable[[P, Mapping[str, Stats], Resources], Estimate]
     image: str = "cpu"
     help: str = ""
+    engines: Mapping[str, str] = field(default_factory=dict)
 
-    def function(self) -> Callable[[StageRun[P]], Output]:
-        """Import the function that does the work."""
-        module, _, name = self.run.partition(":")
+    def check_engine(self, engine: str, where: str) -> None:
+        """Refuse an engine that this stage does not have.
+
+        Args:
+            engine: its name.
+            where: what asked for it, for the error.
+
+        Raises:
+            UserError: names the engines that there are.
+        """
+        if engine != IN_PROCESS and engine not in self.engines:
+            raise UserError(
+                f"stage {self.name} does not run on this engine", where=where, value=engine,
+                remedy=f"Valid for {self.name}: {', '.join([IN_PROCESS, *self.engines])}",
+            )  # fmt: skip
+
+    def image_kind(self, engine: str = IN_PROCESS) -> str:
+        """Kind of image that holds what the stage needs on an engine."""
+        return self.image if engine == IN_PROCESS else engine
+
+    def function(self, engine: str = IN_PROCESS) -> Callable[[StageRun[P]], Output]:
+        """Import the function that does the work on an engine.
+
+        Raises:
+            UserError: the stage does not have this engine.
+        """
+        self.check_engine(engine, "--engine")
+        module, _, name = (self.run if engine == IN_PROCESS else self.engines[engine]).partition(":")
         return cast("Callable[[StageRun[P]], Output]", getattr(importlib.import_module(module), name))

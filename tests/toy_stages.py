@@ -19,6 +19,7 @@ from infra.diagram import Diagram, Superworkflow
 from infra.errors import UserError
 from infra.params import StageParams
 from infra.resources import Resources
+from infra.spark.session import spark_session
 from infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
 from infra.store import Source
 
@@ -49,6 +50,15 @@ def count(job: StageRun[CountParams]) -> Output:
     job.output.array("lines.npy", np.array([lines], dtype=np.int64))
     job.progress.update(lines, lines, "lines", per_line=1)
     return Output(rows=lines, stats={"lines": lines})
+
+
+def count_on_spark(job: StageRun[CountParams]) -> Output:
+    """The same, by Spark."""
+    lines = job.sources["text"].local(job.scratch).read_text().splitlines()
+    with spark_session(job) as session:
+        found = session.sparkContext.parallelize(lines, 2).count() - job.params.skip
+    job.output.array("lines.npy", np.array([found], dtype=np.int64))
+    return Output(rows=found, stats={"lines": found})
 
 
 def scale(job: StageRun[ScaleParams]) -> Output:
@@ -90,6 +100,7 @@ COUNT = Stage(
     params=CountParams,
     inputs={"text": Input("a text", file=True)},
     run="tests.toy_stages:count",
+    engines={"spark": "tests.toy_stages:count_on_spark"},
     estimate=estimate_count,
 )
 SCALE = Stage(

@@ -97,7 +97,8 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
     arguments = ["stage", call.stage, "--params-json", json.dumps(dict(call.params))]
     for name, uri in call.inputs.items():
         arguments += ["--input", f"{name}={uri}"]
-    return [*arguments, "--output", call.output, "--resources-json", resources.model_dump_json(), "--events"]
+    arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
+    return [*arguments, "--engine", call.placement.engine, "--events"]
 
 
 def _name(call: StageCall) -> str:

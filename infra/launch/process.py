@@ -81,7 +81,7 @@ class ProcessLauncher(Launcher):
         for name, uri in call.inputs.items():
             command += ["--input", f"{name}={uri}"]
         command += ["--output", call.output, "--resources-json", resources.model_dump_json()]
-        command += ["--events", "--end-with-stdin"]
+        command += ["--engine", call.placement.engine, "--events", "--end-with-stdin"]
         threads = str(resources.threads)
         environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
         with self._guard:

@@ -46,7 +46,7 @@ def run_node(
             output=location.uri,
             placement=placement,
             labels=labels,
-            image_kind=node.stage.image,
+            image_kind=node.stage.image_kind(placement.engine),
         )
         launched = launcher.launch(call, on_event)
         dataset = Dataset.open(location)

@@ -20,6 +20,7 @@ from infra.execute import execute
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
+from infra.stage import IN_PROCESS
 from tasks import load_stage, stage_names
 
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
+    parser.add_argument("--engine", default=IN_PROCESS, help=f"what computes: {IN_PROCESS} (default) or spark")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
     parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
@@ -49,7 +51,9 @@ def run(options: argparse.Namespace) -> int:
         stage = load_stage(options.name)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
-        executed = execute(stage, params, _inputs(options.input), options.output, _resources(options), progress)
+        executed = execute(
+            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine
+        )
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:

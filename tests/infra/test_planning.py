@@ -79,6 +79,26 @@ class TestRequest:
         _request(folder)
         assert not (folder / "store").exists()
 
+    @pytest.mark.parametrize(
+        ("profile", "path"),
+        [
+            ("stages: {scale: {engine: spark}}", "stages.scale.engine"),
+            ("stages: {scale-again: {engine: spark}}", "stages.scale-again.engine"),
+            ("{default: {engine: spark}, stages: {count: {}}}", "default.engine"),
+        ],
+    )
+    def test_an_engine_that_a_stage_does_not_have(self, folder: Path, profile: str, path: str) -> None:
+        (folder / "profile.yaml").write_text(profile)
+        with pytest.raises(UserError, match=rf"^profile profile: {path}: stage scale .*'spark'.*Valid.*: in-process"):
+            _request(folder, "toy.twice=true")
+
+    def test_an_engine_that_a_stage_has(self, folder: Path) -> None:
+        digests = {name: node.digest for name, node in _request(folder).diagram.nodes.items()}
+        (folder / "profile.yaml").write_text("stages: {count: {engine: spark}}")
+        request = _request(folder)
+        assert request.profile.placement("count", "count").engine == "spark"
+        assert {name: node.digest for name, node in request.diagram.nodes.items()} == digests
+
     def test_unknown_profile_and_prices(self, folder: Path) -> None:
         sources = {"text": str(folder / "text.txt")}
         with pytest.raises(UserError, match="--profile: no such profile"):

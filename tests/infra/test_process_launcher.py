@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def _launch(call: StageCall, on_event: Callable[[Event], None] = lambda event: N
         on_event(event)
 
     return ProcessLauncher().launch(call, both), events
+
+
+def test_the_engine_reaches_the_stage(graph: str, tmp_path: Path) -> None:
+    call = _call("holdout", {"graph": graph}, tmp_path / "output")
+    placement = call.placement.model_copy(update={"engine": "spark"})
+    with pytest.raises(UserError, match=r"--engine: stage holdout does not run on this engine \(got 'spark'\)"):
+        _launch(replace(call, placement=placement))
+    assert not (tmp_path / "output").exists()
 
 
 def _writers(output: Path) -> list[psutil.Process]:

@@ -117,6 +117,7 @@ def test_arguments_are_those_of_the_command_line(capsys: pytest.CaptureFixture[s
     arguments = container["args"]
     assert json.loads(arguments[arguments.index("--params-json") + 1]) == {"p": 0.5}
     assert Resources.model_validate_json(arguments[arguments.index("--resources-json") + 1]) == GPU
+    assert arguments[arguments.index("--engine") + 1] == "in-process"
     with pytest.raises(SystemExit) as ended:
         main(arguments)  # understood: what it says is about the parameter, and as an event
     assert ended.value.code == 2

@@ -1,0 +1,16 @@
+"""What tests on Spark need."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+
+_MISSING = [
+    name
+    for name, found in (("pyspark", importlib.util.find_spec("pyspark")), ("Java", shutil.which("java")))
+    if not found
+]
+needs_spark = pytest.mark.skipif(bool(_MISSING), reason=f"Spark needs {' and '.join(_MISSING)}")
+"""Marks a test, a class or a module (`pytestmark`) that is skipped where Spark cannot run."""

@@ -11,6 +11,7 @@ import numpy as np
 from tasks.walk._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, start_position, walk_state
 from tasks.walk._rows import OPTIONS
+from tasks.walk._trial import alias_column, alias_edge, uniform_edge
 
 BATCH = 256
 _32 = np.uint64(32)
@@ -54,7 +55,7 @@ def uniform_walks(headers, bits, indices, starts, n_starts, seed, first, out):  
                 degree = header & mask
                 s = state[k] + GAMMA
                 state[k] = s
-                j = np.int64((header >> bits) + (((mix(s) >> _32) * degree) >> _32))
+                j = uniform_edge(mix(s), header >> bits, degree)
                 edge[k] = j if degree > 0 else -1
                 prefetch(indices, j)
             for k in range(active):
@@ -99,8 +100,7 @@ def weighted_walks(headers, bits, indices, alias, starts, n_starts, seed, first,
                 degree = header & mask
                 s = state[k] + GAMMA
                 state[k] = s
-                r = mix(s)
-                product = (r >> _32) * degree + (((r & _LOW) * degree) >> _32)
+                product = alias_column(mix(s), degree)
                 j = np.int64((header >> bits) + (product >> _32))
                 base[k] = header >> bits
                 height[k] = product & _LOW
@@ -109,9 +109,7 @@ def weighted_walks(headers, bits, indices, alias, starts, n_starts, seed, first,
             for k in range(active):
                 j = edge[k]
                 if j >= 0:
-                    entry = alias[np.uint64(j)]
-                    other = np.int64(base[k] + (entry & _LOW))
-                    j = j if height[k] < (entry >> _32) else other
+                    j = alias_edge(alias[np.uint64(j)], height[k], j, base[k])
                     edge[k] = j
                     prefetch(indices, j)
             for k in range(active):

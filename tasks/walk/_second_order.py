@@ -25,12 +25,19 @@ from tasks.walk._pairs import locate
 from tasks.walk._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
+from tasks.walk._trial import (
+    FRACTION,
+    FREE_TRIALS,
+    acceptance,
+    alias_edge,
+    exact_edge,
+    free_trials,
+    second_height,
+    throw,
+)
 
 BATCH = 128
-FREE_TRIALS = 16
-_FRACTION = 2.0**-52  # a 52-bit fraction times a degree rounds to less than the degree
 _12 = np.uint64(12)
-_32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -45,37 +52,6 @@ WORD, PATTERN, SOUGHT, BASE, SPAN = np.uint64(11), np.uint64(12), np.uint64(13),
 
 
 @nb.njit(**OPTIONS)
-def exact_edge(headers, bits, indices, weights, previous, current, p, q, fraction):  # type: ignore[no-untyped-def]
-    """Index of the edge that leaves ``current``, drawn from the whole row; O(degree log degree).
-
-    ``weights`` is empty for an unweighted graph. ``fraction`` is uniform in [0, 1).
-    """
-    mask = (_ONE << bits) - _ONE
-    row, row_degree = headers[current] >> bits, headers[current] & mask
-    near, near_degree = headers[previous] >> bits, headers[previous] & mask
-    total = 0.0
-    target = np.inf
-    for sweep in range(2):
-        if sweep == 1:
-            target = fraction * total
-        total = 0.0
-        for i in range(row_degree):
-            x = np.int64(indices[row + np.uint64(i)])
-            if x == previous:
-                bias = 1.0 / p
-            elif find(indices, near, near_degree, x) >= 0:
-                bias = 1.0
-            else:
-                bias = 1.0 / q
-            if len(weights) > 0:
-                bias *= np.float64(weights[row + np.uint64(i)])
-            total += bias
-            if total > target:
-                return np.int64(row + np.uint64(i))
-    return np.int64(row + row_degree - _ONE)
-
-
-@nb.njit(**OPTIONS)
 def node2vec_walks(  # type: ignore[no-untyped-def]
     headers, bits, indices, weights, alias, totals, table, final, directed, p, q, starts, n_starts, seed, first, out
 ):
@@ -87,11 +63,7 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
     mask = (_ONE << bits) - _ONE
     weighted = len(alias) > 0
     vertices, words = np.uint64(len(headers) - 1), np.uint64(len(table))
-    board = max(1.0, 1.0 / q)
-    certain = min(1.0, 1.0 / q)
-    returning = min(1.0 / p, board)
-    beside = max(1.0 / p - board, 0.0) / board  # target beside the board, in edges of the row's mean weight
-    taken_near = q >= 1.0  # above ``certain``, is x taken if t -> x exists, or if it does not?
+    board, certain, returning, beside, taken_near = acceptance(p, q)
 
     # One record of 16 words for each walker, seen as unsigned, signed and real numbers.
     record = np.empty(BATCH * 16, np.uint64)
@@ -125,7 +97,7 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
             if length > 1 and (h & mask) > _ZERO:
                 record[k + HEADER], whole[k + PREVIOUS] = h, -1
                 record[k + STATE] = walk_state(seed, np.uint64(first + made))
-                real[k + SCALE] = np.float64(np.int64(h & mask)) * _FRACTION
+                real[k + SCALE] = np.float64(np.int64(h & mask)) * FRACTION
                 whole[k + TRIALS] = FREE_TRIALS
                 whole[k + PLACE], whole[k + END] = made * length + 1, made * length + length
                 ready[np.uint64(n_ready)] = k
@@ -151,20 +123,20 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
             degree = h & mask
             edges = np.float64(np.int64(degree))
             if weighted:
-                real[k + SCALE] = edges * _FRACTION
+                real[k + SCALE] = edges * FRACTION
                 if beside > 0.0 and degree > _ZERO:
                     way_back = whole[k + EDGE]
                     if directed or way_back < 0:
                         way_back = find(indices, h >> bits, degree, v)
                     if way_back >= 0:
                         share = np.float64(weights[np.uint64(way_back)]) / totals[np.uint64(x)]
-                        real[k + SCALE] = (edges + edges * share * beside) * _FRACTION
+                        real[k + SCALE] = (edges + edges * share * beside) * FRACTION
             else:
-                real[k + SCALE] = (edges + beside) * _FRACTION
+                real[k + SCALE] = (edges + beside) * FRACTION
             whole[k + PREVIOUS] = v
             whole[k + CURRENT] = x
             record[k + HEADER] = h
-            whole[k + TRIALS] = FREE_TRIALS + np.int64(degree >> np.uint64(2))
+            whole[k + TRIALS] = free_trials(degree)
             whole[k + PLACE] = place + 1
             if place + 1 < whole[k + END] and degree > _ZERO:
                 ready[np.uint64(n_ready)] = k
@@ -235,8 +207,11 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                 if whole[k + TRIALS] < 0:
                     s = record[k + STATE] + GAMMA
                     record[k + STATE] = s
-                    fraction = np.float64(np.int64(mix(s) >> _12)) * _FRACTION
-                    j = exact_edge(headers, bits, indices, weights, t, whole[k + CURRENT], p, q, fraction)
+                    fraction = np.float64(np.int64(mix(s) >> _12)) * FRACTION
+                    h, near = record[k + HEADER], headers[np.uint64(t)]
+                    j = exact_edge(
+                        indices, h >> bits, h & mask, weights, indices, near >> bits, near & mask, t, p, q, fraction
+                    )
                     whole[k + EDGE] = j
                     real[k + HEIGHT] = -1.0
                 x = np.int64(indices[np.uint64(j)])
@@ -255,7 +230,7 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                 and find(indices, record[k + HEADER] >> bits, record[k + HEADER] & mask, t) < 0
             ):
                 # Beside the board there is no edge back to t: this step's next darts need not try it again.
-                real[k + SCALE] = np.float64(np.int64(record[k + HEADER] & mask)) * _FRACTION
+                real[k + SCALE] = np.float64(np.int64(record[k + HEADER] & mask)) * FRACTION
                 ready[np.uint64(n_ready)] = k
                 n_ready += 1
             else:
@@ -282,10 +257,9 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                 record[k + STATE] = s
                 r = mix(s)
                 entry = alias[np.uint64(j)]
-                other = np.int64((record[k + HEADER] >> bits) + (entry & _LOW))
-                j = j if (r & _LOW) < (entry >> _32) else other
+                j = alias_edge(entry, r & _LOW, j, record[k + HEADER] >> bits)
                 whole[k + EDGE] = j
-                real[k + HEIGHT] = np.float64(np.int64(r >> _32)) * (board * 2.0**-32)
+                real[k + HEIGHT] = second_height(r, board)
                 prefetch(indices, j)
                 if beside > 0.0:
                     prefetch(weights, j)
@@ -299,9 +273,8 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
             s = record[k + STATE] + GAMMA
             record[k + STATE] = s
             h = record[k + HEADER]
-            dart = np.float64(np.int64(mix(s) >> _12)) * real[k + SCALE]
-            column = np.int64(dart)
-            real[k + HEIGHT] = (dart - np.float64(column)) * board
+            column, height = throw(mix(s), real[k + SCALE])
+            real[k + HEIGHT] = height * board
             j = np.int64(h >> bits) + column
             whole[k + EDGE] = j if column < np.int64(h & mask) else -1
             whole[k + TRIALS] -= 1

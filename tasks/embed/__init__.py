@@ -120,7 +120,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="embed",
-    version="1",
+    version="2",
     params=EmbedParams,
     inputs={
         "graph": Input("index dataset: the labels"),

@@ -7,8 +7,9 @@ over its random windows (Mikolov et al., 2013):
       + sum_i (N / K) (sum_j w_ij) sum_m [ -log s(-c_ri . o_vm) ]
 
 with w_ij = (W - |i-j| + 1) / W, s the logistic function, N negatives per pair, and K negatives v_m that the
-positions of a block share. All scores of a block are taken from the same vectors, so its gradients are products of
-small matrices, tiled in registers (`simd.pair_tile`); then every row takes one step,
+positions of a block share. All scores of a block are taken from the same vectors, so scores and gradients are products
+of small matrices, tiled in registers (`simd.set_product`): full ones for the negatives, bands of 2 W + 1 diagonals for
+the pairs of the walk. Then every row takes one step,
 
     row += lr / (1 + b lr h) gradient,
 
@@ -30,23 +31,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.embed import simd
-from tasks.embed.simd import LANES, TILE
+from tasks.embed.simd import LANES, ROWS
 
 njit: Any = numba.njit  # what it makes has other types than what it is given
+add_product: Any = simd.add_product
 add_row: Any = simd.add_row
 copy_row: Any = simd.copy_row
-pair_tile: Any = simd.pair_tile
 prefetch_row: Any = simd.prefetch_row
+score_row: Any = simd.score_row
+set_product: Any = simd.set_product
 squared_norms: Any = simd.squared_norms
+transpose_rows: Any = simd.transpose_rows
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-GROUP = 24
-"""Centre rows that stay in the first-level cache while the negatives pass by."""
 LOSS_EVERY = 256
 """One walk in so many has its loss computed."""
-MIN_SHARED = 8
+MIN_SHARED, SHARED_STEP = 8, 4
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
@@ -61,9 +63,16 @@ def mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
+@njit(inline="always")
+def _up(size: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return (size + step - 1) // step * step
+
+
 @njit
-def _aligned(size: int) -> Floats:
-    """Zeros that begin at a cache line."""
+def _matrix(rows: int, columns: int) -> Floats:
+    """Zeros [rows * columns] that begin at a cache line."""
+    size = rows * columns
     room = np.zeros(size + LANES, np.float32)
     start = ((64 - (room.ctypes.data & 63)) // 4) & (LANES - 1)
     return room[start : start + size]
@@ -121,7 +130,30 @@ def pool_size(length: int, block: int, shared: int) -> tuple[int, int, int]:
     """(blocks, positions per block, negatives per block) of a walk: as many negatives as positions, 8 to `shared`."""
     blocks = (length + block - 1) // block
     size = (length + blocks - 1) // blocks
-    return blocks, size, min(shared, max(MIN_SHARED, (size + TILE - 1) // TILE * TILE))
+    return blocks, size, min(shared, max(MIN_SHARED, (size + SHARED_STEP - 1) // SHARED_STEP * SHARED_STEP))
+
+
+@njit(nogil=True, cache=True)
+def _peak(norms: Floats, count: int, limit: float) -> float:
+    """Largest of the first `count` norms; infinity where one is above `limit` or not a number."""
+    peak = np.float32(0)
+    for i in range(count):
+        if not norms[i] <= limit:
+            return np.inf
+        peak = max(peak, norms[i])
+    return float(peak)
+
+
+@njit(nogil=True, cache=True)
+def _step(
+    rate: Any, bound: float, curvature: Any, adagrad: bool, sums: Floats, row: int, mean_square: float
+) -> np.float32:
+    """What a row's gradient is multiplied by."""
+    scale = np.float32(rate)
+    if adagrad:
+        sums[row] += mean_square
+        scale = np.float32(rate / np.sqrt(sums[row] + np.float32(1e-10)))
+    return np.float32(scale / (np.float32(1) + np.float32(bound) * scale * curvature))
 
 
 @njit(nogil=True, cache=True)
@@ -133,14 +165,14 @@ def _minus_log_logistic(score: float) -> float:
 def _block_loss(
     x: Floats,
     y: Floats,
+    z: Floats,
     stride: int,
     count: int,
     contexts: int,
     shift: int,
     window: int,
-    first: int,
     pool: int,
-    wn: Floats,
+    negative_weight: Floats,
 ) -> tuple[float, float]:
     """The block's objective and the weight of its positive pairs."""
     loss = total = 0.0
@@ -149,10 +181,12 @@ def _block_loss(
         for j in range(max(0, i + shift - window), min(contexts, i + shift + window + 1)):
             if j != i + shift:
                 weight = (window - abs(j - i - shift) + 1) / window
-                loss += weight * _minus_log_logistic(float(np.sum(a * y[j * stride : (j + 1) * stride])))
+                b = y[(window + j) * stride : (window + j + 1) * stride]
+                loss += weight * _minus_log_logistic(float(np.sum(a * b)))
                 total += weight
-        for m in range(first, first + pool):
-            loss += wn[i * TILE] * _minus_log_logistic(-float(np.sum(a * y[m * stride : (m + 1) * stride])))
+        for m in range(pool):
+            score = float(np.sum(a * z[m * stride : (m + 1) * stride]))
+            loss += negative_weight[i] * _minus_log_logistic(-score)
     return loss, total
 
 
@@ -189,23 +223,27 @@ def train_walks(
     """
     length, d = walks.shape[1], dimensions
     block = min(block, length)
-    stride = (d + LANES - 1) // LANES * LANES
-    x_rows = block + 2 * LANES
-    y_rows = block + 2 * window + shared + 2 * LANES
-    x, gx = _aligned(x_rows * stride), _aligned(x_rows * stride)
-    y, gy = _aligned(y_rows * stride), _aligned(y_rows * stride)
-    nx, ny = _aligned(x_rows + LANES), _aligned(y_rows + LANES)
-    hx, hy = _aligned(x_rows * TILE), _aligned(y_rows)
-    wn = _aligned(x_rows * TILE)
-
-    span = 2 * window + 3 * TILE  # weights of a tile, by the distance j - i of its corner
-    tile_weights = _aligned(span * LANES)
-    for s in range(span):
-        for a in range(TILE):
-            for b in range(TILE):
-                distance = abs(s - window - TILE + 1 + b - a)
-                if 0 < distance <= window:
-                    tile_weights[s * LANES + a * TILE + b] = (window - distance + 1) / window
+    stride = _up(d, LANES)
+    vectors = stride // LANES
+    # The columns of a band that 8 centres meet: the first belongs to the first centre's farthest context.
+    reach = 2 * window + ROWS
+    band = _up(reach, LANES)
+    x_rows = _up(block, LANES) + LANES
+    y_rows = _up(block + 2 * window + band, LANES) + LANES  # contexts begin at row `window`; zeros on both sides
+    z_rows = _up(shared, LANES) + LANES
+    x, gx, nx, hx = _matrix(x_rows, stride), _matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, 1)
+    y, gy, ny, hy = _matrix(y_rows, stride), _matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, 1)
+    z, gz, nz, hz = _matrix(z_rows, stride), _matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, 1)
+    y_columns, z_columns = _matrix(stride, y_rows), _matrix(stride, z_rows)  # y and z transposed
+    scores = _matrix(ROWS, max(band, z_rows))
+    # By rows: element ROWS + W + j - i of row i is the gradient by the score of centre i and context j.
+    diagonals = band + ROWS
+    g_band, g_pool = _matrix(x_rows, diagonals), _matrix(x_rows, z_rows)
+    negative_weight, ones = _matrix(x_rows, 1), _matrix(z_rows, 1)
+    pair_weight = _matrix(diagonals, 1)
+    for distance in range(1, window + 1):
+        pair_weight[ROWS + window + distance] = (window - distance + 1) / window
+        pair_weight[ROWS + window - distance] = (window - distance + 1) / window
     one_side = np.zeros(length + 1, np.float64)  # summed weight of the pairs on one side, by positions there
     for t in range(1, length + 1):
         one_side[t] = one_side[t - 1] + max(0.0, (window - t + 1) / window)
@@ -214,11 +252,11 @@ def train_walks(
     rows, next_rows = np.zeros(length, np.int64), np.zeros(length, np.int64)
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     places = 64
-    while places < 4 * y_rows:
+    while places < 4 * (y_rows + z_rows):
         places *= 2
     keys, values = np.zeros(places, np.int64), np.zeros(places, np.int64)
     slot, negative_slot = np.zeros(y_rows, np.int64), np.zeros(shared, np.int64)
-    curve_x, curve_y = np.zeros(y_rows, np.float32), np.zeros(y_rows, np.float32)
+    curve_x, curve_y = _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1)
 
     loss = weight = peak = 0.0
     count, next_count = 0, 0
@@ -238,64 +276,85 @@ def train_walks(
         rate = np.float32(first_rate + (last_rate - first_rate) * step / len(walks))
         sampled = mix(np.uint64(number + step) ^ key) % np.uint64(LOSS_EVERY) == 0
         blocks, size, pool = pool_size(count, block, shared)
-        fetched = fetched_negatives = 0
         for n in range(blocks):
             begin, end = n * size, min(count, (n + 1) * size)
             start, stop = max(0, begin - window), min(count, end + window)
             centres, contexts, shift = end - begin, stop - start, begin - start
-            x_count = (centres + TILE - 1) // TILE * TILE
-            first = (contexts + 2 * TILE - 2) // TILE * TILE  # row of the first negative; zeros before it
+            x_count, pool_count = _up(centres, ROWS), _up(pool, LANES)
+            y_count = _up(x_count + shift + band, LANES)
             for i in range(centres):
                 copy_row(centre, rows[begin + i] * d, d, x, i * stride)
             for i in range(contexts):
-                copy_row(context, rows[start + i] * d, d, y, i * stride)
+                copy_row(context, rows[start + i] * d, d, y, (window + i) * stride)
             for m in range(pool):
-                copy_row(context, negatives[n * pool + m] * d, d, y, (first + m) * stride)
-            x[centres * stride : x_count * stride] = 0
-            y[contexts * stride : first * stride] = 0
-            gx[: x_count * stride] = 0
-            gy[: (first + pool) * stride] = 0
-            hx[: x_count * TILE] = 0
-            hy[: first + pool] = 0
+                copy_row(context, negatives[n * pool + m] * d, d, z, m * stride)
+            x[centres * stride : _up(centres, LANES) * stride] = 0
+            y[(window + contexts) * stride : y_count * stride] = 0
+            z[pool * stride : pool_count * stride] = 0
+            hx[:x_count] = 0
+            hy[:y_count] = 0
+            hz[:pool_count] = 0
+            ones[:pool] = 1
+            ones[pool:pool_count] = 0
             for i in range(0, x_count, LANES):
                 squared_norms(x, i, stride, nx)
-            for i in range(0, first + pool, LANES):
+            for i in range(0, y_count, LANES):
                 squared_norms(y, i, stride, ny)
-            for i in range(first + pool):
-                if i < x_count:
-                    peak = max(peak, nx[i]) if nx[i] <= limit else np.inf
-                peak = max(peak, ny[i]) if ny[i] <= limit else np.inf
-                if peak > limit:
-                    return loss, weight, np.inf
-            for i in range(centres):
+                transpose_rows(y, i * stride, stride, y_columns, i, y_rows)
+            for i in range(0, pool_count, LANES):
+                squared_norms(z, i, stride, nz)
+                transpose_rows(z, i * stride, stride, z_columns, i, z_rows)
+            peak = max(peak, _peak(nx, centres, limit), _peak(ny, window + contexts, limit), _peak(nz, pool, limit))
+            if peak > limit:
+                return loss, weight, np.inf
+            for i in range(x_count):
                 p = begin + i
-                pairs = one_side[p] + one_side[count - 1 - p]
-                wn[i * TILE : (i + 1) * TILE] = np.float32(pairs * negative / pool)
+                pairs = one_side[p] + one_side[count - 1 - p] if i < centres else 0.0
+                negative_weight[i] = np.float32(pairs * negative / pool)
             if sampled:
-                a, b = _block_loss(x, y, stride, centres, contexts, shift, window, first, pool, wn)
+                a, b = _block_loss(x, y, z, stride, centres, contexts, shift, window, pool, negative_weight)
                 loss, weight = loss + a, weight + b
 
-            for i in range(0, x_count, TILE):
-                for j in range(max(0, i + shift - window), min(contexts, i + shift + TILE + window), TILE):
-                    s = j - i - shift + window + TILE - 1
-                    pair_tile(x, y, gx, gy, hx, hy, nx, ny, i, j, stride, tile_weights, s * LANES, np.float32(1))
-            for group in range(0, x_count, GROUP):
-                for m in range(first, first + pool, TILE):
-                    for i in range(group, min(x_count, group + GROUP), TILE):
-                        pair_tile(x, y, gx, gy, hx, hy, nx, ny, i, m, stride, wn, i * TILE, np.float32(0))
-                last = n + 1 == blocks and group + GROUP >= x_count
-                until = next_count if last else min(next_count, fetched + GROUP)
-                for i in range(fetched, until):
-                    prefetch_row(centre, next_rows[i] * d, d)
-                    prefetch_row(context, next_rows[i] * d, d)
-                if next_count > 1:
-                    next_blocks, _, next_pool = pool_size(next_count, block, shared)
-                    drawn = next_blocks * next_pool
-                    until_negative = drawn if last else min(drawn, fetched_negatives + GROUP)
-                    for m in range(fetched_negatives, until_negative):
+            drawn = 0
+            if next_count > 1:
+                next_blocks, _, next_pool = pool_size(next_count, block, shared)
+                drawn = next_blocks * next_pool
+            for i in range(0, x_count, ROWS):
+                corner = i + shift  # row of `y`, column of the band
+                set_product(x, i * stride, stride, 1, y_columns, corner, y_rows, scores, 0, band, d, band // LANES)
+                for r in range(ROWS):
+                    hx[i + r] += score_row(
+                        scores, r * band, g_band, (i + r) * diagonals + ROWS - r, pair_weight, ROWS - r,
+                        band, np.float32(i + r < centres), np.float32(1), ny, corner, hy, corner, nx[i + r],
+                    )  # fmt: skip
+                set_product(
+                    g_band, i * diagonals + ROWS, diagonals - 1, 1, y, corner * stride, stride,
+                    gx, i * stride, stride, reach, vectors,
+                )  # fmt: skip
+                set_product(
+                    x, i * stride, stride, 1, z_columns, 0, z_rows, scores, 0, pool_count, d, pool_count // LANES
+                )
+                for r in range(ROWS):
+                    hx[i + r] += score_row(
+                        scores, r * pool_count, g_pool, (i + r) * pool_count, ones, 0,
+                        pool_count, negative_weight[i + r], np.float32(0), nz, 0, hz, 0, nx[i + r],
+                    )  # fmt: skip
+                add_product(g_pool, i * pool_count, pool_count, 1, z, 0, stride, gx, i * stride, stride, pool, vectors)
+                if n + 1 == blocks:
+                    done = i + ROWS
+                    for t in range(next_count * i // x_count, next_count * done // x_count):
+                        prefetch_row(centre, next_rows[t] * d, d)
+                        prefetch_row(context, next_rows[t] * d, d)
+                    for m in range(drawn * i // x_count, drawn * done // x_count):
                         prefetch_row(context, next_negatives[m] * d, d)
-                    fetched_negatives = until_negative
-                fetched = until
+            for c in range(window, window + contexts, ROWS):
+                low, high = max(0, c - shift - 2 * window), min(x_count, c - shift + ROWS)
+                set_product(
+                    g_band, low * (diagonals - 1) + c - shift + ROWS, 1, diagonals - 1, x, low * stride, stride,
+                    gy, c * stride, stride, high - low, vectors,
+                )  # fmt: skip
+            for m in range(0, pool, ROWS):
+                set_product(g_pool, m, 1, pool_count, x, 0, stride, gz, m * stride, stride, x_count, vectors)
 
             keys[:] = -1
             used = _slots(rows, start, contexts, keys, values, slot, 0)
@@ -303,33 +362,28 @@ def train_walks(
             curve_x[:used] = 0
             curve_y[:used] = 0
             for i in range(centres):
-                total = hx[i * TILE] + hx[i * TILE + 1] + hx[i * TILE + 2] + hx[i * TILE + 3]
-                curve_x[slot[i + shift]] += total
+                curve_x[slot[i + shift]] += hx[i]
             for i in range(contexts):
-                curve_y[slot[i]] += hy[i]
+                curve_y[slot[i]] += hy[window + i]
             for m in range(pool):
-                curve_y[negative_slot[m]] += hy[first + m]
+                curve_y[negative_slot[m]] += hz[m]
             if adagrad:
                 for i in range(0, x_count, LANES):
                     squared_norms(gx, i, stride, nx)
-                for i in range(0, first + pool, LANES):
+                for i in range(0, y_count, LANES):
                     squared_norms(gy, i, stride, ny)
+                for i in range(0, pool_count, LANES):
+                    squared_norms(gz, i, stride, nz)
             for i in range(centres):
                 row = rows[begin + i]
-                scale = rate
-                if adagrad:
-                    centre_sum[row] += nx[i] / d
-                    scale = rate / np.sqrt(centre_sum[row] + np.float32(1e-10))
-                scale = scale / (1 + np.float32(bound) * scale * curve_x[slot[i + shift]])
-                add_row(centre, row * d, d, np.float32(scale), gx, i * stride)
-            for i in range(contexts + pool):
-                at = i if i < contexts else first + i - contexts
-                row = rows[start + i] if i < contexts else negatives[n * pool + i - contexts]
-                place = slot[i] if i < contexts else negative_slot[i - contexts]
-                scale = rate
-                if adagrad:
-                    context_sum[row] += ny[at] / d
-                    scale = rate / np.sqrt(context_sum[row] + np.float32(1e-10))
-                scale = scale / (1 + np.float32(bound) * scale * curve_y[place])
-                add_row(context, row * d, d, np.float32(scale), gy, at * stride)
+                scale = _step(rate, bound, curve_x[slot[i + shift]], adagrad, centre_sum, row, nx[i] / d)
+                add_row(centre, row * d, d, scale, gx, i * stride)
+            for i in range(contexts):
+                row = rows[start + i]
+                scale = _step(rate, bound, curve_y[slot[i]], adagrad, context_sum, row, ny[window + i] / d)
+                add_row(context, row * d, d, scale, gy, (window + i) * stride)
+            for m in range(pool):
+                row = negatives[n * pool + m]
+                scale = _step(rate, bound, curve_y[negative_slot[m]], adagrad, context_sum, row, nz[m] / d)
+                add_row(context, row * d, d, scale, gz, m * stride)
     return loss, weight, peak

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+import llvmlite.binding  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils as numba_cgutils
 from numba.extending import intrinsic
@@ -17,12 +18,15 @@ from numba.extending import intrinsic
 cgutils: Any = numba_cgutils
 
 LANES = 16
-TILE = 4
-"""Rows of one side of a register tile: 4 x 4 sums in 16 registers."""
+_WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+ROWS = 8
+"""Rows that the products of small matrices advance by."""
+_SUMS = (8, 2) if _WIDE else (4, 1)
+"""Rows and vectors of a tile of sums that stay in registers: 16 of the 32 of AVX-512, 8 of 16 elsewhere. The order in
+which one sum is added up does not depend on it."""
 
 _FLOAT, _INT32, _INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _VECTOR, _IVECTOR = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT32, LANES)
-_QUAD = ir.VectorType(_FLOAT, TILE)
 _UNDEFINED = ir.Constant(_VECTOR, ir.Undefined)
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""
@@ -64,7 +68,7 @@ def _data(context: Any, builder: Any, signature: Any, arguments: Any, index: int
     return array.data
 
 
-def _rows(builder: Any, data: Any, first: Any, stride: Any, count: int = TILE) -> list[Any]:
+def _rows(builder: Any, data: Any, first: Any, stride: Any, count: int) -> list[Any]:
     pointers = [builder.gep(data, [builder.mul(first, stride)])]
     for _ in range(count - 1):
         pointers.append(builder.gep(pointers[-1], [stride]))
@@ -125,65 +129,161 @@ def _curvature(builder: Any, score: Any, probability: Any) -> Any:
     return builder.select(flat, _splat(0.25), ratio)
 
 
-@intrinsic
-def pair_tile(
-    typing_context: Any, x: Any, y: Any, gx: Any, gy: Any, hx: Any, hy: Any, nx: Any, ny: Any,
-    i: Any, j: Any, stride: Any, weights: Any, offset: Any, label: Any,
-) -> Any:  # fmt: skip
-    """Score 4 centre rows x[i:i+4] against 4 context rows y[j:j+4] and add up their part of the descent.
+def _spread(builder: Any, value: Any) -> Any:
+    return _pick(builder, builder.insert_element(_UNDEFINED, value, _INT32(0)), [0] * LANES)
 
-    With s = x_a . y_b, w = weights[offset + 4 a + b] and g = w (label - logistic(s)):
-    gx_a += g y_b;  gy_b += g x_a;  hx[4 (i + a) + b] += w c(s) |y_b|^2;  hy[j + b] += w c(s) |x_a|^2,
-    where c is the curvature bound of `_curvature`, and nx, ny hold the rows' squared norms.
-    """
-    signature = types.void(
-        x, y, gx, gy, hx, hy, nx, ny, types.int64, types.int64, types.int64, weights, types.int64, types.float32
-    )
+
+def _product(add: bool) -> Any:
+    """Intrinsic of `set_product` or `add_product`."""
+
+    def product(
+        typing_context: Any, a: Any, a_first: Any, a_row: Any, a_step: Any, b: Any, b_first: Any, b_step: Any,
+        c: Any, c_first: Any, c_row: Any, length: Any, vectors: Any,
+    ) -> Any:  # fmt: skip
+        integers = [types.int64] * 3
+        signature = types.void(a, *integers, b, *integers[:2], c, *integers[:2], types.int64, types.int64)
+        return signature, generate
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y, gx, gy, hx, hy, nx, ny = (_data(context, builder, signature, arguments, n) for n in range(8))
-        weights = _data(context, builder, signature, arguments, 11)
-        i, j, stride, offset, label = (arguments[n] for n in (8, 9, 10, 12, 13))
-        x_rows, gx_rows = (_rows(builder, data, i, stride) for data in (x, gx))
-        y_rows, gy_rows = (_rows(builder, data, j, stride) for data in (y, gy))
+        a, b, c = (_data(context, builder, signature, arguments, n) for n in (0, 4, 7))
+        a_first, a_row, a_step, b_first, b_step, c_first, c_row, length, vectors = (
+            arguments[n] for n in (1, 2, 3, 5, 6, 8, 9, 10, 11)
+        )
+        rows, wide = _SUMS
 
-        def at(rows: list[Any], k: Any) -> list[Any]:
-            return [_load(builder, builder.gep(row, [k])) for row in rows]
+        def tile(top: int, vector: Any, count: int) -> None:
+            """Sums of `rows` rows from `top` on and `count` vectors from `vector` on."""
+            lane = builder.mul(vector, _INT64(LANES))
+            lefts = [builder.gep(a, [builder.add(a_first, builder.mul(a_row, _INT64(top + r)))]) for r in range(rows)]
+            right = builder.gep(b, [builder.add(b_first, lane)])
+            places = [
+                [
+                    builder.gep(
+                        c, [builder.add(builder.add(c_first, builder.mul(c_row, _INT64(top + r))),
+                                        builder.add(lane, _INT64(v * LANES)))]
+                    )
+                    for v in range(count)
+                ]
+                for r in range(rows)
+            ]  # fmt: skip
+            start = [[_load(builder, place) if add else _splat(0) for place in row] for row in places]
+            before, loop = builder.block, builder.append_basic_block("multiply")
+            after = builder.append_basic_block("multiplied")
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            step = builder.phi(_INT64)
+            sums = [[builder.phi(_VECTOR) for _ in range(count)] for _ in range(rows)]
+            base = builder.gep(right, [builder.mul(step, b_step)])
+            others = [_load(builder, builder.gep(base, [_INT64(v * LANES)])) for v in range(count)]
+            at = builder.mul(step, a_step)
+            new = []
+            for r in range(rows):
+                factor = _spread(builder, builder.load(builder.gep(lefts[r], [at])))
+                new.append([_fma(builder, factor, others[v], sums[r][v]) for v in range(count)])
+            following = builder.add(step, _INT64(1))
+            step.add_incoming(_INT64(0), before)
+            step.add_incoming(following, loop)
+            for r in range(rows):
+                for v in range(count):
+                    sums[r][v].add_incoming(start[r][v], before)
+                    sums[r][v].add_incoming(new[r][v], loop)
+            builder.cbranch(builder.icmp_signed("<", following, length), loop, after)
+            builder.position_at_end(after)
+            for r in range(rows):
+                for v in range(count):
+                    _store(builder, new[r][v], places[r][v])
 
-        def dots(k: Any, sums: list[Any]) -> list[Any]:
-            a, b = at(x_rows, k), at(y_rows, k)
-            return [_fma(builder, a[t // TILE], b[t % TILE], sums[t]) for t in range(LANES)]
-
-        score = _accumulate(builder, stride, dots)
-        score = _call(builder, "minnum", _call(builder, "maxnum", score, _splat(-_LIMIT)), _splat(_LIMIT))
-        probability = _logistic(builder, score)
-        weight = _load(builder, builder.gep(weights, [offset]))
-        labels = _pick(builder, builder.insert_element(_UNDEFINED, label, _INT32(0)), [0] * LANES)
-        gradient = builder.fmul(weight, builder.fsub(labels, probability))
-
-        bound = builder.fmul(weight, _curvature(builder, score, probability))
-        by_y = _pick(builder, _load(builder, builder.gep(ny, [j]), _QUAD), [t % TILE for t in range(LANES)])
-        by_x = _pick(builder, _load(builder, builder.gep(nx, [i]), _QUAD), [t // TILE for t in range(LANES)])
-        place = builder.gep(hx, [builder.mul(i, _INT64(TILE))])
-        _store(builder, _fma(builder, bound, by_y, _load(builder, place)), place)
-        product = builder.fmul(bound, by_x)
-        quads = [_pick(builder, product, [t * TILE + b for b in range(TILE)]) for t in range(TILE)]
-        place = builder.gep(hy, [j])
-        total = builder.fadd(builder.fadd(quads[0], quads[1]), builder.fadd(quads[2], quads[3]))
-        _store(builder, builder.fadd(total, _load(builder, place, _QUAD)), place)
-
-        spread = [_pick(builder, gradient, [t] * LANES) for t in range(LANES)]
-        with cgutils.for_range_slice(builder, _INT64(0), stride, _INT64(LANES), _INT64) as (k, _):
-            a, b = at(x_rows, k), at(y_rows, k)
-            for t in range(TILE):
-                by_row, by_column = spread[t * TILE : (t + 1) * TILE], spread[t::TILE]
-                for row, factors, others in ((gx_rows[t], by_row, b), (gy_rows[t], by_column, a)):
-                    place = builder.gep(row, [k])
-                    value = _load(builder, place)
-                    for factor, other in zip(factors, others, strict=True):
-                        value = _fma(builder, factor, other, value)
-                    _store(builder, value, place)
+        for top in range(0, ROWS, rows):
+            whole = builder.sub(vectors, builder.srem(vectors, _INT64(wide)))
+            with cgutils.for_range_slice(builder, _INT64(0), whole, _INT64(wide), _INT64) as (vector, _):
+                tile(top, vector, wide)
+            if wide > 1:
+                with cgutils.for_range_slice(builder, whole, vectors, _INT64(1), _INT64) as (vector, _):
+                    tile(top, vector, 1)
         return context.get_dummy_value()
+
+    return intrinsic(product)
+
+
+set_product = _product(add=False)
+"""C = A B for 8 rows of C: c[c_first + r c_row + k] = sum_t a[a_first + r a_row + t a_step] b[b_first + t b_step + k],
+r < 8, k < 16 `vectors`, t < `length`, which is 1 or more."""
+add_product = _product(add=True)
+"""C += A B; see `set_product`."""
+
+
+@intrinsic
+def transpose_rows(typing_context: Any, x: Any, first: Any, stride: Any, out: Any, place: Any, columns: Any) -> Any:
+    """out[place + k columns + r] = x[first + r stride + k] for 16 rows r and k < stride."""
+    integer = types.int64
+    signature = types.void(x, integer, integer, out, integer, integer)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, out = (_data(context, builder, signature, arguments, n) for n in (0, 3))
+        first, stride, place, columns = (arguments[n] for n in (1, 2, 4, 5))
+        rows = [builder.gep(x, [builder.add(first, builder.mul(stride, _INT64(r)))]) for r in range(LANES)]
+        with cgutils.for_range_slice(builder, _INT64(0), stride, _INT64(LANES), _INT64) as (k, _):
+            vectors = [_load(builder, builder.gep(row, [k])) for row in rows]
+            width = 1
+            while width < LANES:  # exchange off-diagonal squares of this width
+                low = [lane if not lane & width else LANES + lane - width for lane in range(LANES)]
+                high = [lane + width if not lane & width else LANES + lane for lane in range(LANES)]
+                swapped = list(vectors)
+                for r in range(LANES):
+                    if not r & width:
+                        swapped[r] = _pick(builder, vectors[r], low, vectors[r + width])
+                        swapped[r + width] = _pick(builder, vectors[r], high, vectors[r + width])
+                vectors = swapped
+                width *= 2
+            for r, vector in enumerate(vectors):
+                at = builder.add(place, builder.mul(builder.add(k, _INT64(r)), columns))
+                _store(builder, vector, builder.gep(out, [at]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def score_row(
+    typing_context: Any, scores: Any, score: Any, gradients: Any, gradient: Any, weights: Any, weight: Any,
+    count: Any, scale: Any, label: Any, norms: Any, norm: Any, curves: Any, curve: Any, own_norm: Any,
+) -> Any:  # fmt: skip
+    """From the scores of one centre to the gradients of the objective by them, `count` of each, a multiple of 16.
+
+    With s = scores[score + k] and w = scale weights[weight + k]:
+    gradients[gradient + k] = w (label - logistic(s)); curves[curve + k] += w c(s) own_norm, where c is the curvature
+    bound of `_curvature`. Returns sum_k w c(s) norms[norm + k].
+    """
+    integer, single = types.int64, types.float32
+    signature = single(
+        scores, integer, gradients, integer, weights, integer, integer, single, single, norms, integer,
+        curves, integer, single,
+    )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        starts = [
+            builder.gep(_data(context, builder, signature, arguments, n), [arguments[n + 1]]) for n in (0, 2, 4, 9, 11)
+        ]
+        count, own_norm = arguments[6], _spread(builder, arguments[13])
+        scale, label = (_spread(builder, arguments[n]) for n in (7, 8))
+        total = cgutils.alloca_once_value(builder, _splat(0))
+        with cgutils.for_range_slice(builder, _INT64(0), count, _INT64(LANES), _INT64) as (k, _):
+            score, gradient, weight, norm, curve = (builder.gep(start, [k]) for start in starts)
+            value = _call(builder, "maxnum", _load(builder, score), _splat(-_LIMIT))
+            value = _call(builder, "minnum", value, _splat(_LIMIT))
+            weights = builder.fmul(scale, _load(builder, weight))
+            probability = _logistic(builder, value)
+            _store(builder, builder.fmul(weights, builder.fsub(label, probability)), gradient)
+            bound = builder.fmul(weights, _curvature(builder, value, probability))
+            _store(builder, _fma(builder, bound, own_norm, _load(builder, curve)), curve)
+            builder.store(_fma(builder, bound, _load(builder, norm), builder.load(total)), total)
+        found = builder.load(total)
+        width = LANES // 2
+        while width:
+            shifted = _pick(builder, found, [(lane + width) % LANES for lane in range(LANES)])
+            found = builder.fadd(found, shifted)
+            width //= 2
+        return builder.extract_element(found, _INT32(0))
 
     return signature, generate
 
@@ -243,7 +343,7 @@ def add_row(typing_context: Any, table: Any, place: Any, length: Any, step: Any,
         target = builder.gep(_data(context, builder, signature, arguments, 0), [arguments[1]])
         source = builder.gep(_data(context, builder, signature, arguments, 4), [arguments[5]])
         step = arguments[3]
-        steps = _pick(builder, builder.insert_element(_UNDEFINED, step, _INT32(0)), [0] * LANES)
+        steps = _spread(builder, step)
 
         def vector(k: Any) -> None:
             place = builder.gep(target, [k])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from infra.dataset import Dataset
 from infra.errors import UserError
+from tasks._pages import on_huge_pages
 
 Floats = NDArray[np.float32]
 STATE = "state.json"
@@ -34,10 +35,12 @@ class Tables:
         np.random.Generator(np.random.Philox(seed)).random(out=centre, dtype=np.float32)
         centre -= np.float32(0.5)
         centre /= np.float32(dimensions)
+        context = np.empty((rows, dimensions), np.float32)
+        context[:] = 0
+        for table in (centre, context):
+            on_huge_pages(table)
         sums = rows if adagrad else 0
-        return cls(
-            centre, np.zeros((rows, dimensions), np.float32), np.zeros(sums, np.float32), np.zeros(sums, np.float32)
-        )
+        return cls(centre, context, np.zeros(sums, np.float32), np.zeros(sums, np.float32))
 
     def arrays(self) -> dict[str, Floats]:
         return {

@@ -15,7 +15,8 @@ def sample_table(path: Path) -> dict[str, int | bool]:
 
     Returns:
         `bytes`, `gzipped`, `text_bytes` (uncompressed) and `rows`; exact for Parquet and for files shorter than the
-        sample, otherwise as if the whole file were like its first MiB.
+        sample, otherwise as if the whole file were like its first MiB. Of text also `kinds`: different values in the
+        second column of the sample.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
@@ -27,4 +28,13 @@ def sample_table(path: Path) -> dict[str, int | bool]:
     text_bytes = round(size * len(text) / max(1, len(head)))
     lines = max(1, text.count(b"\n"))
     rows = lines if len(head) == size else round(text_bytes * lines / max(1, len(text)))
-    return {"bytes": size, "gzipped": gzipped, "text_bytes": text_bytes, "rows": rows}
+    kinds = len(set(_second_fields(text)))
+    return {"bytes": size, "gzipped": gzipped, "text_bytes": text_bytes, "rows": rows, "kinds": kinds}
+
+
+def _second_fields(text: bytes) -> list[bytes]:
+    """Second field of each whole line that is no comment."""
+    lines = [line for line in text.split(b"\n") if line[:1] not in (b"", b"#", b"%")]
+    delimiter = next((each for each in (b"\t", b",") if lines and each in lines[0]), None)
+    fields = (line.split(delimiter, 2) for line in lines)
+    return [each[1].strip() for each in fields if len(each) > 1]

@@ -87,7 +87,7 @@ class EmbedParams(StageParams):
         return "torch" if self.device == "cuda" else "numba"
 
 
-_PROCESS_BYTES = 262 << 20
+_PROCESS_BYTES = 272 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernel, before a table is made."""
 _TORCH_BYTES = 300 << 20
 _SHARD_BYTES = 32 << 20
@@ -108,7 +108,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
     token_ns = 60 + stride * (0.045 * pairs + (0.9 if rows * per_row > 64 << 20 else 0.5))
     training_s = 1e-9 * tokens * params.epochs * token_ns * (4 if params.engine == "torch" else 1)
     writing_s = 1e-9 * rows * params.dimensions * 4 * 3
-    cpu_s = 2.0 + training_s + writing_s
+    cpu_s = 0.9 + training_s + writing_s
     return Estimate(
         memory_bytes=memory,
         cpu_s=cpu_s,

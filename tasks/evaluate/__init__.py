@@ -17,7 +17,10 @@ from infra.resources import Resources
 from infra.stage import Estimate, Input, Stage, Stats
 
 _LABELS = 40
-"""Kinds of labels that estimates take for granted."""
+"""Kinds of labels that estimates take for granted where the file does not tell."""
+
+_PROCESS_BYTES = 256 << 20
+"""Resident set of the interpreter with NumPy, Arrow and scikit-learn, before anything is read."""
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 
@@ -57,27 +60,39 @@ class EvaluateParams(StageParams):
 
 
 def fit_bytes(rows: int, dimensions: int, labels: int) -> int:
-    """Memory of one fit: the features thrice, and the logits with their like."""
+    """Memory of one fit: features in float64 and twice in float32; of each label signs, logits and their like."""
     return rows * ((dimensions + 1) * 16 + min(labels, 64) * 64)
 
 
+def fits_at_once(rows: int, dimensions: int, labels: int, resources: Resources) -> int:
+    """Fits side by side: as many as there are threads and as half of the memory holds, at least one."""
+    return max(1, min(resources.threads, resources.memory // 2 // max(1, fit_bytes(rows, dimensions, labels))))
+
+
 def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """From the graph's vertices, the embeddings' dimensions and the size of the labels' file."""
+    """Memory of the larger protocol, of as many fits as run side by side; sizes from graph, embeddings and labels."""
     vertices = int(inputs.get("graph", {}).get("vertices") or 0)
     dimensions = int(inputs.get("embeddings", {}).get("dimensions") or 128)
-    memory, cpu_s, rows = 280 << 20, 3.0, 0
-    memory += vertices * 100  # the names of the vertices and a hash table of them
+    memory, cpu_s, rows = _PROCESS_BYTES + vertices * 40, 1.2, 0
+    vector = 4 * dimensions
+    batch = min(vertices, 1 << 17) * vector
+    protocols = [0]
     if "labels" in inputs:
-        rows = min(vertices, int(inputs["labels"].get("bytes") or 0) // 8)
-        memory += rows * dimensions * 4 + min(
-            resources.threads * fit_bytes(rows, dimensions, _LABELS), resources.memory // 2
-        )
+        rows = min(vertices, int(inputs["labels"].get("rows") or int(inputs["labels"].get("bytes") or 0) // 8))
+        memory += rows * 250  # its texts
+        kinds = int(inputs["labels"].get("kinds") or _LABELS)
+        trained = int(rows * max(params.train_ratios))
+        fits = fits_at_once(trained, dimensions, kinds, resources)
+        protocols.append(rows * vector + max(batch, fits * fit_bytes(trained, dimensions, kinds)))
         # 12 ns per labelled node, label and feature over all steps of the solver.
-        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * _LABELS * 1.2e-8
+        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * 1.2e-8
     if "holdout" in inputs:
         pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
-        memory += min(min(resources.threads, 4) * fit_bytes(2 * pairs, dimensions, 1), resources.memory // 2)
+        fits = min(fits_at_once(2 * pairs, dimensions, 1, resources), 4)
+        ends = min(vertices, 8 * pairs)
+        protocols.append(ends * vector + batch + fits * fit_bytes(2 * pairs, dimensions, 1))
         cpu_s += 4 * 2 * pairs * dimensions * 7e-8
+    memory += max(protocols)
     if params.projection_sample:
         cpu_s += 2e-3 * min(vertices or params.projection_sample, params.projection_sample)
     return Estimate(

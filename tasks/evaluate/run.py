@@ -18,7 +18,7 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.manifest import Stat
 from infra.stage import Output, StageRun
-from tasks.evaluate import EvaluateParams, fit_bytes
+from tasks.evaluate import EvaluateParams, fits_at_once
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
 from tasks.evaluate.links import OPERATORS, SCORES, link_auc, sample_pairs, score_auc
@@ -47,14 +47,16 @@ def run(job: StageRun[EvaluateParams]) -> Output:
             "link prediction needs both the holdout and embeddings that were trained without its edges",
             where="evaluate", remedy="Give both inputs, holdout and holdout_embeddings, or neither",
         )  # fmt: skip
+    params = job.params
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     metrics: dict[str, float] = {}
     facts: dict[str, Stat] = {}
     scores: list[Score] = []
     labels = _labels(job, nodes) if "labels" in job.sources else None
-    shape = (0, 0) if labels is None else labels.matrix.shape
+    labelled, kinds = (0, 0) if labels is None else labels.matrix.shape
+    fits = fits_at_once(int(labelled * max(params.train_ratios)), _dimensions(job), kinds, job.resources)
     # One BLAS thread per fit and fits side by side: as fast, and the same sums for any number of threads.
-    with threadpool_limits(1), ThreadPoolExecutor(_workers(job, *shape)) as pool:
+    with threadpool_limits(1), ThreadPoolExecutor(fits) as pool:
         projected = pool.submit(_project, job, nodes, labels)
         if labels is not None:
             scores, missing = _classification(job, pool, nodes, labels)
@@ -98,11 +100,8 @@ def _labels(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> Labels:
     return labels
 
 
-def _workers(job: StageRun[EvaluateParams], rows: int, labels: int) -> int:
-    """Fits side by side: as many as there are threads and as half of the memory holds."""
-    dimensions = int(job.inputs["embeddings"].stats.get("dimensions") or 128)
-    each = max(1, fit_bytes(rows, dimensions, labels))
-    return max(1, min(job.threads, job.resources.memory // 2 // each))
+def _dimensions(job: StageRun[EvaluateParams]) -> int:
+    return int(job.inputs["embeddings"].stats.get("dimensions") or 128)
 
 
 def _classification(
@@ -149,7 +148,8 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     train_positives, train_negatives, positives, negatives = np.split(rows.reshape(-1, 2), cuts)
     train, test = (train_positives, train_negatives), (positives, negatives)
     metrics: dict[str, float] = {}
-    with ThreadPoolExecutor(_workers(job, len(train_positives) + len(train_negatives), 1)) as pool:
+    fits = fits_at_once(len(train_positives) + len(train_negatives), found.vectors.shape[1], 1, job.resources)
+    with ThreadPoolExecutor(fits) as pool:
         names = {
             pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
         } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}

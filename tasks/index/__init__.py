@@ -91,7 +91,12 @@ _BYTES_PER_ROW = 14
 _BYTES_PER_WEIGHT = 5
 _ROWS_PER_VERTEX = 20
 _GZIP_RATIO = 3
-_BASE_MEMORY = 300 << 20
+_PROCESS_BYTES = 244 << 20
+"""Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
+_DUCKDB_BYTES = 296 << 20
+_SQL_ROW_BYTES = 140
+SMALL_BYTES = 4 << 20
+"""SQL is through with files smaller than this before a new machine has compiled the kernels."""
 
 
 def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -109,9 +114,12 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     vertices = int(source.get("vertices") or max(2, rows // _ROWS_PER_VERTEX))
     arcs = rows if params.directed else 2 * rows
     output = arcs * (8 if weighted else 4) + vertices * 16
+    memory = compiled_memory(rows, vertices, arcs, weighted, size, resources.threads)
+    if not uses_kernels(params, int(source.get("bytes") or 0), memory, resources):
+        memory = _DUCKDB_BYTES + min(_SQL_ROW_BYTES * rows, sql_memory(resources)) + 8 * vertices
     return Estimate(
-        memory_bytes=compiled_memory(rows, vertices, arcs, weighted, size, resources.threads),
-        cpu_s=2.0 + rows * (2.2e-7 if weighted else 1.7e-7) + size * 2e-9,
+        memory_bytes=memory,
+        cpu_s=1.2 + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
         output_bytes=output,
         stats={
             "vertices": vertices,
@@ -125,16 +133,37 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     )
 
 
+def uses_kernels(params: IndexParams, file_bytes: int, memory: int, resources: Resources) -> bool:
+    """Whether compiled kernels do the work: as the parameter says, or where the file is worth it and they have room.
+
+    Args:
+        params: of the stage.
+        file_bytes: size of the file as it is.
+        memory: what `compiled_memory` says of it.
+        resources: of the stage.
+    """
+    if params.engine != "auto":
+        return params.engine == "compiled"
+    return file_bytes >= SMALL_BYTES and memory <= max(resources.memory, 1 << 30)
+
+
+def sql_memory(resources: Resources) -> int:
+    """Bytes that SQL may take before it spills to disk."""
+    return max(256 << 20, resources.memory * 6 // 10)
+
+
 def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_bytes: int, threads: int) -> int:
-    """Peak bytes of the compiled kernels: the largest of their three phases, beside the libraries."""
+    """Peak bytes of the compiled kernels: the largest of their three phases, beside the libraries.
+
+    Reading holds the rows' ends, two blocks of text and the table of labels. Merging holds the rows' ends twice, of
+    which the second are the edges. Filling holds the edges, arcs in flight (`_csr.assemble`: at most 2048 buckets of
+    32768), the rows of the graph that it maps, and of each vertex its label, degrees, row lengths and row's start.
+    """
     per_row = 12 if weighted else 8
-    table = 64 * vertices
-    reading = rows * per_row + min(text_bytes, 1 << 25) * 3 + table
-    merging = 2 * rows * per_row + 16 * vertices
-    filling = (
-        rows * per_row + min(arcs * per_row, 1 << 30) + arcs * (per_row - 4) + vertices * (60 + 8 * min(threads, 8))
-    )
-    return _BASE_MEMORY + max(reading, merging, filling)
+    reading = rows * per_row + min(2 * text_bytes, 64 << 20) + 64 * vertices
+    merging = 2 * rows * per_row + 24 * vertices
+    filling = rows * per_row + min(arcs, 2048 << 15) * per_row + arcs * (per_row - 4) + 72 * vertices
+    return _PROCESS_BYTES + max(reading, merging, filling)
 
 
 STAGE = Stage(

@@ -19,14 +19,13 @@ from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
 from tasks._graph_files import write_graph
-from tasks.index import IndexParams, compiled_memory
+from tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
 from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
 from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect, broken_gzip, detect
 from tasks.index.trim import kept_edges
 
-_SMALL_BYTES = 4 << 20  # SQL is through with these before a new machine has compiled the kernels
 _RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
 
 
@@ -62,8 +61,8 @@ def run(job: StageRun[IndexParams]) -> Output:
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = _unpacked(path, dialect, job.scratch)
     job.progress.log(dialect.describe())
-    relational = params.engine == "relational" or (params.engine == "auto" and not _suits_kernels(job, path, dialect))
-    graph = (index_relational if relational else index_compiled)(job, path, dialect, where)
+    work = index_compiled if _suits_kernels(job, path, dialect) else index_relational
+    graph = work(job, path, dialect, where)
     if not len(graph.edges):
         raise UserError(
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
@@ -106,7 +105,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     from tasks.index import duck, relational
 
     params = job.params
-    connection = duck.connect(max(256 << 20, job.resources.memory * 6 // 10), job.threads, job.scratch)
+    connection = duck.connect(sql_memory(job.resources), job.threads, job.scratch)
     connection.execute("SET preserve_insertion_order = false")
 
     def keep(frame: Any, name: str) -> Any:
@@ -136,13 +135,11 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
 
 def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
     """Whether the file is worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
-    if path.stat().st_size < _SMALL_BYTES:
-        return False
     size = path.stat().st_size * (3 if dialect.gzipped or dialect.kind == "parquet" else 1)
     rows = size // 14
     arcs = rows if job.params.directed else 2 * rows
     need = compiled_memory(rows, rows // 20, arcs, dialect.weighted, size, job.threads)
-    return need <= max(job.resources.memory, 1 << 30)
+    return uses_kernels(job.params, path.stat().st_size, need, job.resources)
 
 
 def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:

@@ -45,7 +45,8 @@ class PrepareParams(StageParams):
 
 COUNTERS = 4
 """Threads that count, at most: each has counts of its own."""
-_PROCESS_BYTES = 252 << 20
+_PROCESS_BYTES = 200 << 20
+"""Resident set of the interpreter with NumPy, Arrow and compiled kernels, before walks are read."""
 _SHARD_BYTES = 32 << 20
 
 
@@ -53,12 +54,13 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     """Memory by counting the arrays; time by what one 4 GHz core of 2025 needed for a token."""
     walks = inputs["walks"]
     vertices, tokens = int(walks["vertices"] or 0), int(walks["tokens"] or 0)
-    threads = min(resources.threads, COUNTERS)
+    shards = -(-4 * tokens // _SHARD_BYTES)
+    threads = max(1, min(resources.threads, COUNTERS, shards))
     item = 4 if vertices < 2**31 else 8
-    counting = (threads + 1) * (8 * vertices + min(_SHARD_BYTES, 4 * tokens))
-    building = 40 * vertices + 2 * item * vertices
-    counting_s = 1e-9 * tokens * (1.2 if 8 * vertices < 16 << 20 else 4)
-    cpu_s = 1.5 + counting_s + 3e-7 * vertices
+    counting = threads * 8 * vertices + min(threads * _SHARD_BYTES, 4 * tokens)
+    building = 40 * vertices + item * vertices  # weights, shares, alias, threshold and the slots that wait
+    counting_s = 1e-9 * tokens * (3 if 8 * vertices < 16 << 20 else 8)
+    cpu_s = 0.7 + counting_s + 3e-7 * vertices
     return Estimate(
         memory_bytes=_PROCESS_BYTES + max(counting, building),
         cpu_s=cpu_s,

@@ -47,14 +47,15 @@ class PublishParams(StageParams):
 
 
 def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """From the number of embeddings and their dimensions."""
+    """From the number of embeddings and their dimensions; vectors pass by in batches, the names stay."""
     given = inputs.get("embeddings", {})
     nodes = int(given.get("rows") or given.get("nodes") or given.get("vertices") or 0)
     dimensions = int(given.get("dimensions") or 128)
     labels = 16 * nodes
+    batches = min(40 << 20, 4 * 4 * nodes * dimensions)
     return Estimate(
-        memory_bytes=(150 << 20) + 4 * labels + 48 * nodes,
-        cpu_s=1.0 + nodes * (2e-6 + dimensions * 5e-9),
+        memory_bytes=(140 << 20) + batches + 4 * labels + 11 * nodes,
+        cpu_s=0.5 + nodes * (2e-6 + dimensions * 5e-9),
         output_bytes=nodes * (4 * dimensions + 4 + 16) + labels + (1 << 10),
         stats={"nodes": nodes, "dimensions": dimensions},
         parallel=0.0,

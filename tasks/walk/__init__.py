@@ -87,24 +87,24 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     # Nanoseconds for a step: memory latency dominates once the graph is larger than the caches.
     large = 4 * edges > 16 << 20
     if not second_order:
-        step_ns = (10 if large else 5) if weighted else (5 if large else 3)
+        step_ns = (10 if large else 5) if weighted else (7 if large else 3)
     elif params.q == 1:
         step_ns = (35 if large else 20) if weighted else (14 if large else 10)
     else:
         step_ns = (60 if large else 25) if weighted else (33 if large else 18)
     build_ns = 6 + (4 if params.q != 1 else 0) + (16 if weighted else 0)
-    write_ns = 1.0  # for a byte: checksum and write
-    cpu_s = 1.5 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)
+    write_ns = 1.8  # for a byte: checksum and write
+    cpu_s = 0.7 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)
     return Estimate(
         memory_bytes=memory,
         cpu_s=cpu_s,
         output_bytes=tokens * item + 128 * -(-walks // shard_walks(params.walk_length)),
         stats={"walks": walks, "tokens": tokens, "walk_length": params.walk_length, "vertices": vertices},
-        parallel=max(0.0, 1 - (1.5 + 1e-9 * write_ns * tokens * item) / cpu_s),
+        parallel=max(0.0, 1 - (0.7 + 1e-9 * write_ns * tokens * item) / cpu_s),
     )
 
 
-_PROCESS_BYTES = 252 << 20
+_PROCESS_BYTES = 208 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
 _LABEL_BYTES = 48
 

@@ -15,7 +15,14 @@ from infra.sample import SAMPLE_BYTES, sample_table
 def test_short_file_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("a,b\nb,c\nc,d\n")
-    assert sample_table(path) == {"bytes": 12, "gzipped": False, "text_bytes": 12, "rows": 3}
+    assert sample_table(path) == {"bytes": 12, "gzipped": False, "text_bytes": 12, "rows": 3, "kinds": 3}
+
+
+@pytest.mark.parametrize("text", ["# x y\n1 a\n2 b\n3 a\n", "1\ta b\n2\tc\n3\tc\n", "1,a\n2,b,x\n3,a\n"])
+def test_kinds_of_the_second_column(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(text)
+    assert sample_table(path)["kinds"] == 2
 
 
 @pytest.mark.parametrize("pack", [False, True])

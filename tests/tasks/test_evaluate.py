@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
+from infra.dataset import DatasetWriter
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
@@ -17,8 +16,7 @@ from infra.manifest import Measurement
 from infra.params import parse_params
 from infra.progress import Progress
 from infra.resources import Resources
-from tasks.evaluate import STAGE, EvaluateParams, fit_bytes
-from tasks.evaluate.run import _workers
+from tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
 
 N, D, BLOCKS = 240, 12, 3
 
@@ -112,14 +110,10 @@ def test_same_bytes_for_any_number_of_threads(tmp_path, inputs):
 
 
 @pytest.mark.parametrize(("memory", "workers"), [("8Gi", 4), ("4Gi", 2), ("1Gi", 1), ("64Mi", 1)])
-def test_fits_side_by_side_are_bounded_by_threads_and_memory(tmp_path, inputs, memory, workers):
+def test_fits_side_by_side_are_bounded_by_threads_and_memory(memory, workers):
     """Each fit takes 1 GB here, and half of the memory is for fits."""
-    job = SimpleNamespace(
-        inputs={"embeddings": Dataset.open(Location.of(inputs["embeddings"]))}, threads=4,
-        resources=Resources(cpu=4, memory=memory),
-    )  # fmt: skip
     rows = 1_000_000_000 // fit_bytes(1, D, 100)
-    assert _workers(job, rows, 100) == workers
+    assert fits_at_once(rows, D, 100, Resources(cpu=4, memory=memory)) == workers
 
 
 def test_each_protocol_alone(tmp_path, inputs):

@@ -42,7 +42,7 @@ $(SPARK): $(READY) requirements-spark.txt  # 455 MB, which only Spark's own stag
 	@touch $@
 
 DOCKER ?= docker
-KINDS ?= cpu torch-cpu torch-cuda
+KINDS ?= cpu torch-cpu torch-cuda spark
 REGISTRY ?= superworkflow
 TAG ?= 0.1.0
 

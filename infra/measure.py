@@ -45,6 +45,16 @@ def container_usage(root: Path = _CGROUP) -> tuple[float | None, int | None]:
     return cpu, _number(root / "memory" / "memory.max_usage_in_bytes")
 
 
+def out_of_memory_kills(root: Path = _CGROUP) -> int:
+    """Processes of this container that the kernel has ended for lack of memory; 0 where it does not tell."""
+    version_2 = (root / "cgroup.controllers").exists()
+    path = root / "memory.events" if version_2 else root / "memory" / "memory.oom_control"
+    try:
+        return int(dict(line.split() for line in path.read_text().splitlines())["oom_kill"])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
 def _usage_usec(path: Path) -> float | None:
     try:
         figures = dict(line.split() for line in path.read_text().splitlines())

@@ -19,6 +19,7 @@ COMMANDS = {
     "check": "whether a cluster can do what a profile asks for",
     "jobs": "list or remove the Jobs of stages in a cluster",
     "probe": "what `check` runs in a pod: write to the store from inside",
+    "executor": "what a Spark driver runs in the pods of its executors",
     "generate": "write a random graph of any size",
     "runs": "list recorded runs",
     "compare": "two runs side by side",

@@ -13,11 +13,14 @@ from typing import Any
 
 from infra.kubernetes.api import Json, KubernetesApi
 from infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from infra.kubernetes.executors import ExecutorPods
+from infra.kubernetes.patience import Patience
 from infra.kubernetes.pod_log import read_log
 from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import Event
 from infra.launch.exit_status import Diagnosis, Reason
 from infra.progress import parse_event
+from infra.resources import Executors
 
 RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""
@@ -40,6 +43,7 @@ class Ended:
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
         exit_code: of the container; None when it never ended.
+        of_executor: the diagnosis is that of a Spark executor.
     """
 
     diagnosis: Diagnosis | None
@@ -48,6 +52,7 @@ class Ended:
     figures: dict[str, float] = field(default_factory=dict)
     image: str = ""
     exit_code: int | None = None
+    of_executor: bool = False
 
 
 class JobFollower:
@@ -63,6 +68,7 @@ class JobFollower:
         stage: name of the stage, for its log.
         tell: receives each event of the stage but the final one.
         adopted: the Job was there before this follower; its own times are used then.
+        executors: what the Job asks the cluster for, where it is a Spark driver.
     """
 
     def __init__(
@@ -74,16 +80,17 @@ class JobFollower:
         tell: Callable[[Event], None],
         *,
         adopted: bool = False,
+        executors: Executors | None = None,
     ):
         self._api, self._settings, self._name, self._stage = api, settings, name, stage
-        self._tell, self._adopted = tell, adopted
+        self._tell, self._adopted, self._asked = tell, adopted, executors
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod: Json | None = None
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
-        self._problem: tuple[Reason, float] | None = None
-        self._told_problem = ""
+        self._patience = Patience(settings, self._say)
+        self._executors = ExecutorPods(api, settings, name, executors.count, self._say) if executors else None
         self._log: asyncio.Task[None] | None = None
         self._log_pod = ""
         self._log_ended = asyncio.Event()
@@ -95,9 +102,12 @@ class JobFollower:
             Unreachable: the API did not answer for longer than the settings' patience.
         """
         try:
-            problem = None
+            problem, of_executor = None, False
             while not await self._look():
                 problem = await self._waiting()
+                if problem is None and self._executors is not None and "started" in self._seen:
+                    problem = await self._executors.look()
+                    of_executor = problem is not None
                 if problem is not None:
                     break
                 with contextlib.suppress(TimeoutError):
@@ -110,9 +120,15 @@ class JobFollower:
                 problem = diagnose(self._job, self._pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone and nothing tells why", "Run again to go on."
                 )
+            if self._executors is not None:
+                if self._terminated():
+                    await self._executors.finish()
+                if problem is not None and (lost := self._executors.failure(problem)) is not None:
+                    problem, of_executor = lost, True
             return Ended(
                 diagnosis=problem, final=self._final or self._kept_event(), held_s=self._held(),
                 figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
+                of_executor=of_executor,
             )  # fmt: skip
         finally:
             if self._log is not None:
@@ -143,23 +159,7 @@ class JobFollower:
         events: list[Json] = []
         if "started" not in self._seen and time.monotonic() - self._seen["created"] > 2:
             events = await self._events()
-        found = waiting_problem(self._pod, events)
-        if found is None:
-            # An image error shows as ContainerCreating between two tries; it has not passed for that.
-            if self._problem is not None and ("started" in self._seen or self._problem[0] is Reason.UNSCHEDULABLE):
-                self._problem = None
-            return None
-        if found.summary != self._told_problem and (self._problem is None or self._problem[0] is not found.reason):
-            self._told_problem = found.summary
-            self._tell({"event": "log", "stage": self._stage, "message": f"waiting: {found.summary}"})
-        now = time.monotonic()
-        if self._problem is None or self._problem[0] is not found.reason:
-            self._problem = (found.reason, now)
-        unschedulable = found.reason is Reason.UNSCHEDULABLE
-        patience = self._settings.schedule_patience_s if unschedulable else self._settings.start_patience_s
-        if now - self._problem[1] < patience:
-            return None
-        return Diagnosis(found.reason, f"{found.summary}, waited for {patience:.0f} s", found.resolution)
+        return self._patience.consider(waiting_problem(self._pod, events), "started" in self._seen)
 
     async def _events(self) -> list[Json]:
         about = self._pod or self._job
@@ -182,6 +182,9 @@ class JobFollower:
         self._log = asyncio.create_task(
             read_log(self._api, pod["metadata"]["name"], self._line, self._log_ended), name=f"log {self._name}"
         )
+
+    def _say(self, message: str) -> None:
+        self._tell({"event": "log", "stage": self._stage, "message": message})
 
     def _line(self, line: str) -> None:
         event = parse_event(line) or {"event": "log", "stage": self._stage, "message": line}
@@ -213,6 +216,8 @@ class JobFollower:
                 figures["start_s"] = seen["started"] - seen["scheduled"]
         if (pulled := await self._pull_seconds()) is not None:
             figures["pull_s"] = pulled
+        if self._executors is not None and self._asked is not None:
+            figures |= self._executors.figures(self._asked.memory)
         return figures
 
     async def _pull_seconds(self) -> float | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from infra.errors import UserError
 from infra.kubernetes.diagnosis import CONTAINER
+from infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
 from infra.kubernetes.settings import KubernetesSettings
+from infra.kubernetes.spark import make_driver
 from infra.launch.base import StageCall
 from infra.resources import Resources
 
@@ -49,7 +50,7 @@ def job_manifest(
         owner: pod that owns the Job.
 
     Raises:
-        UserError: no image is named for this kind of stage.
+        UserError: no image is named for this kind of stage, or what Spark needs is missing.
     """
     labels = job_labels(call, launcher, attempt) | settings.labels
     metadata: dict[str, Any] = {"name": _name(call), "labels": labels}
@@ -58,7 +59,7 @@ def job_manifest(
             {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
              "controller": False, "blockOwnerDeletion": False}
         ]  # fmt: skip
-    return {
+    manifest: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata,
@@ -72,6 +73,15 @@ def job_manifest(
             "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources)},
         },
     }
+    if on_spark_cluster(call):
+        assert resources.executors is not None
+        make_driver(manifest, settings, resources.executors, stage_image(call, settings), labels)
+    return manifest
+
+
+def on_spark_cluster(call: StageCall) -> bool:
+    """Whether the stage's pod asks for executors; without any, Spark runs inside it."""
+    return call.placement.engine == "spark" and call.placement.resources.executors is not None
 
 
 def job_labels(call: StageCall, launcher: str, attempt: int) -> dict[str, str]:
@@ -108,63 +118,15 @@ def _name(call: StageCall) -> str:
 
 def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources) -> dict[str, Any]:
     gpu = resources.gpu
-    volumes, mounts = _volumes(settings, resources)
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": settings.grace_s,
-        # The stage would be process 1 otherwise, which the kernel lets ignore the signal to end.
-        "shareProcessNamespace": True,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": settings.user,
-            "runAsGroup": settings.user,
-            "fsGroup": settings.user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_container(call, settings, resources, mounts)],
-        "volumes": volumes,
-    }
-    selector = settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
-    tolerations = [toleration.manifest() for toleration in settings.tolerations]
-    if gpu.count:
-        tolerations.append({"key": settings.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
-    optional = {
-        "serviceAccountName": settings.service_account,
-        "imagePullSecrets": [{"name": settings.image_pull_secret}] if settings.image_pull_secret else None,
-        "nodeSelector": selector,
-        "tolerations": tolerations,
-    }
-    return spec | {key: value for key, value in optional.items() if value}
-
-
-def _container(
-    call: StageCall, settings: KubernetesSettings, resources: Resources, mounts: list[dict[str, Any]]
-) -> dict[str, Any]:
-    container: dict[str, Any] = {
+    volumes, mounts = volumes_and_mounts(settings, resources.ephemeral_storage, resources.shm)
+    container = container_spec(settings, environment(settings, resources.threads), mounts) | {
         "name": CONTAINER,
         "image": stage_image(call, settings),
         "imagePullPolicy": settings.image_pull_policy,
         "args": stage_arguments(call, resources),
-        "env": [{"name": name, "value": value} for name, value in _environment(settings, resources).items()],
         "resources": _quantities(settings, resources),
-        "volumeMounts": mounts,
-        # With the pod's status come the last lines of its log, among them the stage's own error.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
     }
-    if settings.command:
-        container["command"] = settings.command
-    if settings.env_secrets:
-        container["envFrom"] = [{"secretRef": {"name": name}} for name in settings.env_secrets]
-    return container
+    return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)
 
 
 def stage_image(call: StageCall, settings: KubernetesSettings) -> str:
@@ -182,49 +144,13 @@ def stage_image(call: StageCall, settings: KubernetesSettings) -> str:
     return image
 
 
-def _environment(settings: KubernetesSettings, resources: Resources) -> Mapping[str, str]:
-    threads = str(resources.threads)
-    return {
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
-        "NUMBA_CACHE_DIR": "/tmp/numba",
-        "MPLCONFIGDIR": "/tmp/matplotlib",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        # The figures under /sys/fs/cgroup are this container's, not a whole machine's.
-        "SUPERWORKFLOW_IN_CONTAINER": "1",
-        **settings.env,
-    }
-
-
 def _quantities(settings: KubernetesSettings, resources: Resources) -> dict[str, dict[str, str]]:
     """Requests and limits; memory is never lent beyond what is asked for, processors may be."""
     memory = str(resources.memory)
-    requests = {"cpu": f"{max(1, round(resources.cpu * 1000))}m", "memory": memory}
+    requests = {"cpu": cpu_quantity(resources.cpu), "memory": memory}
     limits = {"memory": memory}
     if resources.ephemeral_storage:
         requests["ephemeral-storage"] = limits["ephemeral-storage"] = str(resources.ephemeral_storage)
     if resources.gpu.count:
         requests[settings.gpu_resource] = limits[settings.gpu_resource] = str(resources.gpu.count)
     return {"requests": requests, "limits": limits}
-
-
-def _volumes(settings: KubernetesSettings, resources: Resources) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    scratch = {"sizeLimit": str(resources.ephemeral_storage)} if resources.ephemeral_storage else {}
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": scratch}]
-    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
-    if resources.shm:
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(resources.shm)}})
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    for number, volume in enumerate(settings.volumes):
-        name = f"volume-{number}"
-        source = (
-            {"hostPath": {"path": volume.host_path}}
-            if volume.host_path
-            else {"persistentVolumeClaim": {"claimName": volume.claim}}
-        )
-        volumes.append({"name": name, **source})
-        mounts.append({"name": name, "mountPath": volume.mount_path, "readOnly": volume.read_only})
-    return volumes, mounts

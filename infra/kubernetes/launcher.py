@@ -19,12 +19,14 @@ from infra.dataset import Dataset
 from infra.errors import StageFailed, SuperworkflowError
 from infra.filesystem import Location
 from infra.kubernetes.api import ApiError, Json, KubernetesApi
+from infra.kubernetes.executors import remove_executors
 from infra.kubernetes.follow import Ended, JobFollower
-from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value
+from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
 from infra.kubernetes.jobs import remove_job
 from infra.kubernetes.owner import own_pod
 from infra.kubernetes.settings import KubernetesSettings
 from infra.kubernetes.sizing import Sizing
+from infra.kubernetes.spark import EXECUTOR_LABEL
 from infra.kubernetes.visible import input_bytes, make_visible
 from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
@@ -126,27 +128,35 @@ class KubernetesLauncher(Launcher):
         asked, call = call, await asyncio.to_thread(make_visible, call, self._settings)
         size = await asyncio.to_thread(input_bytes, call)
         sizing = Sizing(_store(call))
-        remembered = min(await asyncio.to_thread(sizing.memory, call.stage, size), self._settings.memory_cap)
         resources = call.placement.resources
-        if remembered > resources.memory:
-            _log(call, tell, f"starts with {format_bytes(remembered)}: less was not enough for such an input before")
-            resources = resources.model_copy(update={"memory": remembered})
+        for of_executor in (False, True) if resources.executors and on_spark_cluster(call) else (False,):
+            key = _sizing_key(call, of_executor)
+            remembered = min(await asyncio.to_thread(sizing.memory, key, size), self._settings.memory_cap)
+            if remembered > memory_of(resources, of_executor):
+                more = format_bytes(remembered) + (" for each executor" if of_executor else "")
+                _log(call, tell, f"starts with {more}: less was not enough for such an input before")
+                resources = with_memory(resources, remembered, of_executor)
         attempts: list[Attempt] = []
+        raised: set[bool] = set()
         while True:
             ended, resources = await self._attempt(api, call, resources, len(attempts) + 1, tell)
             reason = ended.diagnosis.reason if ended.diagnosis else None
             attempts.append(Attempt(resources, ended.held_s, reason))
             dataset = await asyncio.to_thread(_complete, call)
             if dataset is not None:
-                if len(attempts) > 1:
-                    await asyncio.to_thread(sizing.remember, call.stage, size, resources.memory)
+                for grown in raised:
+                    memory = memory_of(resources, grown)
+                    await asyncio.to_thread(sizing.remember, _sizing_key(call, grown), size, memory)
                 return _launched(ended, dataset, attempts)
-            more = min(int(resources.memory * self._settings.memory_factor), self._settings.memory_cap)
-            if reason not in _MORE_MEMORY or more <= resources.memory:
+            had = memory_of(resources, ended.of_executor)
+            more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
+            if reason not in _MORE_MEMORY or more_memory <= had:
                 raise _failure(asked, call, ended)
             assert ended.diagnosis is not None
-            _log(call, tell, f"{ended.diagnosis.summary}; tries again with {format_bytes(more)}")
-            resources = resources.model_copy(update={"memory": more})
+            each = " for each executor" if ended.of_executor else ""
+            _log(call, tell, f"{ended.diagnosis.summary}; tries again with {format_bytes(more_memory)}{each}")
+            resources = with_memory(resources, more_memory, ended.of_executor)
+            raised.add(ended.of_executor)
 
     async def _attempt(
         self, api: KubernetesApi, call: StageCall, resources: Resources, number: int, tell: Callable[[Event], None]
@@ -164,7 +174,10 @@ class KubernetesLauncher(Launcher):
         try:
             if adopted is None:
                 await api.create(api.jobs, manifest)
-            follower = JobFollower(api, self._settings, name, call.stage, tell, adopted=adopted is not None)
+            follower = JobFollower(
+                api, self._settings, name, call.stage, tell, adopted=adopted is not None,
+                executors=resources.executors if on_spark_cluster(call) else None,
+            )  # fmt: skip
             self._followers[name] = follower
             ended = await follower.follow()
             # A container that failed by itself is left to be looked at, until its time to live is over.
@@ -172,8 +185,7 @@ class KubernetesLauncher(Launcher):
             return ended, resources
         finally:
             self._followers.pop(name, None)
-            if not keep:
-                await _to_the_end(self._remove(api, name, call, tell))
+            await _to_the_end(self._remove(api, name, call, tell, keep))
 
     async def _adopt(self, api: KubernetesApi, call: StageCall) -> Json | None:
         digest = label_value(call.output.rsplit("/", 1)[-1])
@@ -186,9 +198,13 @@ class KubernetesLauncher(Launcher):
                 return job
         return None
 
-    async def _remove(self, api: KubernetesApi, name: str, call: StageCall, tell: Callable[[Event], None]) -> None:
+    async def _remove(
+        self, api: KubernetesApi, name: str, call: StageCall, tell: Callable[[Event], None], keep: bool
+    ) -> None:
+        """Remove a Job and its executors; of one that is kept to be looked at, the executors alone."""
         try:
-            await asyncio.wait_for(self._delete(api, name), REMOVE_SECONDS)
+            removal = remove_executors(api, name) if keep else self._delete(api, name)
+            await asyncio.wait_for(removal, REMOVE_SECONDS)
         except (TimeoutError, SuperworkflowError) as error:
             _log(call, tell, f"the Job {name} could not be removed ({error}); see `superworkflow jobs --clean`")
 
@@ -205,7 +221,8 @@ class KubernetesLauncher(Launcher):
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, ApiError, ValueError):
                 async for line in api.lines(api.pods, watch="true", labelSelector=selector, timeoutSeconds="25"):
                     metadata = json.loads(line)["object"].get("metadata") or {}
-                    follower = self._followers.get((metadata.get("labels") or {}).get("job-name", ""))
+                    labels = metadata.get("labels") or {}
+                    follower = self._followers.get(labels.get("job-name") or labels.get(EXECUTOR_LABEL) or "")
                     if follower is not None:
                         follower.wake.set()
             await asyncio.sleep(0.5)
@@ -234,6 +251,26 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 def _log(call: StageCall, tell: Callable[[Event], None], message: str) -> None:
     tell({"event": "log", "stage": call.stage, "message": message})
+
+
+def _sizing_key(call: StageCall, of_executor: bool) -> str:
+    """Under which what was enough is remembered: what a stage needs in process says nothing of it on Spark."""
+    if not on_spark_cluster(call):
+        return call.stage
+    return f"{call.stage}.{'executor' if of_executor else 'driver'}"
+
+
+def memory_of(resources: Resources, of_executor: bool) -> int:
+    """Bytes of the stage's own pod, or of each executor."""
+    return resources.executors.memory if of_executor and resources.executors else resources.memory
+
+
+def with_memory(resources: Resources, memory: int, of_executor: bool) -> Resources:
+    """The same with other memory for the stage's own pod, or for each executor."""
+    if of_executor and resources.executors:
+        executors = resources.executors.model_copy(update={"memory": memory})
+        return resources.model_copy(update={"executors": executors})
+    return resources.model_copy(update={"memory": memory})
 
 
 def _store(call: StageCall) -> Location:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,10 @@ from infra.kubernetes.follow import JobFollower
 from infra.kubernetes.job import job_manifest
 from infra.kubernetes.jobs import remove_job
 from infra.kubernetes.settings import KubernetesSettings
+from infra.kubernetes.spark import POD_VERBS
 from infra.launch.base import StageCall
 from infra.profile import Placement, Profile
-from infra.resources import Resources, format_bytes
+from infra.resources import Executors, Resources, format_bytes
 
 RIGHTS = (
     ("batch", "jobs", "", ("create", "get", "list", "patch", "delete")),
@@ -51,6 +52,10 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     version = await api.get("/version") or {}
     checks = [Check("cluster", True, f"{api.server}, Kubernetes {version.get('gitVersion', '?')}, {api.namespace}")]
     checks += await asyncio.gather(*(_right(api, *right) for right in RIGHTS))
+    if any(
+        placement.engine == "spark" and placement.resources.executors for placement in _placements(profile).values()
+    ):
+        checks.append(await _driver_account(api, settings))
     checks += await _sizes(api, profile)
     where = Location.of(store)
     if where.local_path is not None and not settings.covers(where.uri):
@@ -79,6 +84,37 @@ async def _right(api: KubernetesApi, group: str, resource: str, sub: str, verbs:
     return Check(name, True, ", ".join(verbs))
 
 
+async def _driver_account(api: KubernetesApi, settings: KubernetesSettings) -> Check:
+    """Whether Spark's drivers may ask for executors."""
+    account = settings.spark_service_account
+    name = f"spark account: {account}"
+    if account is None:
+        return Check(name, False, "the profile names none under kubernetes.spark_service_account")
+    refused = []
+    for verb in POD_VERBS:
+        spec = {
+            "user": f"system:serviceaccount:{api.namespace}:{account}",
+            "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{api.namespace}"],
+            "resourceAttributes": {"namespace": api.namespace, "resource": "pods", "verb": verb},
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": api.namespace}, "spec": spec,
+        }  # fmt: skip
+        path = f"/apis/authorization.k8s.io/v1/namespaces/{api.namespace}/localsubjectaccessreviews"
+        try:
+            answer = await api.create(path, review)
+        except ApiError as error:
+            return Check(name, None, f"not permitted to ask for its rights ({error.status})")
+        if not answer["status"].get("allowed"):
+            refused.append(verb)
+    if refused:
+        return Check(
+            name, False, f"may not {', '.join(refused)} pods in {api.namespace}; see infra/kubernetes/rbac.yaml"
+        )
+    return Check(name, True, f"pods: {', '.join(POD_VERBS)}")
+
+
 def _placements(profile: Profile) -> dict[str, Placement]:
     return {"default": profile.default, **profile.stages}
 
@@ -95,14 +131,39 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         if gpu := placement.resources.gpu.count:
             asked += f", {gpu} GPU"
         checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
+        if placement.engine == "spark" and (executors := placement.resources.executors):
+            lacking = lacks_executors(nodes, executors, profile.kubernetes)
+            asked = f"{executors.count} × {executors.cpu:g} CPU, {format_bytes(executors.memory)}"
+            checks.append(Check(f"size: executors of {name}", lacking is None, lacking or asked))
     return checks
+
+
+def lacks_executors(nodes: Sequence[Json], executors: Executors, settings: KubernetesSettings) -> str | None:
+    """Why these executors could not all run at once, were the cluster empty; None when they could."""
+    each = Resources(cpu=executors.cpu, memory=executors.memory)
+    if (lacking := lacks(nodes, each, settings)) is not None:
+        return lacking
+    fit = 0
+    for node in _selected(nodes, settings.node_selector):
+        has = node["status"].get("allocatable", {})
+        by_cpu = quantity(has.get("cpu", "0")) / executors.cpu
+        fit += int(min(by_cpu, quantity(has.get("memory", "0")) / executors.memory))
+    if fit < executors.count:
+        return (
+            f"only {fit} of {executors.count} fit at once: {executors.cpu:g} CPU, {format_bytes(executors.memory)} each"
+        )
+    return None
+
+
+def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
+    return [node for node in nodes if labels.items() <= (node["metadata"].get("labels") or {}).items()]
 
 
 def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:
     """Why no node could ever take a stage of this size, were it empty; None when one could."""
     gpu = resources.gpu
     wanted = settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
-    selected = [node for node in nodes if wanted.items() <= (node["metadata"].get("labels") or {}).items()]
+    selected = _selected(nodes, wanted)
     if not selected:
         return f"no node has the labels {wanted}" if wanted else "the cluster has no node"
     needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
@@ -142,7 +203,10 @@ async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, s
     resources = Resources(cpu=0.1, memory=512 << 20)
     call = StageCall("check", "check", {}, {}, f"{store}/check/none", Placement(image=image, resources=resources))
     manifest = job_manifest(call, quick, resources, launcher="check")
-    manifest["spec"]["template"]["spec"]["containers"][0]["args"] = ["probe", "--store", store]
+    pod = manifest["spec"]["template"]["spec"]
+    pod["containers"][0]["args"] = ["probe", "--store", store]
+    if image == settings.images.get("spark") and settings.spark_service_account:
+        pod["serviceAccountName"] = settings.spark_service_account
     name = manifest["metadata"]["name"]
     try:
         await api.create(api.jobs, manifest)

@@ -53,9 +53,13 @@ class KubernetesSettings(BaseModel):
         description="Name of a KubernetesCredentials block in Prefect; the pod's own account or KUBECONFIG otherwise.",
     )
     service_account: Name | None = Field(default=None, description="Service account of the pods; it needs no rights.")
+    spark_service_account: Name | None = Field(
+        default=None, description="Account of Spark drivers, which may make and delete pods; executors have the other."
+    )
     images: dict[str, str] = Field(
         default_factory=dict,
-        description="Image for each kind of stage: cpu, torch, torch-cuda (torch stages that have GPUs).",
+        description="Image for each kind of stage: cpu, torch, torch-cuda (torch stages that have GPUs), "
+        "spark (stages on that engine, and their executors).",
     )
     command: list[str] | None = Field(default=None, description="Starts the command line; the image's own by default.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"

@@ -71,7 +71,7 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
     except BaseException as error:
         user = isinstance(error, UserError)
         known = isinstance(error, SuperworkflowError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
+        message = str(error) if known else _words(error)
         if not known and not isinstance(error, KeyboardInterrupt):
             traceback.print_exc(file=progress.stream)
         if isinstance(error, MemoryError):
@@ -80,6 +80,13 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
         if events or not known:
             raise SystemExit(2 if user else 1) from None
         raise
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # the text of Spark's errors comes from its Java process, which may be gone
+        return type(error).__name__
 
 
 def _end_with_parent() -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import yaml
 
 from infra.kubernetes.api import Json, KubernetesApi
 from infra.kubernetes.settings import KubernetesSettings
@@ -28,11 +29,13 @@ from infra.launch.base import StageCall
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 from infra.resources import Resources
+from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE = os.environ.get("SUPERWORKFLOW_TEST_NAMESPACE", "superworkflow-tests")
+SPARK_ACCOUNT = "superworkflow-spark"
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 
@@ -190,5 +193,48 @@ def walk(graph: str, request: pytest.FixtureRequest) -> Call:
             f"walk{name}", "walk", {"num_walks": 2, **params}, {"graph": graph}, str(store / "walk" / digest),
             Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"},
         )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster) -> Iterator[None]:
+    """The account of drivers with the shipped rights, in the namespace of the tests."""
+    text = (ROOT / "infra" / "kubernetes" / "rbac.yaml").read_text()
+    text = text.replace("namespace: superworkflow\n", f"namespace: {NAMESPACE}\n")
+    text = text.replace("namespace: superworkflow}", f"namespace: {NAMESPACE}}}")
+    documents = [each for each in yaml.safe_load_all(text) if each["metadata"]["name"] == SPARK_ACCOUNT]
+    group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+    paths = {
+        "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+        "Role": f"{group}/roles", "RoleBinding": f"{group}/rolebindings",
+    }  # fmt: skip
+
+    async def apply(api: KubernetesApi) -> None:
+        for document in documents:
+            await api.create(paths[document["kind"]], document)
+
+    async def remove(api: KubernetesApi) -> None:
+        for document in documents:
+            await api.delete(f"{paths[document['kind']]}/{SPARK_ACCOUNT}")
+
+    assert {document["kind"] for document in documents} == set(paths)
+    cluster.do(apply)
+    yield
+    cluster.do(remove)
+
+
+@pytest.fixture
+def spark(settings: Settings, account: None) -> Settings:
+    """Settings for stages on Spark, the tests' own among them."""
+
+    def make(**more: Any) -> KubernetesSettings:
+        command = [sys.executable, "-P", "-m", "tests.cluster.with_more_tasks"]
+        images = dict.fromkeys(("spark", "cpu"), "localhost/busybox:1")
+        base = settings()
+        env = {"JAVA_HOME": str(java_home()), "PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable}
+        volumes = [volume.model_dump() for volume in base.volumes] + java_volumes()
+        given = {"spark_service_account": SPARK_ACCOUNT, "command": command, "images": images, "volumes": volumes}
+        return settings(**{**given, **more}, env=env)
 
     return make

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "infra" / "images"
-LISTS = {"cpu": ["base.txt", "cpu.txt"], "torch-cpu": ["base.txt", "torch-cpu.txt"]}
+LISTS = {"cpu": ["base.txt", "cpu.txt"], "torch-cpu": ["base.txt", "torch-cpu.txt"], "spark": ["base.txt", "spark.txt"]}
 """Images whose packages are installed without resolving, so that their lists must be complete."""
 
 
@@ -24,9 +24,9 @@ def _name(text: str) -> str:
     return text.lower().replace("_", "-")
 
 
-@pytest.mark.parametrize("file", ["base.txt", "cpu.txt", "torch-cpu.txt", "torch-cuda.txt"])
+@pytest.mark.parametrize("file", ["base.txt", "cpu.txt", "torch-cpu.txt", "torch-cuda.txt", "spark.txt"])
 def test_pins_are_those_of_the_project(file: str) -> None:
-    project = _pins(ROOT / "requirements.txt")
+    project = _pins(ROOT / "requirements.txt") | _pins(ROOT / "requirements-spark.txt")
     found = _pins(IMAGES / file)
     assert found
     assert {name: project.get(name) for name in found} == found
@@ -46,12 +46,13 @@ def test_lists_are_complete(image: str) -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("image", ["cpu", "torch-cpu", "torch-cuda"])
+@pytest.mark.parametrize("image", ["cpu", "torch-cpu", "torch-cuda", "spark"])
 def test_no_orchestrator_no_root_no_latest(image: str) -> None:
     text = (IMAGES / f"{image}.Dockerfile").read_text()
     assert "USER 1000" in text
     assert "latest" not in text
     lists = [line.rsplit("/", 1)[-1] for line in text.split() if line.startswith("infra/images/") and ".txt" in line]
     assert len(lists) == 2
+    unwanted = {"prefect", "mlflow", "optuna", "kubernetes-asyncio", "torch" if image == "spark" else "pyspark"}
     for file in lists:
-        assert not {"prefect", "mlflow", "optuna", "kubernetes-asyncio", "pyspark"} & set(_pins(IMAGES / file))
+        assert not unwanted & set(_pins(IMAGES / file))

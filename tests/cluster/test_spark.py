@@ -1,0 +1,176 @@
+"""Stages on Spark: the Job is the driver, executors are pods of their own, and nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.dataset import Dataset
+from infra.errors import StageFailed
+from infra.filesystem import Location
+from infra.kubernetes.api import KubernetesApi
+from infra.kubernetes.job import job_manifest
+from infra.kubernetes.jobs import find_jobs, remove_jobs
+from infra.kubernetes.launcher import KubernetesLauncher
+from infra.kubernetes.preflight import preflight
+from infra.kubernetes.sizing import Sizing
+from infra.launch.base import Event, StageCall
+from infra.launch.exit_status import Reason
+from infra.profile import Placement, Profile
+from tests.cluster.conftest import Cluster, Settings
+from tests.cluster.spark import executors_of, placement, running
+from tests.cluster.test_launcher import parent_arguments
+from tests.spark import needs_spark
+
+pytestmark = needs_spark
+
+FOREVER = {"seconds": 600}
+
+
+@pytest.fixture
+def spread(shared_folder: Path, request: pytest.FixtureRequest) -> Callable[..., StageCall]:
+    """Calls of the stage `spread`; each name its own dataset."""
+
+    def make(name: str = "", placed: Placement | None = None, **params: Any) -> StageCall:
+        digest = json.dumps([request.node.nodeid, name]).encode().hex()[-60:]
+        output = shared_folder / "store" / "spread" / digest
+        return StageCall(
+            f"spread{name}", "spread", params, {}, str(output), placed or placement(), {"flow-run": "tests"}, "spark"
+        )
+
+    return make
+
+
+Spread = Callable[..., StageCall]
+
+
+def _ignore(event: Event) -> None: ...
+
+
+def test_success(spark: Settings, spread: Spread) -> None:
+    call, events = spread(seconds=1), list[Event]()
+    launched = KubernetesLauncher(spark()).launch(call, events.append)
+    dataset = Dataset.open(Location.of(call.output))
+    assert dataset.array("squares.npy").tolist() == [0, 1, 4, 9]
+    assert dataset.manifest.engine == "spark"
+    assert dataset.stats["hosts"] == 2
+    assert [event["done"] for event in events if event["event"] == "progress"]
+    figures = launched.figures
+    assert (figures["executors"], figures["executors_lost"]) == (2, 0)
+    assert figures["executor_cpu_s"] > 1
+    assert 100 << 20 < figures["executor_peak_memory_bytes"] <= 832 << 20
+    assert figures["executor_held_s"] > 2
+    assert launched.attempts[0].resources.total_memory == (1024 + 2 * 832) << 20
+    said = " ".join(event.get("message", "") for event in events)
+    assert "orbidden" not in said  # the shipped rights are enough
+    assert "ERROR" not in said
+
+
+def test_a_lost_executor_is_replaced(spark: Settings, spread: Spread, cluster: Cluster) -> None:
+    call, launched = spread(tasks=6, seconds=4), []
+    thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(call, _ignore)))
+    thread.start()
+    first = running(cluster, 2)[0]["metadata"]["name"]
+    time.sleep(4)
+    cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))
+    thread.join()
+    assert Dataset.open(Location.of(call.output)).array("squares.npy").tolist() == [0, 1, 4, 9, 16, 25]
+    assert launched[0].figures["executors_lost"] == 1
+
+
+def test_out_of_memory_of_executors_then_success_and_remembered(spark: Settings, spread: Spread) -> None:
+    events = list[Event]()
+    call = spread(placed=placement(count=1), tasks=1, memory_mib=700)
+    launched = KubernetesLauncher(spark(memory_factor=3)).launch(call, events.append)
+    assert [attempt.reason for attempt in launched.attempts] == [Reason.OUT_OF_MEMORY, None]
+    sizes = [attempt.resources.executors.memory >> 20 for attempt in launched.attempts if attempt.resources.executors]
+    assert sizes == [832, 2496]
+    assert {attempt.resources.memory >> 20 for attempt in launched.attempts} == {1024}  # the driver's stays
+    assert any("tries again with 2.4 GiB for each executor" in event.get("message", "") for event in events)
+    store = Location.of(call.output.rsplit("/", 2)[0])
+    assert Sizing(store).memory("spread.executor", 0) >> 20 == 2496
+    assert Sizing(store).memory("spread", 0) == Sizing(store).memory("spread.driver", 0) == 0
+
+
+def test_executors_that_fit_nowhere(spark: Settings, spread: Spread) -> None:
+    events = list[Event]()
+    with pytest.raises(StageFailed, match=r"Spark executor: no node can take it; lacking: memory .*waited for 1 s"):
+        KubernetesLauncher(spark(schedule_patience_s=1)).launch(spread(placed=placement(memory="9Ti")), events.append)
+    assert any("waiting: Spark executor: no node can take it" in event.get("message", "") for event in events)
+
+
+def test_without_the_right_to_make_pods(spark: Settings, spread: Spread) -> None:
+    with pytest.raises(StageFailed, match="orbidden"):
+        KubernetesLauncher(spark(spark_service_account="default")).launch(spread(), _ignore)
+
+
+def test_deadline(spark: Settings, spread: Spread) -> None:
+    with pytest.raises(StageFailed, match="deadline of 20 s"):
+        KubernetesLauncher(spark(deadline_s=20)).launch(spread(**FOREVER), _ignore)
+
+
+def test_cancel(spark: Settings, spread: Spread, cluster: Cluster) -> None:
+    launcher, failures = KubernetesLauncher(spark()), []
+
+    def launch() -> None:
+        try:
+            launcher.launch(spread(**FOREVER), _ignore)
+        except StageFailed as failure:
+            failures.append(str(failure))
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    running(cluster, 2)
+    launcher.cancel()
+    assert executors_of(cluster) == []
+    thread.join()
+    assert "cancelled" in failures[0]
+
+
+def test_executors_of_a_killed_run_are_removed_with_its_job(spark: Settings, spread: Spread, cluster: Cluster) -> None:
+    parent = subprocess.Popen(parent_arguments(spark, spread(**FOREVER)), stdout=subprocess.DEVNULL)
+    running(cluster, 2)
+    parent.kill()
+    parent.wait()
+    cluster.do(lambda api: _clean(api))
+    assert executors_of(cluster) == []
+
+
+async def _clean(api: KubernetesApi) -> None:
+    await remove_jobs(api, await find_jobs(api))
+
+
+def test_manifest_of_a_driver_is_accepted(spark: Settings, spread: Spread, cluster: Cluster) -> None:
+    call = spread()
+    manifest = job_manifest(call, spark(), call.placement.resources, launcher="x")
+    cluster.do(lambda api: api.create(api.jobs, manifest, dryRun="All"))
+    executor = json.loads(manifest["spec"]["template"]["metadata"]["annotations"]["superworkflow/executor-pod"])
+    executor["metadata"]["name"] = "x"
+    executor["spec"]["containers"][0]["image"] = "x"
+    created = cluster.do(lambda api: api.create(api.pods, executor, dryRun="All"))
+    assert created["spec"]["securityContext"] == executor["spec"]["securityContext"]
+
+
+def test_check(spark: Settings, cluster: Cluster, shared_folder: Path) -> None:
+    stages = {"walk": placement(), "index": placement(count=99), "prepare": placement(memory="9Ti")}
+    profile = Profile(name="x", launcher="kubernetes", kubernetes=spark(), stages=stages)
+
+    def checks(profile: Profile) -> dict[str, tuple[bool | None, str]]:
+        found = cluster.do(lambda api: preflight(api, profile, f"{shared_folder}/store"))
+        return {check.name: (check.ok, check.detail) for check in found}
+
+    found = checks(profile)
+    assert found["spark account: superworkflow-spark"] == (True, "pods: create, get, list, watch, patch, delete")
+    assert found["size: executors of walk"] == (True, "2 × 0.25 CPU, 832.0 MiB")
+    assert "of 99 fit at once" in found["size: executors of index"][1]
+    assert "no node is large enough: memory 9.0 TiB" in found["size: executors of prepare"][1]
+    assert found["image: localhost/busybox:1"][0]
+    poor = checks(profile.model_copy(update={"kubernetes": spark(spark_service_account="default")}))
+    assert "may not create, get, list" in poor["spark account: default"][1]

@@ -11,6 +11,7 @@ from infra.cost import PriceTable, load_prices
 from infra.dataset import Dataset
 from infra.diagram import Diagram, Given, Superworkflow
 from infra.filesystem import Location
+from infra.manifest import MANIFEST_NAME
 from infra.params import StageParams
 from infra.profile import Profile, load_profile
 from infra.settings import parse_assignments, read_yaml, resolve
@@ -30,6 +31,14 @@ class Request:
     store: Store
     profile: Profile
     prices: PriceTable
+
+    def missing_stages(self) -> list[str]:
+        """Stages of the datasets that are not in the store yet, in the diagram's order."""
+        return [
+            node.stage.name
+            for node in self.diagram.nodes.values()
+            if self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+        ]
 
     def flat_params(self) -> dict[str, Any]:
         """Parameters of the stages that the diagram uses, and of the superworkflow, by dotted name."""

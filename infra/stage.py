@@ -134,6 +134,8 @@ class Stage(Generic[P]):
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the
             kind has the engine's name.
         help: one line for people.
+        late: modules that `run` imports only when some parameters need them; where one process starts many stages,
+            it has them imported beforehand.
     """
 
     name: str
@@ -145,6 +147,7 @@ class Stage(Generic[P]):
     image: str = "cpu"
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
 
     def check_engine(self, engine: str, where: str) -> None:
         """Refuse an engine that this stage does not have.

@@ -16,6 +16,7 @@ COMMANDS = {
     "explain": "for each stage: cached, or why not",
     "sweep": "search parameters, in parallel and without doing the same work twice",
     "stage": "run one stage by itself",
+    "serve": "what launchers start beside a run: a process that has the stages' imports done",
     "check": "whether a cluster can do what a profile asks for",
     "jobs": "list or remove the Jobs of stages in a cluster",
     "probe": "what `check` runs in a pod: write to the store from inside",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,15 @@ class Launcher(ABC):
     - When the calling process dies, however it dies, what it launched ends as well; where nothing can notice that (a
       Job of a flow that was killed outside of the cluster), the next call for the same dataset adopts it.
     """
+
+    def prepare(self, stages: Sequence[str], store: str = "") -> None:
+        """Get ready, in the background, to launch these stages; nothing needs it.
+
+        Args:
+            stages: names, in the order in which they will probably be launched.
+            store: URI of the store.
+        """
+        return
 
     @abstractmethod
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:

@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import IO, Protocol
 
 from infra.errors import StageFailed, UserError
+from infra.launch import forked
 from infra.launch.base import Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import diagnose_exit
 from infra.manifest import Measurement
@@ -21,17 +22,39 @@ from infra.progress import parse_event
 LOG_TAIL = 20
 
 
+class Child(Protocol):
+    """A stage's process, however it was started."""
+
+    @property
+    def stdin(self) -> IO[str] | None: ...
+
+    @property
+    def stdout(self) -> IO[str] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class ProcessLauncher(Launcher):
-    """Runs `superworkflow stage` in a child process.
+    """Runs `superworkflow stage` in a child process: a fork of a prepared server, or a fresh one.
 
     The child holds the reading end of a pipe from this process as its standard input and ends when that closes, so
     that it does not outlive a parent that was killed.
     """
 
     def __init__(self) -> None:
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[Child] = set()
         self._guard = threading.Lock()
         self._cancelled = False
+
+    def prepare(self, stages: Sequence[str], store: str = "") -> None:
+        """Start the server that imports what these stages need; see `Launcher`."""
+        forked.prepare(stages, store.partition("://")[0] if "://" in store else "")
 
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         """Run one stage; see `Launcher`."""
@@ -66,35 +89,29 @@ class ProcessLauncher(Launcher):
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
 
-    def _start(self, call: StageCall) -> subprocess.Popen[str]:
+    def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources
-        command = [
-            sys.executable,
-            "-P",  # a folder named `flows` or `tasks` in the user's working folder must not hide ours
-            "-m",
-            "superworkflow",
-            "stage",
-            call.stage,
-            "--params-json",
-            json.dumps(dict(call.params)),
-        ]
+        arguments = ["stage", call.stage, "--output", call.output]
         for name, uri in call.inputs.items():
-            command += ["--input", f"{name}={uri}"]
-        command += ["--output", call.output, "--resources-json", resources.model_dump_json()]
-        command += ["--engine", call.placement.engine, "--events", "--end-with-stdin"]
+            arguments += ["--input", f"{name}={uri}"]
+        arguments += ["--resources-json", resources.model_dump_json(), "--engine", call.placement.engine]
+        arguments += ["--events", "--end-with-stdin", "--params-json", json.dumps(dict(call.params))]
         threads = str(resources.threads)
         environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
         with self._guard:
             if self._cancelled:
                 raise StageFailed(call.node, "the run was cancelled before the stage began.")
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors="replace", bufsize=1, env=environment,
-            )  # fmt: skip
+            server = None if resources.gpu.count else forked.shared()  # their drivers want a process of their own
+            child: Child | None = server.start(arguments, environment) if server else None
+            if child is None:
+                child = subprocess.Popen(
+                    [*forked.PROGRAM, *arguments], text=True, errors="replace", bufsize=1,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+                )  # fmt: skip
             self._running.add(child)
         return child
 
-    def _end(self, child: subprocess.Popen[str]) -> None:
+    def _end(self, child: Child) -> None:
         if child.poll() is None:
             child.kill()
             child.wait()

@@ -94,6 +94,7 @@ def _execute(
 ) -> RunRecord:
     started = time.monotonic()
     request.store.check_writable()
+    launcher.prepare(request.missing_stages(), request.store.uri)
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
+from infra.launch import make_launcher
 from infra.request import Request
 from infra.tracking.base import Tracker
 from superworkflow.arguments import add_request_arguments, request_from
@@ -32,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
     superworkflow, request = request_from(options)
     check_formats(superworkflow, options.export)
     request.store.check_writable()
+    launcher = make_launcher(request.profile)
+    launcher.prepare(request.missing_stages(), request.store.uri)
     from infra.orchestration.server import connect
 
     api = connect()  # while it starts, the other libraries are imported
@@ -43,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     display = RunDisplay(request)
     flow = make_flow(
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
-        finish=attach_pictures, run_name=options.name,
+        finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
     )  # fmt: skip
     try:
         record = flow(

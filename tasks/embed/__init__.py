@@ -132,4 +132,5 @@ STAGE = Stage(
     estimate=estimate,
     image="torch",
     help="Skip-gram with negative sampling",
+    late=("tasks.embed.kernel",),
 )

@@ -114,4 +114,5 @@ STAGE = Stage(
     run="tasks.evaluate.run:run",
     estimate=estimate,
     help="Node classification and link prediction with the embeddings.",
+    late=("sklearn.manifold",),
 )

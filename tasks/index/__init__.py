@@ -174,4 +174,5 @@ STAGE = Stage(
     run="tasks.index.run:run",
     estimate=estimate,
     help="edge list to a simple graph with numbered vertices",
+    late=("fugue_duckdb", "tasks.index.relational"),
 )

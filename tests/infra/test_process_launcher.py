@@ -7,8 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+<<<<<<< HEAD
 from collections.abc import Callable
 from dataclasses import replace
+=======
+from collections.abc import Callable, Iterator
+>>>>>>> 9f93c09 (Stages are forked from a process that has their imports done)
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ import pytest
 from infra.dataset import Dataset
 from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
+from infra.launch import forked
 from infra.launch.base import Event, Launched, StageCall
 from infra.launch.process import ProcessLauncher
 from infra.lock import exclusive
@@ -29,8 +34,22 @@ FOREVER = {"num_walks": 100_000}
 """Parameters with which the walks take minutes."""
 
 
+@pytest.fixture(scope="module", params=["fresh", "forked"], autouse=True)
+def start(request: pytest.FixtureRequest) -> Iterator[str]:
+    """How stages are started; every promise of the launcher is held to both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forked, "_shared", None)
+        if request.param == "forked":
+            ProcessLauncher().prepare(["index", "walk"])
+        server = forked.shared()
+        assert (server is not None) == (request.param == "forked")
+        yield request.param
+        if server is not None:
+            server.close()
+
+
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
+def graph(start: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """URI of a small graph, made by a launched stage."""
     folder = tmp_path_factory.mktemp("graph")
     pairs = np.random.default_rng(0).integers(0, 500, (4000, 2))
@@ -199,16 +218,18 @@ import json, sys
 from infra.launch.base import StageCall
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
-stage, params, inputs, output = json.loads(sys.argv[1])
+start, stage, params, inputs, output = json.loads(sys.argv[1])
 call = StageCall(stage, stage, params, inputs, output, Placement())
-ProcessLauncher().launch(call, lambda event: print(json.dumps(event), flush=True))
+launcher = ProcessLauncher()
+launcher.prepare([stage] if start == "forked" else [])
+launcher.launch(call, lambda event: print(json.dumps(event), flush=True))
 """
 
 
-def test_stage_that_waits_ends_with_its_parent(graph: str, tmp_path: Path) -> None:
+def test_stage_that_waits_ends_with_its_parent(start: str, graph: str, tmp_path: Path) -> None:
     """It writes nothing that could fail; only the pipe from its parent tells it."""
     output = tmp_path / "walks"
-    given = json.dumps(["walk", {}, {"graph": graph}, str(output)])
+    given = json.dumps([start, "walk", {}, {"graph": graph}, str(output)])
     with exclusive(Location.of(output)):
         parent = subprocess.Popen([sys.executable, "-c", PARENT, given], stdout=subprocess.PIPE, text=True)
         assert parent.stdout is not None
@@ -219,10 +240,10 @@ def test_stage_that_waits_ends_with_its_parent(graph: str, tmp_path: Path) -> No
         stage.wait(timeout=10)
 
 
-def test_stage_ends_with_its_parent(graph: str, tmp_path: Path) -> None:
+def test_stage_ends_with_its_parent(start: str, graph: str, tmp_path: Path) -> None:
     """However the parent dies; here it has no chance to do anything."""
     output = tmp_path / "walks"
-    given = json.dumps(["walk", FOREVER, {"graph": graph}, str(output)])
+    given = json.dumps([start, "walk", FOREVER, {"graph": graph}, str(output)])
     parent = subprocess.Popen([sys.executable, "-c", PARENT, given], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     while json.loads(parent.stdout.readline())["event"] != "progress":

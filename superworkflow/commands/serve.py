@@ -1,0 +1,59 @@
+"""`superworkflow serve`: what a launcher starts once, to fork its stages from (see `infra.launch.forkserver`)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+
+import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children need it
+
+import superworkflow.commands.stage  # noqa: F401
+from infra.launch.forkserver import serve
+from superworkflow.__main__ import main
+from tasks import load_stage
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--control", type=int, required=True, help="descriptor of the socket to the launcher")
+    parser.add_argument("--stages", default="", help="names of stages, comma-separated, in the order of their imports")
+    parser.add_argument("--remote", default="", help="protocol of a remote store, whose client is imported")
+    parser.add_argument("room", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the launcher closes its end."""
+    control = socket.socket(fileno=options.control)
+    return serve(control, preload([name for name in options.stages.split(",") if name], options.remote), main)
+
+
+def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
+    """Import what the stages will: first all that is sure to be needed, then what some parameters need."""
+    if remote:
+        import fsspec
+
+        fsspec.get_filesystem_class(remote)
+        yield
+    loaded = [load_stage(name) for name in dict.fromkeys(stages)]
+    compiled = False
+    for stage in loaded:
+        importlib.import_module(stage.run.partition(":")[0])
+        yield
+        if "numba" in sys.modules and not compiled:
+            compiled = True
+            _warm_numba()
+            yield
+    for stage in loaded:
+        for module in stage.late:
+            importlib.import_module(module)
+            yield
+
+
+def _warm_numba() -> None:
+    """The first function that Numba loads or compiles takes a quarter of a second for Numba's own tables."""
+    import numba
+
+    numba.njit(lambda x: x)(1)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import socket
 import subprocess
+import sys
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
-from prefect.server.api.server import SubprocessASGIServer
+import prefect
+from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
 
 from infra.errors import UserError
@@ -36,16 +44,52 @@ def _connect() -> None:
         except httpx.HTTPError as error:
             raise UserError(f"Prefect cannot be reached: {error}", where=url, remedy=REMEDY) from None
         return
-    server = SubprocessASGIServer()
+    os.environ["PREFECT_API_URL"] = _start_server()
+    refresh_global_settings_context()
+
+
+def _start_server() -> str:
+    """URL of the API of a temporary server, which is up.
+
+    Prefect would start one by itself where no URL is set, but imports all of the server's modules in this process for
+    that: two CPU seconds, as long as all else that a run imports of Prefect.
+    """
+    settings = get_current_settings()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = str(Path(prefect.__file__).parent)
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
+    temporary = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    environment = os.environ | temporary | settings.to_environment_variables(exclude_unset=True)
+    server = subprocess.Popen(command, env=environment)
+    _end_with_this_process(server.pid)
+    atexit.register(_stop, server)
+    url, latest = f"http://127.0.0.1:{port}/api", time.monotonic() + settings.server.ephemeral.startup_timeout_seconds
+    with httpx.Client(timeout=20) as client:
+        while server.poll() is None and time.monotonic() < latest:
+            with contextlib.suppress(httpx.TransportError):
+                if client.get(f"{url}/health").is_success:
+                    return url
+            time.sleep(0.05)
+    _stop(server)
+    raise UserError(
+        f"Prefect's temporary server did not start (exit status {server.returncode})", where="PREFECT_HOME",
+        remedy="Look at its words above, or name a server that runs in PREFECT_API_URL",
+    )  # fmt: skip
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
     try:
-        server.start()
-    except RuntimeError as error:
-        raise UserError(f"Prefect's temporary server did not start: {error}", where="PREFECT_HOME") from None
-    if server.server_process is not None:
-        _end_with_this_process(server.server_process.pid)
+        server.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def _end_with_this_process(pid: int) -> None:
-    """Prefect ends its temporary server when Python exits, which a killed process never does: a pipe notices that."""
+    """Nothing ends the temporary server when this process is killed: a pipe notices that."""
     guard = subprocess.Popen(["sh", "-c", f"cat > /dev/null; kill {pid} 2> /dev/null"], stdin=subprocess.PIPE)
     _guards.append(guard)

@@ -7,12 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-<<<<<<< HEAD
-from collections.abc import Callable
-from dataclasses import replace
-=======
 from collections.abc import Callable, Iterator
->>>>>>> 9f93c09 (Stages are forked from a process that has their imports done)
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 

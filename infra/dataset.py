@@ -10,9 +10,10 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,8 @@ from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measu
 
 CHECKPOINT_FOLDER = "_checkpoint"
 """Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
+PARTS_FOLDER = "_parts"
+"""Folder inside an unfinished dataset for what its tasks pass to each other; gone when the dataset is complete."""
 
 
 class Dataset:
@@ -187,7 +190,42 @@ class Dataset:
         )  # fmt: skip
 
 
-class DatasetWriter:
+class FileWriter(ABC):
+    """Writes data files into the folder of a dataset.
+
+    Args:
+        location: the dataset's folder.
+    """
+
+    def __init__(self, location: Location):
+        self.location = location
+        self._files: dict[str, FileEntry] = {}
+
+    @abstractmethod
+    def file(self, name: str) -> AbstractContextManager[Path]:
+        """A local path to write one data file to; on leaving the block it is summed and in its place."""
+
+    def array(self, name: str, values: NDArray[Any]) -> None:
+        """Write one array as `.npy` (no pickle)."""
+        with self.file(name) as path, path.open("wb") as stream:
+            np.save(stream, values, allow_pickle=False)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write one JSON file."""
+        with self.file(name) as path:
+            path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False))
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(entry.bytes for entry in self._files.values())
+
+    @property
+    def entries(self) -> tuple[FileEntry, ...]:
+        """What was written, by name."""
+        return tuple(sorted(self._files.values(), key=lambda entry: entry.path))
+
+
+class DatasetWriter(FileWriter):
     """Writes one dataset: data files first, the manifest last.
 
     Args:
@@ -195,8 +233,7 @@ class DatasetWriter:
     """
 
     def __init__(self, location: Location):
-        self.location = location
-        self._files: dict[str, FileEntry] = {}
+        super().__init__(location)
         self._scratch: Path | None = None
         location.make()
         if location.local_path is None:
@@ -218,19 +255,19 @@ class DatasetWriter:
             self.location.join(name).upload(path)
             path.unlink()
 
-    def array(self, name: str, values: NDArray[Any]) -> None:
-        """Write one array as `.npy` (no pickle)."""
-        with self.file(name) as path, path.open("wb") as stream:
-            np.save(stream, values, allow_pickle=False)
+    def adopt(self, entries: Iterable[FileEntry]) -> None:
+        """Take in files that others, such as the tasks of an engine, have put into the dataset's folder.
 
-    def json(self, name: str, value: Any) -> None:
-        """Write one JSON file."""
-        with self.file(name) as path:
-            path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False))
-
-    @property
-    def bytes_written(self) -> int:
-        return sum(entry.bytes for entry in self._files.values())
+        Raises:
+            DatasetDamaged: one of them is not there, or not of that size.
+        """
+        for entry in entries:
+            if (size := self.location.join(entry.path).size()) != entry.bytes:
+                raise DatasetDamaged(
+                    f"the file is not as it was written: {entry.bytes} bytes expected", value=size,
+                    where=self.location.join(entry.path).uri, remedy="Run again; look after the store if this persists",
+                )  # fmt: skip
+            self._files[entry.path] = entry
 
     def commit(
         self,
@@ -245,14 +282,15 @@ class DatasetWriter:
         software: Mapping[str, str],
         engine: str = "in-process",
     ) -> Dataset:
-        """Write the manifest, which makes the dataset exist, and drop the checkpoint."""
+        """Write the manifest, which makes the dataset exist, and drop the checkpoint and what tasks left."""
         manifest = Manifest(
             stage=stage, version=version, digest=digest, params=dict(params), inputs=dict(inputs),
-            files=tuple(sorted(self._files.values(), key=lambda entry: entry.path)), stats=dict(stats),
+            files=self.entries, stats=dict(stats),
             measured=measured, software=dict(software), engine=engine,
         )  # fmt: skip
         self.location.join(MANIFEST_NAME).write_atomic(manifest.model_dump_json(indent=1))
-        self.location.join(CHECKPOINT_FOLDER).delete(recursive=True)
+        for folder in (CHECKPOINT_FOLDER, PARTS_FOLDER):
+            self.location.join(folder).delete(recursive=True)
         self.close()
         return Dataset(self.location, manifest)
 

@@ -36,6 +36,14 @@ class UserError(SuperworkflowError):
         super().__init__(message)
 
 
+class StagedUserError(UserError):
+    """A `UserError` that another process raised, passed on with its text as it was."""
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.args = (message,)
+
+
 class DatasetDamaged(UserError):
     """A dataset whose files do not match its manifest."""
 

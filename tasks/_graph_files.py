@@ -16,6 +16,11 @@ from infra.dataset import DatasetWriter
 from infra.manifest import Stat
 from tasks._csr import Edges, Weights, assemble, row_starts
 
+VERTICES = pa.schema([("node", pa.large_string()), ("degree", pa.int64())])
+VERTICES_FORMAT: dict[str, Any] = {"compression": "lz4", "use_dictionary": False}
+VERTICES_ROW_GROUP = 1 << 20
+"""Schema, options and rows of a group of `vertices.parquet`."""
+
 
 def write_graph(
     output: DatasetWriter,
@@ -54,8 +59,9 @@ def write_graph(
             arc_weights = files.enter_context(_array_file(output, "weights.npy", np.float32, arcs))
         assemble(edges, weights, indptr, symmetric, indices, arc_weights, threads)
     with output.file("vertices.parquet") as path:
-        columns = {"node": labels.cast(pa.large_string()), "degree": pa.array(degree, pa.int64())}
-        pq.write_table(pa.table(columns), path, compression="lz4", use_dictionary=False, row_group_size=1 << 20)
+        columns = [labels.cast(pa.large_string()), pa.array(degree, pa.int64())]
+        table = pa.table(columns, VERTICES)
+        pq.write_table(table, path, **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
     return {
         "vertices": len(row_lengths),
         "edges": len(edges),

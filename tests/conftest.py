@@ -72,6 +72,23 @@ def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the S3 server did not start")
 
 
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[None]:
+    """The Java process of all Spark sessions of a module: starting one takes longer than most of what it does.
+
+    Its Python workers have the environment that it began with, and so reach the S3 server.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    from infra.resources import Resources
+    from infra.spark.session import end_java, session_settings
+
+    settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    yield
+    end_java()
+
+
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary folders of the platform are made in this test."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from infra.dataset import Dataset
-from infra.errors import StageFailed, SuperworkflowError
+from infra.errors import StagedUserError, StageFailed, SuperworkflowError
 from infra.filesystem import Location
 from infra.kubernetes.api import ApiError, Json, KubernetesApi
 from infra.kubernetes.executors import remove_executors
@@ -30,7 +30,6 @@ from infra.kubernetes.spark import EXECUTOR_LABEL
 from infra.kubernetes.visible import input_bytes, make_visible
 from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
-from infra.launch.process import StagedUserError
 from infra.manifest import Measurement
 from infra.resources import Resources, format_bytes
 

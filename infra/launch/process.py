@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
-from infra.errors import StageFailed, UserError
+from infra.errors import StagedUserError, StageFailed
 from infra.launch import forked
 from infra.launch.base import Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import diagnose_exit
@@ -130,11 +130,3 @@ def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -
     diagnosis = diagnose_exit(code)
     summary = diagnosis.summary + (f"; its last words: {tail[-1]}" if tail else "")
     return StageFailed(call.node, summary + ".", diagnosis.resolution, code)
-
-
-class StagedUserError(UserError):
-    """A `UserError` that a stage's process raised, passed on with its text as it was."""
-
-    def __init__(self, message: str):
-        super().__init__(message)
-        self.args = (message,)

@@ -1,7 +1,7 @@
 """A Spark session for one stage: inside this process, or as the launcher says.
 
-Settings, weaker first: what every session has < what one inside this process has, when no other master is named <
-`StageRun.spark_settings`, which come from the environment variable `SUPERWORKFLOW_SPARK_CONF` (a JSON object).
+Settings, weaker first: ours, sized from the resources < `StageRun.spark_settings`, which come from the environment
+variable `SUPERWORKFLOW_SPARK_CONF` (a JSON object) < the stage's own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from typing import Any
 
 from infra.errors import UserError
 from infra.progress import INTERVAL_SECONDS, Progress
+from infra.resources import Resources
 from infra.stage import StageRun
 
 SETTINGS_VARIABLE = "SUPERWORKFLOW_SPARK_CONF"
 TASK_ATTEMPTS = 4
 """Times that a task is tried before the stage fails."""
 
+HEAP_SHARE = 0.5
+"""Java's share of the memory; the rest is for Python's processes, which do the most of the work."""
 _LEAST_HEAP = 512 << 20  # below, Spark refuses to start
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 _EVERYWHERE = {
@@ -55,41 +58,60 @@ def settings_from_environment() -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def session_settings(stage: str, threads: int, memory: int, scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
+def session_settings(stage: str, resources: Resources, scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
     """All settings of a session.
 
     Args:
         stage: name of the session.
-        threads: tasks at a time, inside this process.
-        memory: bytes of the driver. The half of it is Java's heap; Python, which does the work, has the rest.
+        resources: the driver's.
         scratch: folder for what Spark spills.
-        given: the launcher's settings, stronger than ours.
+        given: the launcher's settings, stronger than ours; they say all of executors.
     """
     ours = {
         **_EVERYWHERE,
         "spark.app.name": stage,
-        "spark.pyspark.python": sys.executable,
-        "spark.driver.memory": f"{max(_LEAST_HEAP, memory // 2) >> 20}m",
+        "spark.driver.memory": f"{max(_LEAST_HEAP, int(HEAP_SHARE * resources.memory)) >> 20}m",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -XX:-UsePerfData",
         "spark.local.dir": str(scratch / "spark"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if "spark.master" not in given:
         ours |= {
-            "spark.master": f"local[{threads},{TASK_ATTEMPTS}]",
+            "spark.master": f"local[{resources.threads},{TASK_ATTEMPTS}]",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(2 * threads),
-            "spark.default.parallelism": str(2 * threads),
+            "spark.sql.shuffle.partitions": str(2 * resources.threads),
+            "spark.default.parallelism": str(2 * resources.threads),
         }
     return ours | dict(given)
 
 
+def runs_here(job: StageRun[Any]) -> bool:
+    """Whether Spark's tasks run on this machine, inside the stage's own process tree."""
+    return job.spark_settings.get("spark.master", "local").startswith("local")
+
+
+def task_cores(job: StageRun[Any]) -> int:
+    """Cores of whoever works: an executor, or this process."""
+    executors = job.resources.executors
+    return job.threads if executors is None or runs_here(job) else max(1, int(executors.cpu))
+
+
+def python_memory(resources: Resources) -> int:
+    """Bytes for the Python processes of whoever works: an executor, or the stage's own machine where it has none."""
+    memory = resources.executors.memory if resources.executors else resources.memory
+    return min(int((1 - HEAP_SHARE) * memory), memory - _LEAST_HEAP)
+
+
 @contextmanager
-def spark_session(job: StageRun[Any]) -> Iterator[Any]:
+def spark_session(job: StageRun[Any], settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     """The `SparkSession` of a stage; stopped at the end, whatever happens, and its Java process with it.
 
     While it is open the progress of Spark's tasks is told through `job.progress`.
+
+    Args:
+        job: the stage's run.
+        settings: the stage's own settings, stronger than all others.
 
     Raises:
         UserError: Spark or Java is missing.
@@ -98,11 +120,12 @@ def spark_session(job: StageRun[Any]) -> Iterator[Any]:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    settings = session_settings(job.progress.stage, job.threads, job.resources.memory, job.scratch, job.spark_settings)
+    ours = session_settings(job.progress.stage, job.resources, job.scratch, job.spark_settings)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors run the same image
     if sys.flags.safe_path:
         os.environ["PYTHONSAFEPATH"] = "1"  # Python workers are to find the same modules as this process
     had_java = SparkContext._gateway is not None
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    conf = SparkConf(loadDefaults=False).setAll(list((ours | dict(settings or {})).items()))
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         with _told(session.sparkContext, job.progress):
@@ -110,7 +133,7 @@ def spark_session(job: StageRun[Any]) -> Iterator[Any]:
     finally:
         session.stop()
         if not had_java:
-            _end_java()
+            end_java()
 
 
 def require_spark() -> None:
@@ -132,8 +155,8 @@ def require_spark() -> None:
         )  # fmt: skip
 
 
-def _end_java() -> None:
-    """End the Java process that this session started, so that what it used counts as this process's children's."""
+def end_java() -> None:
+    """End the Java process of Spark's sessions; what it used then counts among this process's children."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -151,7 +174,7 @@ def _told(context: Any, progress: Progress) -> Iterator[None]:
     ended = threading.Event()
 
     def follow() -> None:
-        tracker = context.statusTracker()
+        tracker, told = context.statusTracker(), (0, 0, 0)
         while not ended.wait(INTERVAL_SECONDS):
             try:
                 stages = [
@@ -162,10 +185,10 @@ def _told(context: Any, progress: Progress) -> Iterator[None]:
                 ]
             except Exception:  # the context is going down; the stage itself says why
                 return
-            total = sum(stage.numTasks for stage in stages if stage)
-            if total:
-                done = sum(stage.numCompletedTasks for stage in stages if stage)
-                failed = sum(stage.numFailedTasks for stage in stages if stage)
+            counts = [(s.numCompletedTasks, s.numTasks, s.numFailedTasks) for s in stages if s is not None]
+            done, total, failed = (sum(column) for column in zip(*counts, strict=True)) if counts else told
+            if (done, total, failed) != told:
+                told = (done, total, failed)
                 progress.update(done, total, "tasks", **({"failed": failed} if failed else {}))
 
     follower = threading.Thread(target=follow, name="spark-progress", daemon=True)

@@ -172,6 +172,7 @@ STAGE = Stage(
     params=IndexParams,
     inputs={"edges": Input("edge list: CSV, TSV, white space or Parquet, also gzipped", file=True)},
     run="tasks.index.run:run",
+    engines={"spark": "tasks.index.on_spark:run"},
     estimate=estimate,
     help="edge list to a simple graph with numbered vertices",
     late=("fugue_duckdb", "tasks.index.relational"),

@@ -40,8 +40,24 @@ class Relations:
     bad_rows: int
 
 
+def number_by_window(engine: ExecutionEngine, degrees: DataFrame) -> DataFrame:
+    """Vertices (id, node, degree) of (node, degree): by degree from the highest, then by label."""
+    return select(
+        engine,
+        "SELECT ROW_NUMBER() OVER (ORDER BY degree DESC, node) - 1 AS id, node, degree FROM {degrees}",
+        degrees=degrees,
+    )
+
+
 def index(
-    engine: ExecutionEngine, rows: DataFrame, *, directed: bool, weighted: bool, duplicates: str, keep: Keep
+    engine: ExecutionEngine,
+    rows: DataFrame,
+    *,
+    directed: bool,
+    weighted: bool,
+    duplicates: str,
+    keep: Keep,
+    number: Callable[[ExecutionEngine, DataFrame], DataFrame] = number_by_window,
 ) -> Relations:
     """Simple graph with numbered vertices of a relation of rows.
 
@@ -52,6 +68,7 @@ def index(
         weighted: edges have weights.
         duplicates: rule for the weight of merged rows: sum, max or min.
         keep: keeps a relation that is used more than once.
+        number: numbers the vertices; an engine whose windows are not parallel brings its own.
     """
     fault = "source IS NULL OR target IS NULL OR source = '' OR target = ''" + (
         " OR weight IS NULL" if weighted else ""
@@ -74,18 +91,15 @@ def index(
         ),
         "simple_edges",
     )
-    vertices = keep(
-        select(
-            engine,
-            "SELECT ROW_NUMBER() OVER (ORDER BY degree DESC, node) - 1 AS id, node, degree FROM ("
-            "SELECT node, SUM(ends) AS degree FROM (SELECT source AS node, 1 AS ends FROM {edges} UNION ALL "
-            "SELECT target AS node, 1 AS ends FROM {edges} UNION ALL "
-            "SELECT source AS node, 0 AS ends FROM {rows} WHERE source = target) AS found GROUP BY node) AS degrees",
-            edges=simple,
-            rows=rows,
-        ),
-        "vertices",
+    degrees = select(
+        engine,
+        "SELECT node, SUM(ends) AS degree FROM (SELECT source AS node, 1 AS ends FROM {edges} UNION ALL "
+        "SELECT target AS node, 1 AS ends FROM {edges} UNION ALL "
+        "SELECT source AS node, 0 AS ends FROM {rows} WHERE source = target) AS found GROUP BY node",
+        edges=simple,
+        rows=rows,
     )
+    vertices = keep(number(engine, degrees), "vertices")
     numbered = select(
         engine,
         f"SELECT s.id AS u, t.id AS v{', e.weight' if weighted else ''} FROM {{edges}} AS e "

@@ -8,7 +8,7 @@ import io
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import pyarrow.parquet as pq
 
@@ -16,6 +16,8 @@ from infra.errors import UserError
 from tasks.index import IndexParams
 
 SAMPLE_BYTES = 1 << 18
+HEAD_BYTES = 2 * SAMPLE_BYTES
+"""Bytes of a file that hold a sample of its text, also when that is compressed and did not get smaller."""
 SAMPLE_ROWS = 1000
 
 _SOURCES = ("source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head", "start", "tail_id", "source_id")
@@ -79,13 +81,14 @@ class Dialect:
         return f"reading {self.kind}{packed}, {header}; {roles}"
 
 
-def detect(path: str, params: IndexParams, where: str) -> Dialect:
+def detect(path: str, params: IndexParams, where: str, whole: BinaryIO | None = None) -> Dialect:
     """Find how a file is written.
 
     Args:
         path: local file.
         params: what the user said of it.
         where: the file's name in errors.
+        whole: the file itself, where `path` holds its beginning only (`HEAD_BYTES`).
 
     Raises:
         UserError: no rows, no such column, or a first row with fewer than two columns.
@@ -95,7 +98,7 @@ def detect(path: str, params: IndexParams, where: str) -> Dialect:
     gzipped = magic[:2] == _GZIP
     head = _head(path, gzipped, where)
     if params.format == "parquet" or (params.format == "auto" and head[:4] == _PARQUET):
-        return _parquet(path, params, gzipped, where)
+        return _parquet(whole or path, params, gzipped, where)
     offset = len(_BOM) if head.startswith(_BOM) else 0
     lines = head[offset:].split(b"\n")
     if len(head) == SAMPLE_BYTES and len(lines) > 1:
@@ -155,9 +158,13 @@ def _no_rows(where: str) -> UserError:
     return UserError("the file has no rows", where=where, remedy="Give a file with one edge in each row")
 
 
-def _parquet(path: str, params: IndexParams, gzipped: bool, where: str) -> Dialect:
+def _parquet(file_or_path: BinaryIO | str, params: IndexParams, gzipped: bool, where: str) -> Dialect:
+    given: Any = file_or_path
     try:
-        file = pq.ParquetFile(io.BytesIO(gzip.decompress(Path(path).read_bytes())) if gzipped else path)
+        if gzipped:
+            packed = Path(given).read_bytes() if isinstance(given, str) else given.read()
+            given = io.BytesIO(gzip.decompress(packed))
+        file = pq.ParquetFile(given)
     except Exception as error:  # pyarrow raises several kinds; its words say which
         raise UserError(
             f"not a Parquet file: {error}", where=where, remedy="Set index.format to how the file is written"

@@ -39,13 +39,18 @@ def kept_edges(
         at, owner = np.concatenate([at, other]), np.concatenate([owner, second[other]])
     del first, second
     kept = np.ones(len(edges), np.bool_)
-    order = np.lexsort((edges[at], _mix(edges[at] ^ _mix(np.array([seed], np.uint64))), owner))
+    order = np.lexsort((edges[at], edge_rank(edges[at], seed), owner))
     at, owner = at[order], owner[order]
     starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(owner) else np.empty(0, np.int64)
     sizes = np.diff(np.append(starts, len(owner)))
     place = np.arange(len(owner)) - np.repeat(starts, sizes)
     kept[at[place >= max_degree]] = False
     return kept
+
+
+def edge_rank(edges: Edges, seed: int) -> NDArray[np.uint64]:
+    """Place of each packed edge in a random order of all edges; a vertex keeps those that come first."""
+    return _mix(edges ^ _mix(np.array([seed], np.uint64)))
 
 
 def _mix(value: Edges) -> Edges:

@@ -76,6 +76,7 @@ STAGE = Stage(
     params=PrepareParams,
     inputs={"graph": Input("index dataset"), "walks": Input("walk dataset: what is counted")},
     run="tasks.prepare.run:run",
+    engines={"spark": "tasks.prepare.on_spark:run"},
     estimate=estimate,
     help="Word2Vec pre-processing: frequencies, vocabulary, negative sampling",
 )

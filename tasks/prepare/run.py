@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
+from infra.dataset import Dataset, FileWriter
 from infra.errors import UserError
 from infra.progress import Progress
 from infra.stage import Output, StageRun
@@ -24,12 +24,26 @@ def run(job: StageRun[PrepareParams]) -> Output:
     Raises:
         UserError: no vertex occurs `min_count` times.
     """
-    params, vertices = job.params, int(job.inputs["graph"].stats["vertices"] or 0)
-    counts = count_vertices(job.inputs["walks"], vertices, job.threads, job.progress)
+    walks = job.inputs["walks"]
+    counts = count_vertices(walks, int(job.inputs["graph"].stats["vertices"] or 0), job.threads, job.progress)
+    result = write_vocabulary(job.output, counts, walks, job.params)
+    stats = result.stats
+    job.progress.log(
+        f"kept {stats['rows']:,} of {stats['vertices_in_walks']:,} vertices in the walks, "
+        f"{stats['tokens']:,} tokens, dropped {stats['tokens_dropped']:,}"
+    )
+    return result
+
+
+def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Dataset, params: PrepareParams) -> Output:
+    """Write the dataset, from the occurrences of each vertex.
+
+    Raises:
+        UserError: no vertex occurs `min_count` times.
+    """
     if not counts.max(initial=0):
-        raise UserError(
-            "the walks are empty", where=job.inputs["walks"].uri, remedy="Give walks with at least one vertex"
-        )
+        raise UserError("the walks are empty", where=walks.uri, remedy="Give walks with at least one vertex")
+    vertices = len(counts)
     if counts.max() < params.min_count:
         raise UserError(
             f"no vertex occurs so often; the most frequent one occurs {counts.max()} times",
@@ -44,24 +58,23 @@ def run(job: StageRun[PrepareParams]) -> Output:
     counts = counts[kept]
     kept_tokens = int(counts.sum())
     for name, values in (("kept.npy", kept), ("remap.npy", remap), ("counts.npy", counts)):
-        job.output.array(name, values)
+        output.array(name, values)
     rows = len(kept)
     del kept, remap
     threshold, alias = alias_table(counts.astype(np.float64) ** params.power)
-    job.output.array("negative_threshold.npy", threshold)
-    job.output.array("negative_alias.npy", alias.astype(integer, copy=False))
+    output.array("negative_threshold.npy", threshold)
+    output.array("negative_alias.npy", alias.astype(integer, copy=False))
     expected = float(kept_tokens)
     if params.sample:
         keep = keep_probability(counts, params.sample)
-        job.output.array("keep.npy", keep)
+        output.array("keep.npy", keep)
         expected = float(keep @ counts)
-    job.progress.log(f"kept {rows:,} of {seen:,} vertices in the walks, {kept_tokens:,} of {tokens:,} tokens")
     return Output(
         rows=rows,
         stats={
             "rows": rows, "vertices": vertices, "vertices_in_walks": seen, "tokens": kept_tokens,
             "tokens_dropped": tokens - kept_tokens, "expected_tokens": expected,
-            "walks": job.inputs["walks"].stats["walks"], "largest_count": int(counts[0]),
+            "walks": walks.stats["walks"], "largest_count": int(counts[0]),
         },
     )  # fmt: skip
 
@@ -82,7 +95,7 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
         found = []
         for name in names[index::threads]:
             shard = np.ascontiguousarray(walks.array(name))
-            walks_counted, bad = shard.shape[0], int(_count(shard.reshape(-1), private[index]))
+            walks_counted, bad = shard.shape[0], int(count_tokens(shard.reshape(-1), private[index]))
             walks.release(name)
             found.append((name, walks_counted, bad))
         return found
@@ -91,10 +104,7 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
         for result in pool.map(count, range(threads)):
             for name, size, bad in result:
                 if bad >= 0:
-                    raise UserError(
-                        f"a vertex of the walks is not in the graph of {vertices} vertices",
-                        where=f"{walks.uri}/{name}", value=bad, remedy="Give the graph that the walks were made on",
-                    )  # fmt: skip
+                    raise foreign_vertex(f"{walks.uri}/{name}", bad, vertices)
                 done += size
                 progress.update(
                     done, int(walks.stats["walks"] or done), "walks", walks_per_s=done / (time.perf_counter() - began)
@@ -105,8 +115,16 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
     return total
 
 
+def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
+    """The error for walks that were made on another graph."""
+    return UserError(
+        f"a vertex of the walks is not in the graph of {vertices} vertices",
+        where=where, value=vertex, remedy="Give the graph that the walks were made on",
+    )  # fmt: skip
+
+
 @njit(nogil=True, cache=True)
-def _count(tokens: Any, counts: Any) -> int:
+def count_tokens(tokens: Any, counts: Any) -> int:
     """Add up occurrences; returns -1, or the first vertex that is out of range."""
     for i in range(len(tokens)):
         vertex = tokens[i]

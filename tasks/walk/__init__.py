@@ -9,7 +9,7 @@ The walks of each round are in a pseudo-random order of their starts, so a shard
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.config import JsonDict
@@ -54,6 +54,12 @@ class WalkParams(StageParams):
     weighted: bool | None = Field(
         default=None,
         description="Step in proportion to the edges' weights; if not given, whenever the graph has weights.",
+    )
+    spark_mode: Literal["auto", "replicated", "partitioned"] = Field(
+        default="auto",
+        description="On Spark: replicated gives each executor the whole graph, partitioned a part of it between which "
+        "walks travel; auto takes the first while the graph fits an executor's memory. The walks are the same.",
+        json_schema_extra={"affects_result": False},
     )
 
 
@@ -114,6 +120,7 @@ STAGE = Stage(
     params=WalkParams,
     inputs={"graph": Input("index dataset: the graph to walk on")},
     run="tasks.walk.run:run",
+    engines={"spark": "tasks.walk.on_spark:run"},
     estimate=estimate,
     help="Biased second-order random walks (node2vec)",
 )

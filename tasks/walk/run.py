@@ -30,9 +30,8 @@ def run(job: StageRun[WalkParams]) -> Output:
     graph, params = job.inputs["graph"], job.params
     walker = load_walker(graph, params, job.threads)
     total = params.num_walks * walker.n_starts
-    size = shard_walks(params.walk_length)
-    spans = [(a, min(a + size, total)) for a in range(0, total, size)]
-    buffers = [np.empty((min(size, total), params.walk_length), walker.dtype) for _ in spans[:2]]
+    spans = shard_spans(total, params.walk_length)
+    buffers = [np.empty((spans[0][1], params.walk_length), walker.dtype) for _ in spans[:2]]
     tokens, stopped, began = 0, 0, time.perf_counter()
     with ThreadPoolExecutor(job.threads) as pool:
         # One shard is written while the next one is made.
@@ -41,22 +40,67 @@ def run(job: StageRun[WalkParams]) -> Output:
             for piece in pending[i]:
                 piece.result()
             shard = buffers[i % 2][: last - first]
-            job.output.array(f"walks-{i:05d}.npy", shard)
-            short = shard[shard[:, -1] < 0]
-            stopped += len(short)
-            tokens += (len(shard) - len(short)) * params.walk_length + int(np.count_nonzero(short >= 0))
+            job.output.array(shard_name(i), shard)
+            more_tokens, more_stopped = count_tokens(shard)
+            tokens, stopped = tokens + more_tokens, stopped + more_stopped
             job.progress.update(last, total, "walks", steps_per_s=(tokens - last) / (time.perf_counter() - began))
             if i + 2 < len(spans):
                 pending.append(walker.submit(pool, *spans[i + 2], buffers[i % 2]))
             pending[i] = []
+    return walk_output(params, walker.n_starts, walker.vertices, walker.weighted, tokens, stopped)
+
+
+def shard_spans(total: int, walk_length: int) -> list[tuple[int, int]]:
+    """First walk and end of each shard of a dataset of `total` walks."""
+    size = shard_walks(walk_length)
+    return [(first, min(first + size, total)) for first in range(0, total, size)]
+
+
+def shard_name(shard: int) -> str:
+    """Name of a shard's file."""
+    return f"walks-{shard:05d}.npy"
+
+
+def count_tokens(shard: npt.NDArray[Any]) -> tuple[int, int]:
+    """Vertices in the walks of a shard, and how many walks a sink has ended."""
+    short = shard[shard[:, -1] < 0]
+    return (len(shard) - len(short)) * shard.shape[1] + int(np.count_nonzero(short >= 0)), len(short)
+
+
+def walk_output(params: WalkParams, starts: int, vertices: int, weighted: bool, tokens: int, stopped: int) -> Output:
+    """What the stage says of its dataset, on every engine.
+
+    Args:
+        params: of the walks.
+        starts: start vertices.
+        vertices: of the graph.
+        weighted: steps are in proportion to weights.
+        tokens, stopped: sums of `count_tokens`.
+    """
+    total = params.num_walks * starts
     return Output(
         rows=total,
         stats={
             "walks": total, "tokens": tokens, "steps": tokens - total, "walks_ended_by_sink": stopped,
-            "walk_length": params.walk_length, "num_walks": params.num_walks, "start_vertices": walker.n_starts,
-            "vertices": walker.vertices, "weighted": walker.weighted, "shards": len(spans),
+            "walk_length": params.walk_length, "num_walks": params.num_walks, "start_vertices": starts,
+            "vertices": vertices, "weighted": weighted, "shards": len(shard_spans(total, params.walk_length)),
         },
     )  # fmt: skip
+
+
+def uses_weights(graph: Dataset, params: WalkParams) -> bool:
+    """Whether walks step in proportion to weights.
+
+    Raises:
+        UserError: weights are asked for and the graph has none.
+    """
+    has_weights = "weights.npy" in graph
+    if params.weighted and not has_weights:
+        raise UserError(
+            "the graph has no weights", where="walk.weighted", value=True,
+            remedy="Give index a weight column, or leave walk.weighted out",
+        )  # fmt: skip
+    return has_weights if params.weighted is None else params.weighted
 
 
 def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
@@ -65,13 +109,7 @@ def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
     Raises:
         UserError: as `run`.
     """
-    has_weights = "weights.npy" in graph
-    if params.weighted and not has_weights:
-        raise UserError(
-            "the graph has no weights", where="walk.weighted", value=True,
-            remedy="Give index a weight column, or leave walk.weighted out",
-        )  # fmt: skip
-    weighted = has_weights if params.weighted is None else params.weighted
+    weighted = uses_weights(graph, params)
     starts = None if params.start_vertices is None else find_vertices(graph, params.start_vertices)
     return Walker(
         graph.array("indptr.npy", mmap=False),

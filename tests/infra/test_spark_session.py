@@ -15,8 +15,14 @@ from infra.digest import dataset_digest
 from infra.errors import UserError
 from infra.execute import Executed, execute
 from infra.progress import Progress
-from infra.resources import Resources
-from infra.spark.session import SETTINGS_VARIABLE, require_spark, session_settings, settings_from_environment
+from infra.resources import Executors, Resources
+from infra.spark.session import (
+    SETTINGS_VARIABLE,
+    python_memory,
+    require_spark,
+    session_settings,
+    settings_from_environment,
+)
 from infra.store import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
@@ -25,7 +31,9 @@ GIB = 1 << 30
 
 
 def test_settings_of_this_machine() -> None:
-    settings = session_settings("walk", 3, 4 * GIB, Path("/scratch"), {"spark.sql.shuffle.partitions": "7"})
+    settings = session_settings(
+        "walk", Resources(cpu=3, memory=4 * GIB), Path("/scratch"), {"spark.sql.shuffle.partitions": "7"}
+    )
     assert settings["spark.master"] == "local[3,4]"
     assert settings["spark.driver.memory"] == "2048m"
     assert settings["spark.driver.host"] == "127.0.0.1"
@@ -36,10 +44,16 @@ def test_settings_of_this_machine() -> None:
 
 def test_settings_of_a_cluster() -> None:
     given = {"spark.master": "k8s://https://api", "spark.driver.host": "10.0.0.7", "spark.task.maxFailures": "8"}
-    settings = session_settings("walk", 1, 100 << 20, Path("/scratch"), given)
+    settings = session_settings("walk", Resources(memory=100 << 20), Path("/scratch"), given)
     assert settings.items() >= given.items()
     assert settings["spark.driver.memory"] == "512m"  # the least that Spark takes
-    assert "spark.driver.bindAddress" not in settings
+    assert not any(name.startswith("spark.executor") for name in settings)
+
+
+def test_memory_of_python_is_that_of_whoever_works() -> None:
+    assert python_memory(Resources(memory=8 * GIB)) == 4 * GIB
+    assert python_memory(Resources(memory=8 * GIB, executors=Executors(count=3, cpu=2, memory=2 * GIB))) == GIB
+    assert python_memory(Resources(memory=600 << 20)) == 88 << 20
 
 
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,86 @@
+"""How tasks on executors write files of a dataset, straight to the store."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from infra.dataset import PARTS_FOLDER, FileWriter
+from infra.digest import file_sha256
+from infra.manifest import FileEntry
+
+
+class TaskWriter(FileWriter):
+    """Writes files of a dataset from a task: each is there whole or not at all, and may be written twice.
+
+    The driver takes them in by `DatasetWriter.adopt(entries)`.
+    """
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """See `FileWriter`. Of a remote dataset the file needs room on the executor's disk."""
+        local = self.location.local_path
+        if local is None:
+            folder = Path(tempfile.mkdtemp(prefix="superworkflow-write-"))
+        else:
+            folder = local / PARTS_FOLDER / uuid.uuid4().hex
+            folder.mkdir(parents=True)
+        try:
+            path = folder / Path(name).name
+            yield path
+            self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path))
+            if local is None:
+                self.location.join(name).upload(path)
+            else:
+                (local / name).parent.mkdir(parents=True, exist_ok=True)
+                path.replace(local / name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def stream(self, name: str) -> Iterator[SummedStream]:
+        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory."""
+        local = self.location.local_path
+        if local is not None:
+            with self.file(name) as path, path.open("wb") as raw:
+                yield SummedStream(raw)
+            return
+        with self.location.join(name).open("wb") as raw:
+            stream = SummedStream(raw)
+            yield stream
+        self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
+
+
+class SummedStream:
+    """A stream to write to that knows its length and SHA-256."""
+
+    closed = False
+
+    def __init__(self, raw: BinaryIO):
+        self._raw, self._sum, self._size = raw, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._sum.update(view)
+        self._raw.write(view)
+        self._size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+    def close(self) -> None:
+        """Whoever opened the stream closes it."""
+
+    @property
+    def sha256(self) -> str:
+        return self._sum.hexdigest()

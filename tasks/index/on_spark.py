@@ -1,0 +1,152 @@
+"""The index stage on Spark: the relational definition there, and rows that executors write to the store.
+
+No task holds more than a block of the graph; the driver holds counts only.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.spark.session import spark_session
+from infra.spark.tasks import run_tasks, spark_errors
+from infra.stage import Output, StageRun
+from infra.store import Source
+from tasks.index import IndexParams
+from tasks.index.diagnose import bad_row, duplicate_edge
+from tasks.index.relational import Relations
+from tasks.index.source import HEAD_BYTES, Dialect, detect
+from tasks.index.spark_csr import cut, write_files
+from tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
+from tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
+
+
+def run(job: StageRun[IndexParams]) -> Output:
+    """Index one edge list; see `tasks.index.run`."""
+    source, params = job.sources["edges"], job.params
+    dialect = _detect(source, params, job.scratch)
+    job.progress.log(dialect.describe())
+    # Tables that are sent to all executors would go through the driver.
+    with spark_session(job, {"spark.sql.autoBroadcastJoinThreshold": "-1"}) as session, spark_errors():
+        parts = parts_of(source.location, dialect)
+        found = _relations(session, source.uri, dialect, parts, params)
+        if found.bad_rows and dialect.kind == "csv" and parts != [Part()]:
+            session.catalog.clearCache()
+            job.progress.log("fields are quoted; one task reads the whole file")
+            found = _relations(session, source.uri, dialect, [Part()], params)
+        if found.bad_rows:
+            raise _named(session, Faulty(source.uri, dialect))
+        return _write(job, session, found, dialect)
+
+
+def _detect(source: Source, params: IndexParams, scratch: Path) -> Dialect:
+    """How the file is written; of a remote one no more is read than is needed."""
+    if source.location.local_path is not None:
+        return detect(str(source.location.local_path), params, source.uri)
+    head = scratch / "head"
+    with source.location.open() as stream:
+        head.write_bytes(stream.read(HEAD_BYTES))
+        stream.seek(0)
+        return detect(str(head), params, source.uri, stream)
+
+
+def _relations(session: Any, uri: str, dialect: Dialect, parts: list[Part], params: IndexParams) -> Relations:
+    from fugue_spark import SparkExecutionEngine  # type: ignore[import-untyped]
+    from fugue_spark.dataframe import SparkDataFrame  # type: ignore[import-untyped]
+
+    from tasks.index import relational
+
+    return relational.index(
+        SparkExecutionEngine(session), SparkDataFrame(kept(rows_of(session, uri, dialect, parts))),
+        directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates,
+        keep=lambda frame, name: SparkDataFrame(kept(frame.native)),
+        number=lambda engine, degrees: SparkDataFrame(number_vertices(degrees.native)),
+    )  # fmt: skip
+
+
+def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: Dialect) -> Output:
+    from pyspark.sql import functions as f
+
+    params, source = job.params, job.sources["edges"]
+    vertices, numbered = found.vertices.native, found.edges.native
+    weight = ["weight"] if dialect.weighted else []
+    if not params.directed:
+        numbered = numbered.select(f.least("u", "v").alias("u"), f.greatest("u", "v").alias("v"), *weight)
+    edges = kept(numbered)
+    before = edges.count()
+    if not before:
+        raise UserError(
+            "no edges are left: every row is a self-loop" if found.rows else "the file has no rows",
+            where=source.uri, value=f"{found.rows} rows", remedy="Give a file with edges between different nodes",
+        )  # fmt: skip
+    duplicates = found.rows - found.self_loops - before
+    if duplicates and params.duplicates == "error":
+        raise _named(session, Faulty(source.uri, dialect, params.directed, duplicates))
+    graph = kept(row_lengths(vertices, edges, params.directed, known=True))
+    seen = int(graph.agg(f.max("length")).first()[0])
+    trimmed_vertices = trimmed_edges = 0
+    if params.max_degree is not None and seen > params.max_degree:
+        hubs = kept(graph.where(f.col("length") > params.max_degree).select("id"))
+        trimmed_vertices = hubs.count()
+        edges = kept(trim(edges, hubs, params.directed, params.max_degree, params.seed))
+        trimmed_edges = before - edges.count()
+        graph = kept(row_lengths(vertices, edges, params.directed, known=False))
+    facts = graph.agg(
+        f.count("*").alias("vertices"), f.sum("length").alias("arcs"), f.max("length").alias("longest"),
+        f.count(f.when(f.col("degree") == 0, 1)).alias("isolated"),
+        f.count(f.when(f.col("length") == 0, 1)).alias("sinks"),
+    ).first()  # fmt: skip
+    left = before - trimmed_edges
+    job.progress.log(f"{facts['vertices']} vertices, {left} edges; writing rows")
+    blocks = cut(graph, facts["vertices"])
+    job.output.adopt(write_files(session, job.output.location, graph, edges, blocks, params.directed, dialect.weighted))
+    return Output(
+        rows=left,
+        stats={
+            "vertices": facts["vertices"],
+            "edges": left,
+            "directed_edges": facts["arcs"],
+            "directed": params.directed,
+            "weighted": dialect.weighted,
+            "max_degree": facts["longest"],
+            "isolated_vertices": facts["isolated"],
+            "sinks": facts["sinks"],
+            "bytes": job.output.bytes_written,
+            "rows_read": found.rows,
+            "self_loops_dropped": found.self_loops,
+            "duplicates_merged": duplicates,
+            "max_degree_seen": seen,
+            "trimmed_vertices": trimmed_vertices,
+            "trimmed_edges": trimmed_edges,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A file with a row to find: one that cannot be read, or one that repeats an edge where there are `duplicates`."""
+
+    uri: str
+    dialect: Dialect
+    directed: bool = False
+    duplicates: int = 0
+
+
+def _named(session: Any, file: Faulty) -> UserError:
+    """The error for the first such row, found by one task that reads the whole file."""
+    run_tasks(session, _raise_for, [file])
+    raise AssertionError("the search for a bad row always ends in an error")
+
+
+def _raise_for(file: Faulty) -> None:
+    with tempfile.TemporaryDirectory(prefix="superworkflow-search-") as folder:
+        path, dialect = str(whole_file(Location.of(file.uri), file.dialect, Path(folder))), file.dialect
+        if dialect.kind == "parquet":
+            dialect = Dialect("parquet", columns=dialect.columns, names=dialect.names)
+        if file.duplicates:
+            raise duplicate_edge(path, dialect, file.directed, file.uri, file.duplicates)
+        raise bad_row(path, dialect, file.uri)

@@ -1,0 +1,90 @@
+"""Stage `prepare` on Spark: executors count whole shards of the walks; the counts meet by ranges of vertices.
+
+What is built from the counts is small beside the walks (some 40 bytes a vertex, less than training keeps of it), and
+one task builds it with the code of the stage in process, so that its sums round alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.dataset import Dataset
+from infra.filesystem import Location
+from infra.manifest import FileEntry
+from infra.spark.files import TaskWriter
+from infra.spark.session import spark_session
+from infra.spark.tasks import collected
+from infra.stage import Output, StageRun
+from tasks.prepare import PrepareParams
+from tasks.prepare.run import count_tokens, foreign_vertex, write_vocabulary
+
+RANGE_VERTICES = 1 << 20
+"""Vertices whose counts are added up together."""
+
+Range = tuple[int, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all tasks know: walks, where the vocabulary goes, vertices of the graph and of a range, parameters."""
+
+    walks: str
+    output: str
+    vertices: int
+    range_vertices: int
+    params: PrepareParams
+
+
+def run(job: StageRun[PrepareParams]) -> Output:
+    """Write the vocabulary of `job.inputs["walks"]`; see `tasks.prepare.run`."""
+    walks, vertices = job.inputs["walks"], int(job.inputs["graph"].stats["vertices"] or 0)
+    work = Work(walks.uri, job.output.location.uri, vertices, RANGE_VERTICES, job.params)
+    names = walks.files("walks-*.npy")
+    with spark_session(job) as session:
+        context = session.sparkContext
+        # A task has counts of all vertices, so there are no more tasks than run at a time, or there is memory for.
+        tasks = max(1, min(len(names), context.defaultParallelism))
+        ranges = -(-vertices // work.range_vertices)
+        counted = context.parallelize(names, tasks).mapPartitions(partial(_count, work))
+        summed = counted.reduceByKey(np.add, max(1, min(ranges, context.defaultParallelism)))
+        (result,) = collected(summed.coalesce(1).mapPartitions(partial(_write, work)))
+    entries: tuple[FileEntry, ...] = result[0]
+    output: Output = result[1]
+    job.output.adopt(entries)
+    return output
+
+
+def _count(work: Work, names: Iterator[str]) -> Iterator[Range]:
+    """Counts of the shards of one task, by range of vertices.
+
+    Raises:
+        UserError: a vertex of the walks is not in the graph.
+    """
+    walks, counts = Dataset.open(Location.of(work.walks)), np.zeros(work.vertices, np.int64)
+    try:
+        for name in names:
+            shard = np.ascontiguousarray(walks.array(name)).reshape(-1)
+            bad = int(count_tokens(shard, counts))
+            if bad >= 0:
+                raise foreign_vertex(f"{walks.uri}/{name}", bad, work.vertices)
+            del shard
+            walks.release(name)
+    finally:
+        walks.close()
+    for number, first in enumerate(range(0, work.vertices, work.range_vertices)):
+        yield number, counts[first : first + work.range_vertices]
+
+
+def _write(work: Work, ranges: Iterator[Range]) -> Iterator[tuple[tuple[FileEntry, ...], Output]]:
+    counts = np.zeros(work.vertices, np.int64)
+    for number, values in ranges:
+        first = number * work.range_vertices
+        counts[first : first + len(values)] = values
+    writer = TaskWriter(Location.of(work.output))
+    output = write_vocabulary(writer, counts, Dataset.open(Location.of(work.walks)), work.params)
+    yield writer.entries, output

@@ -1,0 +1,40 @@
+"""Stage `walk` on Spark: the same shards, in one of two ways.
+
+Replicated, each executor has the whole graph and makes whole shards by itself; partitioned, each has a part of the
+graph, and walks travel between them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Literal
+
+from infra.resources import Resources
+from infra.spark.session import python_memory
+from infra.stage import Output, StageRun, Stats
+from tasks.walk import WalkParams, estimate
+
+Mode = Literal["replicated", "partitioned"]
+
+
+def run(job: StageRun[WalkParams]) -> Output:
+    """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
+    chosen = mode(job.params, job.inputs["graph"].stats, job.resources)
+    job.progress.log(f"walks on Spark, the graph {chosen}")
+    module = importlib.import_module(f"tasks.walk.{chosen}")
+    result: Output = module.run(job)
+    return result
+
+
+def mode(params: WalkParams, graph: Stats, resources: Resources) -> Mode:
+    """How to walk: replicated while the walker of the whole graph fits what an executor gives to Python.
+
+    Args:
+        params: of the walks; `spark_mode` may force one.
+        graph: stats of the index dataset.
+        resources: with the executors; without any, the stage's own memory counts.
+    """
+    if params.spark_mode != "auto":
+        return params.spark_mode
+    fits = estimate(params, {"graph": graph}, resources).memory_bytes <= python_memory(resources)
+    return "replicated" if fits else "partitioned"

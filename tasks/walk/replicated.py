@@ -1,0 +1,92 @@
+"""Walks on Spark with the whole graph in every executor: each task makes one shard and writes it to the store.
+
+An executor runs one Python process with as many threads as it has cores, so that it holds the graph once. A walk
+depends on its number alone; a shard that is made again, after its executor was lost, is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from infra.filesystem import Location
+from infra.manifest import FileEntry
+from infra.spark.files import TaskWriter
+from infra.spark.session import runs_here, spark_session, task_cores
+from infra.spark.shared import SharedDataset
+from infra.spark.tasks import run_tasks
+from infra.stage import Output, StageRun
+from tasks.walk import WalkParams
+from tasks.walk.run import (
+    count_tokens,
+    find_vertices,
+    load_walker,
+    shard_name,
+    shard_spans,
+    uses_weights,
+    walk_output,
+)
+from tasks.walk.walker import Walker
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Where a task finds the graph to walk on.
+
+    Args:
+        uri: the index dataset.
+        folder: where this machine keeps its copy; the system's temporary folder when None.
+        params: of the walks.
+        threads: of a task.
+    """
+
+    uri: str
+    folder: str | None
+    params: WalkParams
+    threads: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One task: the walks `first` to `last - 1`, as file number `number` of the dataset at `output`."""
+
+    graph: Graph
+    output: str
+    number: int
+    first: int
+    last: int
+
+
+def run(job: StageRun[WalkParams]) -> Output:
+    """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
+    dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
+    weighted, vertices = uses_weights(dataset, params), int(dataset.stats["vertices"] or 0)
+    graph = Graph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
+    with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
+        if params.start_vertices is not None:
+            run_tasks(session, _check_starts, [graph])
+        starts = vertices if params.start_vertices is None else len(params.start_vertices)
+        spans = shard_spans(params.num_walks * starts, params.walk_length)
+        shards = [Shard(graph, job.output.location.uri, i, *span) for i, span in enumerate(spans)]
+        made = run_tasks(session, _walk, shards)
+    for entries, _, _ in made:
+        job.output.adopt(entries)
+    return walk_output(
+        params, starts, vertices, weighted, sum(tokens for _, tokens, _ in made), sum(ended for _, _, ended in made)
+    )
+
+
+def _walk(shard: Shard) -> tuple[tuple[FileEntry, ...], int, int]:
+    walks = _walker(shard.graph).walk(shard.first, shard.last, shard.graph.threads)
+    writer = TaskWriter(Location.of(shard.output))
+    writer.array(shard_name(shard.number), walks)
+    return writer.entries, *count_tokens(walks)
+
+
+@cache  # for the life of the process: it serves one stage
+def _walker(graph: Graph) -> Walker:
+    return load_walker(SharedDataset.at(graph.uri, graph.folder), graph.params, graph.threads)
+
+
+def _check_starts(graph: Graph) -> None:
+    find_vertices(SharedDataset.at(graph.uri, graph.folder), graph.params.start_vertices or ())

@@ -1,0 +1,138 @@
+"""Walks on Spark: the same files as in process, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra.dataset import PARTS_FOLDER, Dataset
+from infra.errors import UserError
+from infra.execute import execute
+from infra.filesystem import Location
+from infra.progress import Progress
+from infra.resources import Executors, Resources
+from infra.store import Store
+from tasks import walk
+from tasks.walk import STAGE, WalkParams
+from tasks.walk.on_spark import mode
+from tests.spark import needs_spark
+from tests.tasks.test_walk_stage import write_graph
+
+GIB = 1 << 30
+SECOND_ORDER = {"p": 0.5, "q": 2.0, "walk_length": 20, "num_walks": 7}
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several shards of small graphs."""
+    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 20 * 2048 * 2)
+
+
+def make(graph: Dataset, output: str | Path, params: dict[str, Any], engine: str, cpu: int = 2) -> Dataset:
+    resources = Resources(cpu=cpu, memory=GIB)
+    progress = Progress("walk", stream=io.StringIO())
+    return execute(STAGE, params, {"graph": graph.uri}, str(output), resources, progress, engine).dataset
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_same_walks_on_one_thread_two_and_spark(tmp_path: Path, weighted: bool) -> None:
+    graph = write_graph(tmp_path / "graph", 3000, 9000, directed=True, weighted=weighted)  # has sinks
+    made = [
+        make(graph, tmp_path / "one", SECOND_ORDER, "in-process", cpu=1),
+        make(graph, tmp_path / "two", SECOND_ORDER, "in-process", cpu=2),
+        make(graph, tmp_path / "spark", SECOND_ORDER, "spark", cpu=2),
+    ]
+    assert len(made[0].files()) == 6
+    assert made[0].manifest.files == made[1].manifest.files == made[2].manifest.files
+    assert made[0].stats == made[2].stats
+    assert made[2].stats["walks_ended_by_sink"] > 0
+    assert {each.digest for each in made} == {made[0].digest}
+    assert not (tmp_path / "spark" / PARTS_FOLDER).exists()
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
+    graph = write_graph(tmp_path / "graph", 300, 2000)
+    for name in graph.location.walk_files():
+        s3_store.root.join("graph", name).upload(tmp_path / "graph" / name)
+    remote = Dataset.open(s3_store.root.join("graph"))
+    params = SECOND_ORDER | {"start_vertices": ["v9", "v200", "v3"], "num_walks": 2000}
+    there = make(remote, s3_store.root.join("walks").uri, params, "spark")
+    here = make(graph, tmp_path / "walks", params, "in-process")
+    assert len(here.files()) == 2
+    assert here.manifest.files == there.manifest.files
+    assert sorted(there.location.walk_files()) == ["manifest.json", *there.files()]
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_a_worker_that_is_killed_loses_no_walks(tmp_path: Path) -> None:
+    graph = write_graph(tmp_path / "graph", 3000, 20_000)
+    params = SECOND_ORDER | {"num_walks": 60}
+    output, killed = tmp_path / "spark", []
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(0.01):
+            if killed or not list(output.glob("walks-*.npy")):
+                continue
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if all("pyspark.daemon" in each.cmdline() for each in (process, process.parent())):
+                        process.kill()
+                        killed.append(process.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        made = make(graph, output, params, "spark")
+    finally:
+        ended.set()
+        killer.join()
+    assert killed
+    assert len(made.files()) > 40
+    assert made.manifest.files == make(graph, tmp_path / "here", params, "in-process").manifest.files
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_errors_are_those_of_the_stage_in_process(tmp_path: Path) -> None:
+    graph = write_graph(tmp_path / "graph", 100, 900)
+    for params in ({"weighted": True}, {"start_vertices": ["v1", "nobody"]}):
+        messages = []
+        for engine in ("in-process", "spark"):
+            with pytest.raises(UserError) as raised:
+                make(graph, tmp_path / "none", params, engine)
+            messages.append(str(raised.value))
+        assert messages[0] == messages[1]
+    assert Dataset.find(Location.of(tmp_path / "none")) is None
+
+
+def test_replicated_while_the_graph_fits() -> None:
+    stats = {"vertices": 10_000_000, "directed_edges": 600_000_000, "weighted": False}
+    params = WalkParams(p=0.5, q=2.0)
+
+    def chosen(memory: int, **more: Any) -> str:
+        return mode(
+            params.model_copy(update=more), stats, Resources(executors=Executors(count=9, cpu=4, memory=memory))
+        )
+
+    assert chosen(16 * GIB) == "replicated"
+    assert chosen(5 * GIB) == "partitioned"
+    assert chosen(5 * GIB, q=1.0) == "replicated"
+    assert chosen(16 * GIB, spark_mode="partitioned") == "partitioned"
+    assert mode(params, stats, Resources(memory=16 * GIB)) == "replicated"
+
+
+def test_the_mode_is_in_no_digest() -> None:
+    assert WalkParams(spark_mode="partitioned").identity() == WalkParams().identity()
+    assert "spark_mode" not in WalkParams().identity()

@@ -163,7 +163,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)
-    for title in ("memory", "of", "CPU time", "runtime", "cost", "output"):
+    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output"):
         table.add_column(title, justify="right")
     for stage in stages:
         run = stage.state == "run"
@@ -173,6 +173,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
             "will run" if run else "[cyan]cached[/cyan]",
             memory if stage.fits else f"[red]{memory}[/red]",
             format_bytes(stage.resources.memory),
+            f"{stage.resources.cpu:g}",
             format_seconds(stage.cpu_s) if run else "-",
             format_seconds(stage.seconds) if run else "-",
             format_usd(stage.cost_usd),
@@ -185,6 +186,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         "total",
         f"{len(will_run)} of {len(stages)} run",
         format_bytes(memory),
+        "",
         "",
         format_seconds(sum(stage.cpu_s for stage in will_run)),
         format_seconds(sum(stage.seconds for stage in will_run)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from infra.errors import UserError
 from infra.kubernetes.settings import KubernetesSettings
@@ -24,6 +24,20 @@ class Placement(BaseModel):
     engine: Literal["in-process", "spark"] = "in-process"
     image: str | None = Field(default=None, description="Image reference, for launchers that run images.")
     resources: Resources = Resources()
+    auto: tuple[Literal["cpu", "memory"], ...] = Field(
+        default=(), description="Resources that are chosen from the estimate, written there as `auto`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto(cls, values: Any) -> Any:
+        """Move `auto` out of the resources, where everything is a number."""
+        given = values.get("resources") if isinstance(values, dict) else None
+        if not isinstance(given, dict):
+            return values
+        auto = [name for name in ("cpu", "memory") if given.get(name) == "auto"]
+        sizes = {name: value for name, value in given.items() if name not in auto}
+        return {**values, "resources": sizes, "auto": [*values.get("auto", ()), *auto]}
 
 
 class Profile(BaseModel):
@@ -46,6 +60,11 @@ class Profile(BaseModel):
     def placement(self, node: str, stage: str) -> Placement:
         """Placement of a node of a diagram."""
         return self.stages.get(node) or self.stages.get(stage) or self.default
+
+    @property
+    def start_s(self) -> float:
+        """Seconds between asking for a stage and its beginning, for plans."""
+        return self.kubernetes.pod_start_s if self.launcher == "kubernetes" else 0.0
 
     def path(self, node: str, stage: str) -> str:
         """Dotted path of the entry that places a node, for errors."""

@@ -16,7 +16,7 @@ from infra.params import parse_params
 from infra.profile import Placement, Profile
 from infra.records import RunRecord, StageRecord
 from infra.request import Request
-from infra.resources import available_cpus
+from infra.resources import Resources, available_cpus
 from infra.tracking.base import Tracker
 from sweeps.objective import Objective, needed_nodes
 
@@ -100,8 +100,10 @@ def shared_profile(profile: Profile, parallel: int, cores: int | None = None) ->
 
     def limited(placement: Placement) -> Placement:
         resources = placement.resources
+        cpu = most if "cpu" in placement.auto else min(resources.cpu, most)
+        limited = resources.model_copy(update={"cpu": cpu})
         return placement.model_copy(
-            update={"resources": resources.model_copy(update={"cpu": min(resources.cpu, most)})}
+            update={"resources": limited, "auto": tuple(name for name in placement.auto if name != "cpu")}
         )
 
     stages = {name: limited(placement) for name, placement in profile.stages.items()}
@@ -133,6 +135,7 @@ class TrialRun:
         self._launcher = make_launcher(request.profile)
         self._guard = threading.Lock()
         self._begun: dict[str, float] = {}
+        self._resources: dict[str, Resources] = {}
         self._ended: dict[str, StageRecord] = {}
         self._pruned = self._stopped = ""
         self._made: list[Tracker] = []
@@ -167,8 +170,8 @@ class TrialRun:
             usd = sum(record.cost_usd for record in self._ended.values())
             seconds = sum(record.runtime_s for record in self._ended.values())
             for node, begun in self._begun.items():
-                resources = self.request.profile.placement(node, self.request.diagram.nodes[node].stage.name).resources
-                usd += self.request.prices.cost(resources, now - begun)
+                if node in self._resources:
+                    usd += self.request.prices.cost(self._resources[node], now - begun)
                 seconds += now - begun
         return usd, seconds
 
@@ -185,6 +188,8 @@ class TrialRun:
                 self._ended[node] = event["record"]
             elif kind == "begin":
                 self._begun[node] = time.monotonic()
+            elif kind == "resources":
+                self._resources[node] = event["resources"]
         if self._stopped:
             raise SuperworkflowError(self._stopped)
         # A stage that occurs twice is judged at its first place, which carries its name.

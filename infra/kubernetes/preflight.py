@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infra.autosize import LEAST
 from infra.errors import SuperworkflowError
 from infra.filesystem import Location
 from infra.kubernetes.api import ApiError, Json, KubernetesApi
@@ -126,6 +127,9 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         return [Check("nodes", None, f"not permitted to list them ({error.status}), so sizes were not compared")]
     checks = []
     for name, placement in _placements(profile).items():
+        if placement.auto and placement.engine != "spark":
+            checks.append(_largest(nodes, name, placement, profile.kubernetes))
+            continue
         lacking = lacks(nodes, placement.resources, profile.kubernetes)
         asked = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
         if gpu := placement.resources.gpu.count:
@@ -157,6 +161,22 @@ def lacks_executors(nodes: Sequence[Json], executors: Executors, settings: Kuber
 
 def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
     return [node for node in nodes if labels.items() <= (node["metadata"].get("labels") or {}).items()]
+
+
+def _largest(nodes: Sequence[Json], name: str, placement: Placement, settings: KubernetesSettings) -> Check:
+    """Sizes that follow from the graph: whether the largest that may come would fit."""
+    caps = {"cpu": settings.cpu_cap, "memory": settings.memory_cap}
+    largest = placement.resources.model_copy(update={kind: caps[kind] for kind in placement.auto})
+    lacking = lacks(nodes, largest, settings)
+    if lacking is None:
+        return Check(f"size: {name}", True, "chosen from the graph's size; the caps fit")
+    smallest = placement.resources.model_copy(
+        update={kind: least for kind, least in LEAST.items() if kind in placement.auto}
+    )
+    if least_lacking := lacks(nodes, smallest, settings):
+        return Check(f"size: {name}", False, least_lacking)
+    detail = "chosen from the graph's size, see `plan`; as large as the profile's caps allow it would fit nowhere"
+    return Check(f"size: {name}", None, f"{detail}: {lacking}")
 
 
 def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:

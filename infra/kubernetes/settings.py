@@ -86,7 +86,16 @@ class KubernetesSettings(BaseModel):
     memory_factor: float = Field(
         default=2.0, gt=1, le=10, description="Memory of the next attempt after out-of-memory."
     )
-    memory_cap: Bytes = Field(default=64 << 30, description="No stage gets more memory than this by retrying.")
+    memory_cap: Bytes = Field(
+        default=64 << 30, description="No stage gets more memory than this by retrying, or where it is `auto`."
+    )
+    cpu_cap: int = Field(default=16, ge=1, description="No stage gets more vCPUs than this where they are `auto`.")
+    target_s: float = Field(
+        default=600, gt=0, description="Seconds that a stage whose vCPUs are `auto` should take at most."
+    )
+    pod_start_s: float = Field(
+        default=10, ge=0, description="Seconds until a stage begins in its pod, for the times and costs of plans."
+    )
 
     def image_for(self, kind: str, gpus: int) -> str | None:
         """Image for a kind of stage, with GPUs or without."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from infra.autosize import placed
 from infra.dataset import Dataset
 from infra.diagram import Given, Node
 from infra.launch.base import Event, Launcher, StageCall
+from infra.manifest import Stat
 from infra.records import StageRecord, stage_record
 from infra.request import Request
 
@@ -24,7 +26,7 @@ def run_node(
         node: which stage, with what.
         request: store, profile and prices.
         launcher: where it runs when it must.
-        on_event: receives progress and log events while it runs.
+        on_event: receives its resources, then progress and log events while it runs.
         labels: what the launcher attaches to what it starts.
 
     Returns:
@@ -33,7 +35,7 @@ def run_node(
     Raises:
         StageFailed, UserError: it ended without its dataset.
     """
-    placement = request.profile.placement(node.name, node.stage.name)
+    placement = placed(node, request.profile, _stats(node, request))
     location = request.store.location(node.stage.name, node.digest)
     dataset = request.store.find(node.stage.name, node.digest)
     launched = None
@@ -48,9 +50,22 @@ def run_node(
             labels=labels,
             image_kind=node.stage.image_kind(placement.engine),
         )
+        on_event({"event": "resources", "resources": placement.resources})
         launched = launcher.launch(call, on_event)
         dataset = Dataset.open(location)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
+
+
+def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
+    """True stats of the inputs, where the profile leaves sizes to the estimate."""
+    if not request.profile.placement(node.name, node.stage.name).auto:
+        return {}
+    return {
+        name: Dataset.open(request.store.location(given.stage.name, given.digest)).stats
+        if isinstance(given, Node)
+        else given.stats
+        for name, given in node.inputs.items()
+    }
 
 
 def _uri(given: Node | Given, request: Request) -> str:

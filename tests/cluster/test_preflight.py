@@ -1,0 +1,77 @@
+"""`superworkflow check` names each fault of a profile, found on the real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Cluster, Settings
+from tests.cluster.test_commands import _checks, _profile
+
+IMAGE = "image: localhost/busybox:1"
+
+
+@pytest.fixture
+def store(shared_folder: Path) -> str:
+    return f"{shared_folder}/store"
+
+
+def test_sizes_that_follow_from_the_graph(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
+    """Too large a cap is no fault: a small graph asks for little."""
+    auto = {"default": {"resources": {"cpu": "auto", "memory": "auto"}}}
+    small = {"cpu_cap": 1, "memory_cap": "1Gi"}
+    path = _profile(tmp_path, settings, auto, **small)
+    found = _checks("--profile", path, "--store", store, expect=0)
+    assert found["size: default"] == (True, "chosen from the graph's size; the caps fit")
+    path = _profile(tmp_path, settings, auto, cpu_cap=900)
+    ok, detail = _checks("--profile", path, "--store", store, expect=0)["size: default"]
+    assert ok is None
+    assert "see `plan`" in detail
+    assert "cpu 900 of" in detail
+    auto = {"default": {"resources": {"cpu": 901, "memory": "auto"}}}
+    ok, detail = _checks("--profile", _profile(tmp_path, settings, auto), "--store", store, expect=1)["size: default"]
+    assert ok is False
+    assert "cpu 901 of" in detail
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"env_secrets": ["none-such"], "start_patience_s": 2}, 'secret "none-such" not found'),
+        ({"service_account": "none-such", "start_patience_s": 2}, 'serviceaccount "none-such" not found'),
+        ({"node_selector": {"pool": "none-such"}, "schedule_patience_s": 1}, "no node can take it"),
+        ({"image_pull_policy": "Always", "start_patience_s": 5}, "cannot be had"),
+        ({"command": ["/none-such"]}, "none-such"),
+    ],
+)
+def test_pods_that_cannot_start(
+    settings: Settings, store: str, tmp_path: Path, cluster: Cluster, changed: dict[str, Any], message: str
+) -> None:
+    path = _profile(tmp_path, settings, **changed)
+    found = _checks("--profile", path, "--store", store, expect=1)
+    ok, detail = found[IMAGE]
+    assert ok is False
+    assert message in detail
+    assert found["cluster"][0]
+
+
+def test_read_only_store(settings: Settings, shared_folder: Path, store: str, tmp_path: Path, cluster: Cluster) -> None:
+    volumes = [volume.model_dump(exclude_none=True) for volume in settings().volumes]
+    for volume in volumes:
+        volume["read_only"] = True
+    path = _profile(tmp_path, settings, volumes=volumes)
+    ok, detail = _checks("--profile", path, "--store", store, expect=1)[IMAGE]
+    assert ok is False
+    assert "the store cannot be written" in detail
+    assert "Read-only file system" in detail
+
+
+def test_gpu_of_a_type_that_no_node_has(settings: Settings, store: str, tmp_path: Path, cluster: Cluster) -> None:
+    stages = {"embed": {"resources": {"gpu": {"count": 1, "type": "A100"}}}}
+    selectors = {"gpu_selectors": {"A100": {"accelerator": "a100"}}}
+    path = _profile(tmp_path, settings, {"stages": stages}, **selectors)
+    found = _checks("--profile", path, "--store", store, expect=1)
+    assert found["size: embed"] == (False, "no node has the labels {'accelerator': 'a100'}")
+    assert found[IMAGE][0]

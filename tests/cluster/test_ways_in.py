@@ -1,0 +1,97 @@
+"""Stages through credentials that Prefect keeps, and on a store in a volume claim."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.dataset import Dataset
+from infra.filesystem import Location
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.launcher import KubernetesLauncher
+from tests.cluster.conftest import NAMESPACE, ROOT, Call, Cluster, Settings
+from tests.cluster.test_launcher import PARENT
+
+REGISTER = """
+import sys
+from prefect_kubernetes.credentials import KubernetesClusterConfig, KubernetesCredentials
+config = KubernetesClusterConfig.from_file(sys.argv[1])
+KubernetesCredentials(cluster_config=config).save("the-cluster", overwrite=True)
+"""
+
+
+def _python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+
+
+def test_credentials_of_a_block(
+    settings: Settings, walk: Call, cluster: Cluster, prefect_api: str, tmp_path: Path
+) -> None:
+    """The launcher's own process has no kubeconfig: the block in Prefect's server is the only way to the cluster."""
+    nowhere = {"PREFECT_API_URL": prefect_api, "KUBECONFIG": f"{tmp_path}/none"}
+    saved = _python(REGISTER, str(cluster.kubeconfig), PREFECT_API_URL=prefect_api)
+    assert saved.returncode == 0, saved.stderr
+    call = walk(cpu=0.1)
+
+    def launch(block: str) -> subprocess.CompletedProcess[str]:
+        given = [call.node, call.stage, dict(call.params), dict(call.inputs), call.output]
+        everything = [settings(credentials=block).model_dump(), given, call.placement.model_dump(), dict(call.labels)]
+        return _python(PARENT, json.dumps(everything), **nowhere)
+
+    done = launch("the-cluster")
+    assert done.returncode == 0, done.stderr
+    assert Dataset.open(Location.of(call.output)).manifest.rows == 1000
+    wrong = launch("none-such")
+    assert wrong.returncode != 0
+    assert "profile: kubernetes.credentials" in wrong.stderr
+
+
+@pytest.fixture
+def claim(cluster: Cluster, shared_folder: Path) -> Iterator[str]:
+    """A claim that is bound by hand to a volume: the shared folder of the node."""
+    name = f"{NAMESPACE}-store"
+    size = {"storage": "1Gi"}
+    common: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume: Json = {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {**common, "capacity": size, "hostPath": {"path": str(shared_folder)},
+                 "persistentVolumeReclaimPolicy": "Retain"},
+    }  # fmt: skip
+    claimed: Json = {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {**common, "volumeName": name, "resources": {"requests": size}},
+    }  # fmt: skip
+    volumes, claims = "/api/v1/persistentvolumes", f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+
+    async def make(api: KubernetesApi) -> None:
+        await api.create(volumes, volume)
+        await api.create(claims, claimed)
+
+    async def remove(api: KubernetesApi) -> None:
+        await api.delete(f"{claims}/{name}")
+        await api.delete(f"{volumes}/{name}")
+
+    cluster.do(make)
+    yield name
+    cluster.do(remove)
+
+
+def test_store_in_a_volume_claim(settings: Settings, walk: Call, claim: str, shared_folder: Path) -> None:
+    volumes = [each.model_dump(exclude_none=True) for each in settings().volumes]
+    for volume in volumes:
+        if volume["mount_path"] == str(shared_folder):
+            del volume["host_path"]
+            volume["claim"] = claim
+    call = walk(cpu=0.1)
+    launched = KubernetesLauncher(settings(volumes=volumes)).launch(call, lambda event: None)
+    assert launched.measured.rows == 1000
+    Dataset.open(Location.of(call.output)).verify()

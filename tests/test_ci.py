@@ -1,0 +1,66 @@
+"""`.ci/cluster`: the tests run with a cluster where one starts, and without where none does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHOW = ["sh", "-c", 'echo "config: $SUPERWORKFLOW_TEST_KUBECONFIG"; exit 7']
+
+
+def _script(folder: Path, text: str) -> Path:
+    """A script that starts something, with one beside it that ends it and says so in the file `down`."""
+    for name, body in (("cluster.sh", text), ("down.sh", f'echo "$2" > {folder}/down; rm -rf "$1"')):
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    return folder / "cluster.sh"
+
+
+def _run(script: Path, folder: Path) -> str:
+    environment = {**os.environ, "TMPDIR": str(folder), "SUPERWORKFLOW_TEST_KUBECONFIG": ""}
+    done = subprocess.run(
+        [ROOT / ".ci" / "cluster", script, *SHOW], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 7, done.stderr  # the command's own
+    return done.stdout
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@needs_root
+def test_cluster_starts(tmp_path: Path, temporary: Path) -> None:
+    script = _script(tmp_path, 'mkdir "$1"; touch "$1/pids"; echo packages; echo "$1/kubeconfig"')
+    out = _run(script, temporary)
+    assert out.startswith(f"config: {temporary}/")
+    assert out.endswith("/state/kubeconfig\n")
+    assert (tmp_path / "down").read_text() == "--purge\n"
+    assert list(temporary.iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('mkdir "$1"; touch "$1/pids"; echo half; echo "no cgroup access" >&2; exit 1', "no cgroup access"),
+        ("exit 3", "cluster.sh failed"),
+    ],
+)
+def test_cluster_does_not_start(tmp_path: Path, temporary: Path, text: str, reason: str) -> None:
+    first, second = _run(_script(tmp_path, text), temporary).splitlines()
+    assert first.startswith("no cluster, its tests are left out: ")
+    assert first.endswith(reason)
+    assert second == "config: "
+    assert (tmp_path / "down").exists() is ("pids" in text)
+    assert list(temporary.iterdir()) == []

@@ -1,40 +1,160 @@
-"""What a look at the beginning of a file says about all of it: for plans, not for results."""
+"""What a look at some parts of a file says about all of it: for plans, not for results."""
 
 from __future__ import annotations
 
+import io
+import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 
-SAMPLE_BYTES = 1 << 20
+from infra.distinct import estimate_distinct
+
+SAMPLE_BYTES = 32 << 20
+"""Text that is looked at; shorter files are read as a whole."""
+_PARTS = 32
 
 
-def sample_table(path: Path) -> dict[str, int | bool]:
-    """Estimate the rows of a table in a file.
+def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int | bool]:
+    """Estimate the size of a table in a file, in bounded time.
+
+    Parts all over the file are looked at; of a gzipped one only the beginning can be.
+
+    Args:
+        path: text with columns separated by tabs, commas or blanks, also gzipped, or Parquet.
+        sample_bytes: how much to look at.
 
     Returns:
-        `bytes`, `gzipped`, `text_bytes` (uncompressed) and `rows`; exact for Parquet and for files shorter than the
-        sample, otherwise as if the whole file were like its first MiB. Of text also `kinds`: different values in the
-        second column of the sample.
+        `bytes`, `gzipped`, `text_bytes` (uncompressed), `rows`; `kinds`, different values in the second column of the
+        sample; `values`, different values in the first two columns of the whole file together. The last two are absent
+        where the sample has no two columns. Exact where all of the file is looked at.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
-        head = stream.read(SAMPLE_BYTES)
-    if head[:4] == b"PAR1":
-        return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": pq.ParquetFile(path).metadata.num_rows}
-    gzipped = head[:2] == b"\x1f\x8b"
-    text = zlib.decompressobj(wbits=31).decompress(head) if gzipped else head
-    text_bytes = round(size * len(text) / max(1, len(head)))
-    lines = max(1, text.count(b"\n"))
-    rows = lines if len(head) == size else round(text_bytes * lines / max(1, len(text)))
-    kinds = len(set(_second_fields(text)))
-    return {"bytes": size, "gzipped": gzipped, "text_bytes": text_bytes, "rows": rows, "kinds": kinds}
+        magic = stream.read(4)
+    if magic == b"PAR1":
+        rows, parts = _parquet_parts(path, sample_bytes)
+        return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": rows, **_columns(parts, rows)}
+    gzipped = magic[:2] == b"\x1f\x8b"
+    texts, share = _gzip_text(path, size, sample_bytes) if gzipped else _text_parts(path, size, sample_bytes)
+    looked_at = sum(len(text) for text in texts)
+    lines = sum(text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts)
+    rows = max(1, round(lines / share))
+    return {
+        "bytes": size,
+        "gzipped": gzipped,
+        "text_bytes": round(looked_at / share) if gzipped else size,
+        "rows": rows,
+        **_columns([part for part in map(_parsed, texts) if part], rows),
+    }
 
 
-def _second_fields(text: bytes) -> list[bytes]:
-    """Second field of each whole line that is no comment."""
-    lines = [line for line in text.split(b"\n") if line[:1] not in (b"", b"#", b"%")]
-    delimiter = next((each for each in (b"\t", b",") if lines and each in lines[0]), None)
-    fields = (line.split(delimiter, 2) for line in lines)
-    return [each[1].strip() for each in fields if len(each) > 1]
+def _text_parts(path: Path, size: int, most: int) -> tuple[list[bytes], float]:
+    """Whole lines of parts all over a file, and their share of it."""
+    with path.open("rb") as stream:
+        if size <= most:
+            return [stream.read()], 1.0
+        texts = []
+        for part in range(_PARTS):
+            stream.seek(part * (size - most // _PARTS) // (_PARTS - 1))
+            text = stream.read(most // _PARTS)
+            begin = text.find(b"\n") + 1 if part else 0
+            texts.append(text[begin : text.rfind(b"\n") + 1])
+    return texts, sum(len(text) for text in texts) / size
+
+
+def _gzip_text(path: Path, size: int, most: int) -> tuple[list[bytes], float]:
+    """Whole lines from the beginning of a gzipped file, and their share of it by compressed bytes."""
+    text, read, unpack = bytearray(), 0, zlib.decompressobj(wbits=31)
+    with path.open("rb") as stream:
+        while len(text) < most and (chunk := stream.read(1 << 18)):
+            read += len(chunk)
+            while chunk:
+                text += unpack.decompress(chunk)
+                chunk = unpack.unused_data
+                if chunk:  # another member follows
+                    unpack = zlib.decompressobj(wbits=31)
+    if read >= size:
+        return [bytes(text)], 1.0
+    whole = text.rfind(b"\n") + 1
+    return [bytes(text[:whole])], read / size * whole / max(1, len(text))
+
+
+def _parsed(text: bytes) -> list[Any]:
+    """The first two columns of some lines, as Arrow strings; none where these are no table."""
+    text = re.sub(rb"^(?:[#%].*\n)+", b"", text)
+    first = text[: text.find(b"\n") + 1] or text
+    delimiter = next((each for each in (b"\t", b",") if each in first), b" ")
+    if delimiter == b" ":
+        text = re.sub(rb"(?m)^ +| +(?= |$)", b"", text) if re.search(rb"^ |  |\n | \n", text) else text
+        first = text[: text.find(b"\n") + 1] or text
+    columns = pyarrow.csv.ReadOptions(column_names=[f"c{i}" for i in range(first.strip().count(delimiter) + 1)])
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter.decode(), invalid_row_handler=lambda row: "skip")
+    types = dict.fromkeys(("c0", "c1"), pa.string())
+    convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=["c0", "c1"])
+    try:
+        table = pyarrow.csv.read_csv(io.BytesIO(text), columns, parse, convert)
+    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        return []
+    return [table[name].combine_chunks() for name in ("c0", "c1")]
+
+
+def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
+    """Rows of a Parquet file, and its first two columns from groups all over it."""
+    with pq.ParquetFile(path) as file:
+        rows, groups = file.metadata.num_rows, file.num_row_groups
+        names = file.schema_arrow.names[:2]
+        wanted = max(1, groups * most // max(most, 16 * rows))  # 16 bytes a row, as of two numbers
+        parts = []
+        for group in np.unique(np.linspace(0, groups - 1, wanted).astype(int)) if len(names) == 2 else ():
+            table = file.read_row_group(int(group), columns=names)
+            parts.append([pc.cast(table[name].combine_chunks(), pa.string()) for name in names])
+    return rows, parts
+
+
+def _columns(parts: Sequence[list[Any]], rows: int) -> dict[str, int | bool]:
+    """Different values, by `estimate_distinct`.
+
+    A value that follows itself in its column counts once: files are often in the order of one column, and parts of them
+    then hold all occurrences of a few values.
+    """
+    if not parts:
+        return {}
+    columns = [pa.chunked_array([part[place] for part in parts]) for place in (0, 1)]
+    share = min(1.0, len(columns[0]) / max(rows, 1))
+    turns = pa.chunked_array([_turns(part[place]) for place in (0, 1) for part in parts])
+    counts = pc.value_counts(turns).field("counts").to_numpy()
+    values = estimate_distinct(counts, share, len(turns) / share)
+    if share < 1:
+        values = max(min(values, _most(columns)), 1)
+    return {"kinds": pc.count_distinct(columns[1]).as_py(), "values": round(values)}
+
+
+def _turns(column: Any) -> Any:
+    """A column without what repeats the value before."""
+    changes = pc.not_equal(column[1:], column[:-1])
+    return pa.concat_arrays([column[:1], column[1:].filter(changes)])
+
+
+def _most(columns: Sequence[Any]) -> float:
+    """Most different values that numbered labels such as `17` or `user17` can have, by the largest number seen."""
+    largest = 0
+    for column in columns:
+        ends = pc.min_max(column)
+        first, last = ends["min"].as_py() or "", ends["max"].as_py() or ""
+        prefix = re.match(r"\D*", first)
+        start = prefix[0] if prefix else ""
+        if not last.startswith(start):
+            return float("inf")
+        digits = pc.utf8_slice_codeunits(column, len(start))
+        if not pc.all(pc.match_substring_regex(digits, "^[0-9]{1,18}$")).as_py():
+            return float("inf")
+        largest = max(largest, pc.max(pc.cast(digits, pa.int64())).as_py())
+    return largest + 1

@@ -111,7 +111,7 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     weighted = params.weighted is True or params.weight is not None
     row_bytes = _BYTES_PER_ROW + (_BYTES_PER_WEIGHT if weighted else 0)
     rows = int(source.get("rows") or max(1, size // row_bytes))
-    vertices = int(source.get("vertices") or max(2, rows // _ROWS_PER_VERTEX))
+    vertices = int(source.get("vertices") or source.get("values") or max(2, rows // _ROWS_PER_VERTEX))
     arcs = rows if params.directed else 2 * rows
     output = arcs * (8 if weighted else 4) + vertices * 16
     memory = compiled_memory(rows, vertices, arcs, weighted, size, resources.threads)

@@ -10,6 +10,7 @@ from typing import Any
 from infra.cost import PriceTable, load_prices
 from infra.dataset import Dataset
 from infra.diagram import Diagram, Given, Superworkflow
+from infra.errors import UserError
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME
 from infra.params import StageParams
@@ -95,3 +96,19 @@ def build_request(
         superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
         profile=chosen, prices=table,
     )  # fmt: skip
+
+
+def check_machine(request: Request) -> None:
+    """Refuse what a stage that would run here can only fail with, before any stage starts.
+
+    Raises:
+        UserError: as the stage says.
+    """
+    if request.profile.launcher != "process":
+        return
+    for node in request.diagram.nodes.values():
+        try:
+            node.stage.check_machine(node.params)
+        except UserError:
+            if request.store.find(node.stage.name, node.digest) is None:
+                raise

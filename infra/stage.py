@@ -136,6 +136,8 @@ class Stage(Generic[P]):
         help: one line for people.
         late: modules that `run` imports only when some parameters need them; where one process starts many stages,
             it has them imported beforehand.
+        check: import string of a function of the parameters that raises UserError where this machine cannot do what
+            they ask for, such as train on a GPU.
     """
 
     name: str
@@ -148,6 +150,17 @@ class Stage(Generic[P]):
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
     late: tuple[str, ...] = ()
+    check: str = ""
+
+    def check_machine(self, params: P) -> None:
+        """Refuse parameters that ask for what this machine does not have.
+
+        Raises:
+            UserError: as the stage's own check says.
+        """
+        if self.check:
+            module, _, name = self.check.partition(":")
+            getattr(importlib.import_module(module), name)(params)
 
     def check_engine(self, engine: str, where: str) -> None:
         """Refuse an engine that this stage does not have.

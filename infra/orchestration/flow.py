@@ -31,7 +31,7 @@ from infra.orchestration.progress_artifact import ProgressArtifact
 from infra.profile import Profile
 from infra.progress import progress_text
 from infra.records import RunRecord, StageRecord
-from infra.request import Request, build_request
+from infra.request import Request, build_request, check_machine
 from infra.tracking.base import Tracker
 
 Listener = Callable[[str, Event], None]
@@ -94,6 +94,7 @@ def _execute(
 ) -> RunRecord:
     started = time.monotonic()
     request.store.check_writable()
+    check_machine(request)
     launcher.prepare(request.missing_stages(), request.store.uri)
     context = FlowRunContext.get()
     assert context is not None
@@ -171,11 +172,11 @@ def _stage_task(
         listener(node.name, {"event": "begin"})
         try:
             record = run_node(node, request, launcher, on_event, labels)
+            artifact.close()
+            tracker.stage(record)
         except BaseException:
             failed.set()
             raise
-        artifact.close()
-        tracker.stage(record)
         listener(node.name, {"event": "end", "record": record})
         cached = record.state == "cached"
         return Completed(

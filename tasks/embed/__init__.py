@@ -129,6 +129,7 @@ STAGE = Stage(
         "initial": Input("embeddings to start from, matched by label", optional=True),
     },
     run="tasks.embed.run:run",
+    check="tasks.embed.device:check_device",
     estimate=estimate,
     image="torch",
     help="Skip-gram with negative sampling",

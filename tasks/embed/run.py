@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from infra.dataset import Dataset
-from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks.embed import EmbedParams
+from tasks.embed.device import check_device
 from tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
 from tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
 
@@ -55,26 +55,6 @@ def run(job: StageRun[EmbedParams]) -> Output:
             "kernel": params.engine,
         },
     )  # fmt: skip
-
-
-def check_device(params: EmbedParams) -> None:
-    """Raises:
-    UserError: the kernel cannot use the device, or the device is not there.
-    """
-    if params.device == "cpu":
-        return
-    if params.kernel == "numba":
-        raise UserError(
-            "this kernel trains on the cpu only", where="embed.kernel", value="numba",
-            remedy="Set embed.kernel=torch, or embed.device=cpu",
-        )  # fmt: skip
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UserError(
-            "no CUDA device is available to this process", where="embed.device", value=params.device,
-            remedy="Set embed.device=cpu, or run the stage where there is a GPU, with a CUDA build of torch",
-        )  # fmt: skip
 
 
 def make_kernel(tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:

@@ -106,6 +106,13 @@ def test_tracker_down_is_said_before_any_work(command_line: CommandLine) -> None
     assert not (command_line.store / "index").exists()
 
 
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_missing_gpu_is_said_before_any_work(command_line: CommandLine) -> None:
+    done = command_line("run", "--no-tracking", "--set", "embed.device=cuda", expect=2)
+    assert "embed.device: no CUDA device is available" in done.err
+    assert list(command_line.store.glob("*/*")) == []
+
+
 def test_damaged_dataset_is_named(command_line: CommandLine) -> None:
     outputs = _outputs(command_line)
     command_line("run", "--no-tracking")

@@ -1,0 +1,28 @@
+"""Where training runs: told before the stages upstream have run for nothing."""
+
+from __future__ import annotations
+
+from infra.errors import UserError
+from tasks.embed import EmbedParams
+
+
+def check_device(params: EmbedParams) -> None:
+    """Refuse a device that cannot be used.
+
+    Raises:
+        UserError: the kernel cannot use it, or this machine does not have it.
+    """
+    if params.device == "cpu":
+        return
+    if params.kernel == "numba":
+        raise UserError(
+            "this kernel trains on the cpu only", where="embed.kernel", value="numba",
+            remedy="Set embed.kernel=torch, or embed.device=cpu",
+        )  # fmt: skip
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            "no CUDA device is available to this process", where="embed.device", value=params.device,
+            remedy="Set embed.device=cpu, or run the stage where there is a GPU, with a CUDA build of torch",
+        )  # fmt: skip

@@ -3,6 +3,8 @@
 File of the dataset: `embeddings.parquet` with the columns `node` (the label as the user wrote it) and `vector`
 (fixed-size list of float32), in the order of vertex ids, only the vertices that `prepare` kept.
 
+Kernel `mllib`, which is Spark's own Word2Vec, is there to be compared with (`tasks.embed.on_spark`).
+
 Two kernels minimize the same objective (see `tasks.embed.kernel`): `numba`, for processors, and `torch`, for CUDA
 devices. The same parameters give the same vectors, bit by bit, with one thread of the `numba` kernel; several threads
 write to the shared tables without a lock (Niu et al., 2011), and their vectors differ in detail but not in quality.
@@ -70,9 +72,15 @@ class EmbedParams(StageParams):
     )
     batch: int = Field(default=64, ge=1, le=1 << 20, description="Walks that the torch kernel trains together.")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
-    kernel: Literal["auto", "numba", "torch"] = Field(
-        default="auto", description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda."
+    kernel: Literal["auto", "numba", "torch", "mllib"] = Field(
+        default="auto",
+        description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda; mllib is Spark's own Word2Vec, to "
+        "compare with, and needs the engine spark.",
     )
+    partitions: int = Field(
+        default=1, ge=1, le=10_000,
+        description="Parts of the walks that the mllib kernel trains on side by side; more are faster and worse.",
+    )  # fmt: skip
     products: Literal["float32", "tf32", "bfloat16"] = Field(
         default="float32",
         description="Precision of the torch kernel's matrix products on cuda; the tables are float32 in any case.",
@@ -130,6 +138,7 @@ STAGE = Stage(
     },
     run="tasks.embed.run:run",
     check="tasks.embed.device:check_device",
+    engines={"spark": "tasks.embed.on_spark:run"},
     estimate=estimate,
     image="torch",
     help="Skip-gram with negative sampling",

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from infra.dataset import Dataset
+from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks.embed import EmbedParams
 from tasks.embed.device import check_device
@@ -28,6 +29,11 @@ def run(job: StageRun[EmbedParams]) -> Output:
         UserError: the device is not there, earlier embeddings do not fit, or training diverged.
     """
     params, graph = job.params, job.inputs["graph"]
+    if params.kernel == "mllib":
+        raise UserError(
+            "this kernel trains on Spark only", where="embed.kernel", value="mllib",
+            remedy="Set the stage's engine to spark in the profile, or choose another kernel",
+        )  # fmt: skip
     check_device(params)
     vocabulary = Vocabulary.read(job.inputs["vocabulary"])
     rows = len(vocabulary.threshold)

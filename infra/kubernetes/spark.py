@@ -111,9 +111,9 @@ def memory_split(memory: int) -> tuple[int, int]:
     """Bytes of Java's heap, and bytes beside it, of an executor's memory; whole MiB that add up to no more than it.
 
     The work is done by Python with NumPy and Arrow; Java only moves rows. So the heap gets two fifths, or the least
-    with which Spark starts. The rest is for Java's own code, threads and buffers, and for the Python workers with the
-    files that they map. They have no limit of their own (`spark.executor.pyspark.memory`): that one is on
-    address space, and a mapped graph would count as memory that is used.
+    with which Spark starts. Half is what stages count on for their Python workers (`infra.spark.session`), and a tenth
+    is for Java's own code, threads and buffers. The workers have no limit of their own
+    (`spark.executor.pyspark.memory`): that one is on address space, and a mapped graph would count as memory in use.
 
     Raises:
         UserError: too little for Spark.

@@ -52,7 +52,11 @@ def run(job: StageRun[EmbedParams]) -> Output:
             numPartitions=params.partitions, stepSize=params.learning_rate, seed=params.seed,
             maxSentenceLength=max(1000, int(walks.stats.get("walk_length") or 0)), inputCol="walk", outputCol="vector",
         ).fit(frame)  # fmt: skip
-        found = trained.getVectors().select("word", vector_to_array("vector", "float32").alias("vector")).toArrow()
+        found = (
+            trained.getVectors()
+            .select("word", vector_to_array(functions.col("vector"), "float32").alias("vector"))
+            .toArrow()
+        )
     vectors = np.zeros((rows, params.dimensions), np.float32)
     flat = found["vector"].combine_chunks().flatten().to_numpy()
     vectors[found["word"].to_numpy().astype(np.int64)] = flat.reshape(len(found), params.dimensions)

@@ -232,7 +232,7 @@ def spark(settings: Settings, account: None) -> Settings:
         command = [sys.executable, "-P", "-m", "tests.cluster.with_more_tasks"]
         images = dict.fromkeys(("spark", "cpu"), "localhost/busybox:1")
         base = settings()
-        env = {"JAVA_HOME": str(java_home()), "PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable}
+        env = {"JAVA_HOME": str(java_home()), "PATH": "/usr/bin:/bin"}
         volumes = [volume.model_dump() for volume in base.volumes] + java_volumes()
         given = {"spark_service_account": SPARK_ACCOUNT, "command": command, "images": images, "volumes": volumes}
         return settings(**{**given, **more}, env=env)

@@ -73,6 +73,11 @@ def test_success(spark: Settings, spread: Spread) -> None:
     assert "ERROR" not in said
 
 
+def test_failure_of_a_task(spark: Settings, spread: Spread) -> None:
+    with pytest.raises(StageFailed, match="no further than here"):
+        KubernetesLauncher(spark()).launch(spread(end="bug", tasks=1), _ignore)
+
+
 def test_a_lost_executor_is_replaced(spark: Settings, spread: Spread, cluster: Cluster) -> None:
     call, launched = spread(tasks=6, seconds=4), []
     thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(call, _ignore)))

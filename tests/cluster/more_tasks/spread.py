@@ -12,6 +12,7 @@ from pydantic import Field
 from infra.params import StageParams
 from infra.resources import Resources
 from infra.spark.session import spark_session
+from infra.spark.tasks import collected
 from infra.stage import Estimate, Output, Stage, StageRun, Stats
 
 
@@ -38,7 +39,7 @@ def spread(job: StageRun[SpreadParams]) -> Output:
             yield number * number + 0 * len(filled), os.environ["HOSTNAME"]
 
     with spark_session(job) as session:
-        found = session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work).collect()
+        found = collected(session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work))
     job.output.array("squares.npy", np.array([square for square, _ in found], dtype=np.int64))
     return Output(rows=params.tasks, stats={"hosts": len({host for _, host in found})})
 

@@ -74,6 +74,8 @@ def _read(uri: str, dialect: Dialect, parts: list[Part], numbers: Iterator[pa.Re
             with tempfile.TemporaryDirectory(prefix="superworkflow-rows-") as folder:
                 try:
                     yield from _rows(Location.of(uri), dialect, parts[number], Path(folder), schema)
+                except duckdb.OutOfMemoryException:
+                    raise
                 except (duckdb.Error, NotRows):
                     yield pa.RecordBatch.from_pylist([dict.fromkeys(schema.names)], schema)
 

@@ -52,7 +52,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
         ranges = -(-vertices // work.range_vertices)
         counted = context.parallelize(names, tasks).mapPartitions(partial(_count, work))
         summed = counted.reduceByKey(np.add, max(1, min(ranges, context.defaultParallelism)))
-        (result,) = collected(summed.coalesce(1).mapPartitions(partial(_write, work)))
+        (result,) = collected(summed.repartition(1).mapPartitions(partial(_write, work)))
     entries: tuple[FileEntry, ...] = result[0]
     output: Output = result[1]
     job.output.adopt(entries)

@@ -1,0 +1,183 @@
+"""The index stage on Spark: the same files as in process, from many small parts of the input and of the graph."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.dataset import PARTS_FOLDER, Dataset
+from infra.errors import UserError
+from infra.execute import execute
+from infra.filesystem import Location
+from infra.progress import Progress
+from infra.resources import Resources
+from infra.spark.files import SummedStream
+from infra.store import Store
+from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
+from tasks.index import STAGE, IndexParams, spark_csr, spark_rows
+from tasks.index.source import HEAD_BYTES, Dialect, detect
+from tasks.index.spark_csr import blocks_of, join_vertices
+from tasks.index.spark_rows import Part, whole_lines
+from tests.spark import needs_spark
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts and blocks of small files."""
+    monkeypatch.setattr(spark_rows, "PART_BYTES", 30_000)
+    monkeypatch.setattr(spark_csr, "BLOCK_ARCS", 4000)
+    monkeypatch.setattr(spark_csr, "BLOCK_VERTICES", 300)
+
+
+def edge_rows(count: int) -> list[tuple[str, str, float]]:
+    """Rows with string labels, hubs, self-loops and repeated edges."""
+    draw = random.Random(count)
+
+    def label() -> str:
+        return draw.choice([f"v{int(draw.paretovariate(0.5)) % 700}", f"ä{draw.randrange(30)}", "007", "7"])
+
+    loop = [("alone", "alone", 1.0)]
+    return loop + [(label(), label(), round(draw.random() + 0.1, 3)) for _ in range(count)]
+
+
+def make(path: Path | str, output: Path | str, engine: str, cpu: int = 2, **params: Any) -> Dataset:
+    resources, progress = Resources(cpu=cpu, memory=1 << 30), Progress("index", stream=io.StringIO())
+    return execute(STAGE, params, {"edges": str(path)}, str(output), resources, progress, engine).dataset
+
+
+def same(path: Path, folder: Path, **params: Any) -> Dataset:
+    """Make it in process and on Spark, hold one against the other."""
+    here = make(path, folder / "one", "in-process", cpu=1, **params)
+    two = make(path, folder / "two", "in-process", cpu=2, **params)
+    there = make(path, folder / "spark", "spark", **params)
+    assert there.manifest.files == here.manifest.files == two.manifest.files
+    assert dict(there.stats) == dict(here.stats)
+    assert not (folder / "spark" / PARTS_FOLDER).exists()
+    return there
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"directed": True, "duplicates": "max", "max_degree": 9},
+        {"weighted": False, "max_degree": 20, "seed": 3},
+    ],
+    ids=["weighted", "directed-trimmed", "trimmed"],
+)
+def test_the_same_files_as_in_process(tmp_path: Path, params: dict[str, Any]) -> None:
+    text = "source,target,weight\n" + "".join(f"{u},{v},{w}\n" for u, v, w in edge_rows(9000))
+    (tmp_path / "edges.csv").write_text(text)
+    made = same(tmp_path / "edges.csv", tmp_path, **params)
+    assert made.stats["self_loops_dropped"] > 1
+    assert made.stats["isolated_vertices"] >= 1
+    assert (made.stats["trimmed_edges"] > 0) == ("max_degree" in params)
+    assert len(np.diff(made.array("indptr.npy"))) > 300  # more than one block
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("kind", ["parquet", "whitespace-gz"])
+def test_formats(tmp_path: Path, kind: str) -> None:
+    rows = edge_rows(3000)
+    if kind == "parquet":
+        path = tmp_path / "edges.parquet"
+        columns = {"from": [u for u, _, _ in rows], "to": [v for _, v, _ in rows]}
+        pq.write_table(pa.table(columns), path, row_group_size=1000)
+    else:
+        path = tmp_path / "edges.txt.gz"
+        path.write_bytes(gzip.compress("".join(f"{u} \t{v}  {w}\n# x\n" for u, v, w in rows).encode()))
+    made = same(path, tmp_path)
+    assert made.stats["rows_read"] == 3001
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_through_an_object_store(s3_store: Store, tmp_path: Path) -> None:
+    (tmp_path / "edges.tsv").write_text("".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(9000)))
+    s3_store.root.join("edges.tsv").upload(tmp_path / "edges.tsv")
+    there = make(s3_store.root.join("edges.tsv").uri, s3_store.root.join("graph").uri, "spark")
+    here = make(tmp_path / "edges.tsv", tmp_path / "here", "in-process")
+    assert there.manifest.files == here.manifest.files
+    assert there.digest == here.digest
+    assert there.location.walk_files() == ["indices.npy", "indptr.npy", "manifest.json", "vertices.parquet"]
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("a,b,1\nb,c,nan\n", {}),
+        ("a,b\nb,\n", {}),
+        ("a,b\nb,c\nb,a\n", {"duplicates": "error"}),
+        ("a,a\n", {}),
+    ],
+    ids=["weight", "empty-node", "duplicate", "loops"],
+)
+def test_errors_are_those_of_the_stage_in_process(tmp_path: Path, text: str, params: dict[str, Any]) -> None:
+    (tmp_path / "edges.csv").write_text("source,target,weight\n"[: None if ",1" in text else 0] + text)
+    messages = []
+    for engine in ("in-process", "spark"):
+        with pytest.raises(UserError) as raised:
+            make(tmp_path / "edges.csv", tmp_path / "none", engine, **params)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert Dataset.find(Location.of(tmp_path / "none")) is None
+
+
+def test_every_line_is_in_one_part() -> None:
+    draw = random.Random(5)
+    text = b"header\n" + b"".join(b"x" * draw.choice([0, 1, 5, 40]) + b"\n" for _ in range(300)) + b"last"
+    for size in (1, 2, 7, 64, 10_000):
+        parts = [whole_lines(io.BytesIO(text), at, min(at + size, len(text)), 7) for at in range(7, len(text), size)]
+        assert b"".join(parts) == text[7:]
+        assert all(part.endswith(b"\n") for part in parts[:-1] if part)
+
+
+def test_blocks_hold_a_bounded_number_of_arcs_and_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_csr, "BLOCK_ARCS", 10)
+    monkeypatch.setattr(spark_csr, "BLOCK_VERTICES", 6)
+    arcs = np.array([25, 4, 6, 1, 0, 0, 0, 0, 0, 0, 3])
+    starts = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14])
+    blocks = blocks_of(arcs, starts)
+    assert blocks.firsts.tolist() == [0, 1, 3, 9, 10, 14]
+    assert blocks.arcs.tolist() == [0, 25, 35, 36, 36, 39]
+    assert blocks.with_arcs() == [0, 1, 2, 4]
+
+
+def test_vertices_file_does_not_depend_on_the_parts(tmp_path: Path) -> None:
+    rows = 2 * VERTICES_ROW_GROUP + 1000
+    labels = pa.array(np.arange(rows)).cast(pa.large_string())
+    table = pa.table([labels, pa.array(np.arange(rows))], VERTICES)
+    pq.write_table(table, tmp_path / "whole", **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
+    parts = []
+    for number, (first, last) in enumerate([(0, 700_001), (700_001, 700_002), (700_002, rows)]):
+        parts.append(Location.of(tmp_path / f"part-{number}"))
+        with pa.ipc.new_file(tmp_path / f"part-{number}", VERTICES) as stream:
+            stream.write_table(table.slice(first, last - first))
+    with (tmp_path / "joined").open("wb") as raw:
+        join_vertices(iter(parts), SummedStream(raw))
+    assert (tmp_path / "joined").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_the_beginning_of_a_file_is_enough_to_detect_it(tmp_path: Path) -> None:
+    text = "source\ttarget\n" + "".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(60_000))
+    for name, data in (("a.tsv", text.encode()), ("a.tsv.gz", gzip.compress(text.encode(), 0))):
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / "head").write_bytes(data[:HEAD_BYTES])
+        assert len(data) > HEAD_BYTES
+        whole = detect(str(tmp_path / name), IndexParams(), name)
+        assert detect(str(tmp_path / "head"), IndexParams(), name) == whole
+    assert whole == Dialect("tsv", "\t", True, 14, 1, (0, 1, -1), ("source", "target"), 2)
+    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), whole) == [Part()]

@@ -14,11 +14,12 @@ RUN apt-get update \
     && apt-get clean && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man
 COPY infra/images/base.txt /opt/requirements/
 RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.txt
-# Hive, the REPL, Spark Connect, YARN and streaming state are of no use to a stage: a third of pyspark.
+# Hive, the REPL, Spark Connect, YARN and streaming state are of no use to a stage: a third of pyspark. What is left
+# imports pyspark.testing.
 COPY infra/images/spark.txt /opt/requirements/
 RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/spark.txt \
     && cd "$(python -c 'import pyspark, os; print(os.path.dirname(pyspark.__file__))')" \
-    && rm -rf examples testing data \
+    && rm -rf examples data \
     && cd jars \
     && rm -rf connect-repl hive-* spark-hive* derby* datanucleus-* jdo-api-* javax.jdo-* rocksdbjni-* leveldbjni-* \
        spark-connect_* spark-yarn_* spark-repl_* scala-compiler-* jline-* zookeeper-* curator-* \

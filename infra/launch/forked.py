@@ -18,8 +18,8 @@ from typing import IO
 
 from infra.launch.forkserver import MESSAGE_BYTES, TITLE_ROOM
 
-_READ_WHEN_LOADED = ("PYTHON", "NUMBA_", "OPENBLAS_", "OMP_", "MKL_", "GOMP_", "KMP_", "LD_", "MALLOC_", "ARROW_")
-"""Variables that libraries read when they are loaded start so: they must be in a child as they were in the server."""
+_READ_WHEN_LOADED = ("PYTHON", "NUMBA_", "OMP_", "MKL_", "GOMP_", "KMP_", "LD_", "MALLOC_", "ARROW_")
+"""Beginnings of variables that libraries read when they are loaded: a child's must be those of the server."""
 _SET_FOR_EACH = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """But for these: a child sets what they say itself."""
 _OF_THE_INTERPRETER = (
@@ -107,7 +107,7 @@ class ForkServer:
         command = [*program, "serve", "--control", str(far.fileno())]
         command += ["--stages", ",".join(stages), "--remote", remote, TITLE_ROOM]
         # One thread: a pool that a library starts when it is loaded would not live on in a child, which sets its own.
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with far:
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,7 +1,10 @@
-"""Node2Vec from a file to vectors: the four stage commands against PecanPy with gensim, the paper's p and q."""
+"""Node2Vec from a file to vectors: the four stages of a run against PecanPy with gensim, the paper's p and q."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +13,19 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.benchmarks.graphs import GraphFiles, blogcatalog
-from tests.benchmarks.measure import PeerFailed, alternate, median
+from tests.benchmarks.measure import PeerFailed, alternate, median, run_command
+from tests.benchmarks.own.node2vec_stages import STAGES
 from tests.benchmarks.quality import embeddings_of, f1
 from tests.benchmarks.report import Row
 from tests.benchmarks.rows_training import STAND_IN
 from tests.benchmarks.setting import Setting
-from tests.benchmarks.stages import embed_graph
 
 P, Q, DIMENSIONS, WALK_LENGTH, WINDOW = 0.25, 0.25, 128, 80, 10
 
 
 def end_to_end(setting: Setting) -> list[Row]:
-    """Our time is that of four processes, their start included; of the peer's, compiling is taken out."""
+    """Our time is that of a launcher from its start to its end, with the stages' processes; of the peer's, compiling is
+    taken out. Ours has no orchestrator or tracker, as the peer has none."""
     graph = blogcatalog(setting)
     name = f"Node2Vec from file to vectors, {graph.name}, p={P:g} q={Q:g}"
     row = Row(name, "PecanPy + gensim", "s", 15)
@@ -31,16 +35,16 @@ def end_to_end(setting: Setting) -> list[Row]:
     out, nodes = folder / "peer.npy", folder / "peer.txt"
 
     def own() -> dict[str, Any]:
-        stages = embed_graph(
-            setting, graph.tsv, folder, {"num_walks": num_walks, "walk_length": WALK_LENGTH, "p": P, "q": Q},
-            {"dimensions": DIMENSIONS, "window": WINDOW},
-        )  # fmt: skip
-        parts = {name: stage.measured for name, stage in stages.items()}
-        setting.say("own: " + ", ".join(f"{name} {part.wall_s:.1f} s" for name, part in parts.items()))
-        return {
-            "wall_s": sum(part.wall_s for part in parts.values()), "cpu_s": sum(part.cpu_s for part in parts.values()),
-            "parts": {name: part.wall_s for name, part in parts.items()},
-        }  # fmt: skip
+        for name in STAGES:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        walk = {"num_walks": num_walks, "walk_length": WALK_LENGTH, "p": P, "q": Q}
+        embed = {"dimensions": DIMENSIONS, "window": WINDOW}
+        command = [sys.executable, "-m", "tests.benchmarks.own.node2vec_stages", str(graph.tsv), str(folder)]
+        command += [str(setting.threads), json.dumps(walk), json.dumps(embed)]
+        measured = run_command(command, setting.threads, setting.folder / "logs" / "node2vec_stages.log")
+        parts = measured.document()
+        setting.say("own: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items()))
+        return {"wall_s": measured.wall_s, "cpu_s": measured.cpu_s, "parts": parts}
 
     def peer() -> dict[str, Any]:
         arguments = (graph.tsv, out, nodes, P, Q, DIMENSIONS, num_walks, WALK_LENGTH, WINDOW)

@@ -131,10 +131,20 @@ def test_server_ends_with_what_launches() -> None:
     server.wait(timeout=20)
 
 
-@pytest.mark.parametrize("name", ["NUMBA_NUM_THREADS", "PYTHONMALLOC", "OPENBLAS_NUM_THREADS"])
+@pytest.mark.parametrize("name", ["NUMBA_NUM_THREADS", "PYTHONMALLOC", "OMP_WAIT_POLICY"])
 def test_what_only_a_fresh_process_reads(server: ForkServer, name: str) -> None:
     assert server.start(["pass"], os.environ | {name: "1"}) is None
     assert _end(_start(server, "pass", OMP_NUM_THREADS="1")) == (0, "")
+
+
+def test_threads_are_those_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment gives libraries threads that they start when they are loaded."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    server = ForkServer([], program=[sys.executable, "-c", "import numpy\n" + SERVER.format(threads=0)])
+    code = "from threadpoolctl import threadpool_info\nprint([pool['num_threads'] for pool in threadpool_info()])"
+    assert _end(_start(server, code)) == (0, "[3]\n")
+    assert _end(_start(server, code, OPENBLAS_NUM_THREADS="2")) == (0, "[2]\n")
+    server.close()
 
 
 def test_server_with_threads_refuses() -> None:

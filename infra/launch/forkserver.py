@@ -64,6 +64,10 @@ class _Server:
     def run(self, preload: Iterator[None]) -> int:
         loading = True
         while True:
+            if loading and not _step(preload):
+                loading = False
+                gc.collect()
+                gc.freeze()  # else the children's collectors would copy every page
             for key, _ in self._selector.select(0 if loading else None):
                 if key.fd != self._control.fileno():
                     self._tell_end(key.fd)
@@ -75,10 +79,6 @@ class _Server:
                     self._start(message, descriptors)
                 for descriptor in descriptors:
                     os.close(descriptor)  # a launcher whose status socket closes starts a fresh process instead
-            if loading and not _step(preload):
-                loading = False
-                gc.collect()
-                gc.freeze()  # else the children's collectors would copy every page
 
     def _start(self, message: bytes, descriptors: list[int]) -> None:
         if _other_threads():

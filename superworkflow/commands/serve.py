@@ -41,11 +41,10 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
     compiled = False
     for stage in loaded:
         importlib.import_module(stage.run.partition(":")[0])
-        yield
         if "numba" in sys.modules and not compiled:
             compiled = True
             _warm_numba()
-            yield
+        yield
     for stage in loaded:
         for module in stage.late:
             importlib.import_module(module)

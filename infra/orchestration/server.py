@@ -46,6 +46,7 @@ def _connect() -> None:
         return
     os.environ["PREFECT_API_URL"] = _start_server()
     refresh_global_settings_context()
+    del os.environ["PREFECT_API_URL"]  # other processes have servers of their own
 
 
 def _start_server() -> str:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -234,6 +234,8 @@ class DatasetWriter(FileWriter):
 
     def __init__(self, location: Location):
         super().__init__(location)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
+        self._sums: dict[str, Future[str]] = {}
         self._scratch: Path | None = None
         location.make()
         if location.local_path is None:
@@ -244,16 +246,27 @@ class DatasetWriter(FileWriter):
 
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """A local path to write one data file to; on leaving the block it is summed, and uploaded if need be."""
+        """A local path to write one data file to; once the block is left it is summed, and uploaded if need be.
+
+        Files that stay where they are are summed beside what the stage does next.
+        """
         root = self.location.local_path or self._scratch
         assert root is not None
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
-        self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path))
+        self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256="")
+        self._sums[name] = self._pool.submit(file_sha256, path)
         if self._scratch is not None:
+            self.settle()
             self.location.join(name).upload(path)
             path.unlink()
+
+    def settle(self) -> None:
+        """Wait until all files are summed."""
+        while self._sums:
+            name, summed = self._sums.popitem()
+            self._files[name] = self._files[name].model_copy(update={"sha256": summed.result()})
 
     def adopt(self, entries: Iterable[FileEntry]) -> None:
         """Take in files that others, such as the tasks of an engine, have put into the dataset's folder.
@@ -283,6 +296,7 @@ class DatasetWriter(FileWriter):
         engine: str = "in-process",
     ) -> Dataset:
         """Write the manifest, which makes the dataset exist, and drop the checkpoint and what tasks left."""
+        self.settle()
         manifest = Manifest(
             stage=stage, version=version, digest=digest, params=dict(params), inputs=dict(inputs),
             files=self.entries, stats=dict(stats),
@@ -295,6 +309,7 @@ class DatasetWriter(FileWriter):
         return Dataset(self.location, manifest)
 
     def close(self) -> None:
-        """Remove the scratch folder."""
+        """Stop summing, and remove the scratch folder."""
+        self._pool.shutdown(cancel_futures=True)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)

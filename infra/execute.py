@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,11 @@ def execute(
     stage.check_engine(engine, "--engine")
     spark = settings_from_environment() if engine == "spark" else {}
     parsed = parse_params(stage.params, params, stage.name)
-    datasets, sources = open_inputs(stage, inputs)
+    with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
+        opened = pool.submit(open_inputs, stage, inputs)  # sums the sources' bytes, without holding the interpreter
+        with contextlib.suppress(Exception):
+            stage.function(engine)  # imports meanwhile; what cannot be imported is told when it is called
+    datasets, sources = opened.result()
     given: dict[str, InputEntry] = {
         name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage) for name, dataset in datasets.items()
     } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
@@ -153,6 +158,7 @@ def _commit(
     result: Output,
     waited: float,
 ) -> Dataset:
+    writer.settle()  # its work belongs to what is measured
     container_cpu_s, container_peak = container_usage()
     measured = Measurement(
         runtime_s=max(0.0, process_age_seconds() - waited), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),

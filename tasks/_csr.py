@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 Edges = NDArray[np.uint64]
 Weights = NDArray[np.float32]
+EndCounts = NDArray[np.int32]
+"""[2, workers, vertices]: how often a vertex is first, and second, among the edges of a worker; see `count_ends`."""
 
 BUCKET = 1 << 15
 """Edges that a bucket should hold."""
@@ -82,10 +84,15 @@ def merge_edges(
     return edges, moved, loops, duplicates
 
 
-def degrees(edges: Edges, vertices: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How often each vertex is first, and second, in `edges`."""
+def count_ends(edges: Edges, vertices: int, threads: int) -> EndCounts:
+    """How often each vertex is first, and second, in each worker's part of `edges`."""
     counts = np.zeros((2, _workers(threads), vertices), np.int32)
     _count_ends(edges, counts)
+    return counts
+
+
+def degrees(counts: EndCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often each vertex is first, and second, in all edges."""
     first, second = counts.sum(axis=1, dtype=np.int64)
     return first, second
 
@@ -104,10 +111,10 @@ def assemble(
     symmetric: bool,
     indices: NDArray[np.int32],
     arc_weights: Weights | None,
-    threads: int,
+    counts: EndCounts,
     room: int = 1 << 30,
 ) -> None:
-    """Fill the rows of a graph.
+    """Fill the rows of a graph, with as many workers as counted the edges.
 
     Args:
         edges: distinct edges [m].
@@ -116,7 +123,7 @@ def assemble(
         symmetric: store each edge in both its ends' rows.
         indices: int32 [arcs] to fill, ascending in each row; may be memory-mapped.
         arc_weights: float32 [arcs] to fill, or None.
-        threads: workers.
+        counts: of these edges in this order.
         room: bytes that may be taken for arcs in flight (at least one row's arcs are).
     """
     vertices = len(indptr) - 1
@@ -128,14 +135,15 @@ def assemble(
     passes = -(-bits // 12)
     given = _NO_WEIGHTS if weights is None else weights
     out_weights = _NO_WEIGHTS if arc_weights is None else arc_weights
+    arcs_of = counts[0] + counts[1] if symmetric else counts[0]
     bucket_of = np.repeat(np.arange(len(firsts) - 1, dtype=np.int32), np.diff(firsts))
     low = 0
     while low < len(firsts) - 1:
         most_arcs = max(1, room // per_arc)
         high = int(np.searchsorted(indptr[firsts], indptr[firsts[low]] + most_arcs, "right")) - 1
         high = min(max(high, low + 1), low + MOST_BUCKETS, len(firsts) - 1)
-        places = np.zeros((_workers(threads), high - low), np.int64)
-        _count_rows(edges, symmetric, bucket_of, low, firsts[low], firsts[high], places)
+        rows = slice(firsts[low], firsts[high])
+        places = np.add.reduceat(arcs_of[:, rows], firsts[low:high] - firsts[low], axis=1, dtype=np.int64)
         starts = _starts(places)
         arcs = np.empty(starts[-1], np.uint64)
         moved = np.empty(len(arcs) if weights is not None else 0, np.float32)
@@ -276,30 +284,6 @@ def _count_ends(edges: Edges, counts: NDArray[np.int32]) -> None:
         for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
             counts[0, worker, np.int64(edges[i] >> _HALF)] += 1
             counts[1, worker, np.int64(edges[i] & _LOW)] += 1
-
-
-@nb.njit(cache=True, parallel=True)
-def _count_rows(
-    edges: Edges,
-    symmetric: bool,
-    bucket_of: NDArray[np.int32],
-    low: int,
-    first: int,
-    end: int,
-    places: NDArray[np.int64],
-) -> None:
-    workers = places.shape[0]
-    for worker in nb.prange(workers):
-        counts = np.zeros(places.shape[1], np.int64)
-        for i in range(worker * len(edges) // workers, (worker + 1) * len(edges) // workers):
-            row = np.int64(edges[i] >> _HALF)
-            if first <= row < end:
-                counts[bucket_of[row] - low] += 1
-            if symmetric:
-                row = np.int64(edges[i] & _LOW)
-                if first <= row < end:
-                    counts[bucket_of[row] - low] += 1
-        places[worker] = counts
 
 
 @nb.njit(cache=True, parallel=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from infra.dataset import DatasetWriter
 from infra.manifest import Stat
-from tasks._csr import Edges, Weights, assemble, row_starts
+from tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
 
 VERTICES = pa.schema([("node", pa.large_string()), ("degree", pa.int64())])
 VERTICES_FORMAT: dict[str, Any] = {"compression": "lz4", "use_dictionary": False}
@@ -26,11 +26,9 @@ def write_graph(
     output: DatasetWriter,
     edges: Edges,
     weights: Weights | None,
-    row_lengths: NDArray[np.int64],
-    degree: NDArray[np.int64],
+    counts: EndCounts,
     labels: pa.Array,
     symmetric: bool,
-    threads: int,
 ) -> dict[str, Stat]:
     """Write a graph as the index stage does (see there for the files).
 
@@ -38,17 +36,18 @@ def write_graph(
         output: where to.
         edges: distinct edges [m].
         weights: [m] or None.
-        row_lengths: arcs in each vertex's row.
-        degree: what `vertices.parquet` says, [vertices].
+        counts: of the ends of these edges in this order.
         labels: Arrow strings [vertices].
         symmetric: the graph has no direction; each edge is stored in both rows.
-        threads: workers.
 
     Returns:
         The facts that every graph dataset has: vertices, edges, directed_edges (arcs stored), directed, weighted,
         max_degree (most arcs in a row), isolated_vertices, sinks (vertices without outgoing arcs), bytes.
     """
     before = output.bytes_written
+    first, second = degrees(counts)
+    degree = first + second
+    row_lengths = degree if symmetric else first
     indptr = row_starts(row_lengths)
     output.array("indptr.npy", indptr)
     arcs = int(indptr[-1])
@@ -57,7 +56,7 @@ def write_graph(
         arc_weights = None
         if weights is not None:
             arc_weights = files.enter_context(_array_file(output, "weights.npy", np.float32, arcs))
-        assemble(edges, weights, indptr, symmetric, indices, arc_weights, threads)
+        assemble(edges, weights, indptr, symmetric, indices, arc_weights, counts)
     with output.file("vertices.parquet") as path:
         columns = [labels.cast(pa.large_string()), pa.array(degree, pa.int64())]
         table = pa.table(columns, VERTICES)

@@ -68,11 +68,9 @@ def run(job: StageRun[HoldoutParams]) -> Output:
 
     job.progress.log(f"{len(hidden)} edges hidden; writing the residual graph")
     edges, weights = edges[kept], weights[kept] if weights is not None else None
-    first, second = _csr.degrees(edges, vertices, job.threads)
+    counts = _csr.count_ends(edges, vertices, job.threads)
     labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
-    stats = write_graph(
-        output, edges, weights, first if directed else first + second, first + second, labels, not directed, job.threads
-    )
+    stats = write_graph(output, edges, weights, counts, labels, symmetric=not directed)
     return Output(
         rows=len(hidden),
         stats={

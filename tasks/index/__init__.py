@@ -75,7 +75,7 @@ class IndexParams(StageParams):
     engine: Literal["auto", "compiled", "relational"] = Field(
         default="auto",
         description="What computes: compiled kernels in memory, or SQL that spills to disk; auto takes the kernels "
-        "for files of 4 MiB or more when they fit the stage's memory. The result is the same.",
+        "for files of 2 MiB or more when they fit the stage's memory. The result is the same.",
         json_schema_extra={"affects_result": False},
     )
 
@@ -95,7 +95,7 @@ _PROCESS_BYTES = 244 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
 _DUCKDB_BYTES = 296 << 20
 _SQL_ROW_BYTES = 140
-SMALL_BYTES = 4 << 20
+SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 
 
@@ -157,12 +157,14 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
 
     Reading holds the rows' ends, two blocks of text and the table of labels. Merging holds the rows' ends twice, of
     which the second are the edges. Filling holds the edges, arcs in flight (`_csr.assemble`: at most 2048 buckets of
-    32768), the rows of the graph that it maps, and of each vertex its label, degrees, row lengths and row's start.
+    32768), the rows of the graph that it maps, and of each vertex its label, degrees, row lengths, row's start, and
+    how often each of up to eight workers has met it.
     """
     per_row = 12 if weighted else 8
     reading = rows * per_row + min(2 * text_bytes, 64 << 20) + 64 * vertices
     merging = 2 * rows * per_row + 24 * vertices
-    filling = rows * per_row + min(arcs, 2048 << 15) * per_row + arcs * (per_row - 4) + 72 * vertices
+    filling = rows * per_row + min(arcs, 2048 << 15) * per_row + arcs * (per_row - 4)
+    filling += vertices * (72 + 12 * min(threads, 8))
     return _PROCESS_BYTES + max(reading, merging, filling)
 
 

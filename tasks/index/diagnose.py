@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from infra.errors import UserError
-from tasks.index.duck import NUMBER
-from tasks.index.source import Dialect, broken_gzip
+from tasks.index.source import NUMBER, Dialect, broken_gzip
 
 _SHOWN = 200  # characters of a row
 _MOST_PAIRS = 5_000_000

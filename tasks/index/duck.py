@@ -10,10 +10,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.index.source import Dialect
-
-NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
-"""How a weight may be written; the kernels and the search for bad rows take the same."""
+from tasks.index.source import NUMBER, Dialect
 
 _BATCH_ROWS = 1 << 20
 _UNUSED = "\x01"

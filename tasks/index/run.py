@@ -38,6 +38,7 @@ class Indexed:
         edges: packed edges [m] in any order; without direction the order of an edge's ends means nothing.
         weights: float32 [m] or None.
         rows, self_loops: rows read, and those with the same node twice.
+        counts: of the edges' ends.
     """
 
     labels: pa.Array
@@ -45,6 +46,7 @@ class Indexed:
     weights: _csr.Weights | None
     rows: int
     self_loops: int
+    counts: _csr.EndCounts
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -84,8 +86,12 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
     edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     del ends
-    first, second = _csr.degrees(edges, len(keys), threads)
+    counts = _csr.count_ends(edges, len(keys), threads)
+    first, second = _csr.degrees(counts)
     order = order_by_degree(first + second, keys, arena)
+    for side in counts:
+        for part in side:
+            part[:] = part[order]
     number = np.zeros(len(keys), np.uint32)
     number[order] = np.arange(len(order), dtype=np.uint32)
     _renumber(edges, number)
@@ -93,7 +99,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
         labels = label_array(order, keys, arena)
     except pa.ArrowInvalid as error:
         raise not_utf8(str(path), dialect, where, error) from None
-    return Indexed(labels, edges, weights, rows, loops)
+    return Indexed(labels, edges, weights, rows, loops, counts)
 
 
 def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
@@ -130,7 +136,8 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     finally:
         connection.close()
     column = labels.column(0).cast(pa.large_string()).combine_chunks()
-    return Indexed(column, edges, weights, found.rows, found.self_loops)
+    counts = _csr.count_ends(edges, len(column), job.threads)
+    return Indexed(column, edges, weights, found.rows, found.self_loops, counts)
 
 
 def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
@@ -207,8 +214,8 @@ def _renumber(edges: _csr.Edges, number: NDArray[np.uint32]) -> None:
 
 def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Output:
     params, threads, vertices = job.params, job.threads, len(graph.labels)
-    edges, weights = graph.edges, graph.weights
-    first, second = _csr.degrees(edges, vertices, threads)
+    edges, weights, counts = graph.edges, graph.weights, graph.counts
+    first, second = _csr.degrees(counts)
     neighbours = first if params.directed else first + second
     max_degree_seen, trimmed_vertices, trimmed_edges = int(neighbours.max()), 0, 0
     if params.max_degree is not None and max_degree_seen > params.max_degree:
@@ -216,12 +223,9 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
         kept = kept_edges(edges, neighbours, params.directed, params.max_degree, params.seed)
         trimmed_edges = int(len(kept) - kept.sum())
         edges, weights = edges[kept], weights[kept] if weights is not None else None
-        first, second = _csr.degrees(edges, vertices, threads)
-        neighbours = first if params.directed else first + second
+        counts = _csr.count_ends(edges, vertices, threads)
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
-    stats = write_graph(
-        job.output, edges, weights, neighbours, first + second, graph.labels, not params.directed, threads
-    )
+    stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric=not params.directed)
     return Output(
         rows=len(edges),
         stats={

@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 from infra.errors import UserError
 from tasks.index import IndexParams
 
+NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
+"""How a weight may be written: for SQL and for the search for bad rows; the kernels take the same."""
+
 SAMPLE_BYTES = 1 << 18
 HEAD_BYTES = 2 * SAMPLE_BYTES
 """Bytes of a file that hold a sample of its text, also when that is compressed and did not get smaller."""

@@ -53,22 +53,19 @@ class PriceTable(BaseModel):
 
 
 def load_prices(name: str | None = None) -> PriceTable:
-    """A price table by its name or path; without one, the newest that comes with the project.
+    """A price table by its name, path or URI; without one, the newest that comes with the project.
 
     Raises:
         UserError: unknown or malformed table.
     """
     shipped = {path.stem: path for path in FOLDER.glob("*.yaml")}
-    if name is None:
-        path = shipped[max(shipped)]
-    elif name in shipped:
-        path = shipped[name]
-    elif name.endswith((".yaml", ".yml")):
-        path = Path(name)
-    else:
-        raise UserError("no such price table", where="--prices", value=name, remedy=nearest(name, list(shipped)))
+    path, stem = name or max(shipped), Path(name or max(shipped)).stem
+    if path in shipped:
+        path = str(shipped[path])
+    elif not path.endswith((".yaml", ".yml")):
+        raise UserError("no such price table", where="--prices", value=name, remedy=nearest(path, list(shipped)))
     try:
-        return PriceTable.model_validate({"name": path.stem, **read_yaml(path)})
+        return PriceTable.model_validate({"name": stem, **read_yaml(path)})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         dotted = ".".join(str(part) for part in first["loc"])

@@ -77,22 +77,22 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str) -> Profile:
-    """A shipped profile by its name, or any by the path of its file.
+    """A shipped profile by its name, or any by the path or URI of its file.
 
     Raises:
         UserError: unknown name, unreadable file, or a bad entry (with its dotted path).
     """
-    path = FOLDER / f"{name}.yaml"
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    elif not path.exists():
+    path, stem = str(FOLDER / f"{name}.yaml"), Path(name).stem
+    if is_file(name):
+        path = name
+    elif not Path(path).exists():
         raise UserError("no such profile", where="--profile", value=name, remedy=nearest(name, profile_names()))
     values = read_yaml(path)
     default = _mapping(values.get("default"), path, "default")
     entries = _mapping(values.get("stages"), path, "stages")
     stages = {key: _merge(default, _mapping(entry, path, f"stages.{key}")) for key, entry in entries.items()}
     try:
-        return Profile.model_validate({"name": path.stem, **values, "default": default, "stages": stages})
+        return Profile.model_validate({"name": stem, **values, "default": default, "stages": stages})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         dotted = ".".join(str(part) for part in first["loc"])
@@ -101,7 +101,12 @@ def load_profile(name: str) -> Profile:
         ) from None
 
 
-def _mapping(value: Any, path: Path, dotted: str) -> dict[str, Any]:
+def is_file(name: str) -> bool:
+    """Whether this is the path or URI of a file rather than the name of one that comes with the project."""
+    return name.endswith((".yaml", ".yml")) or "/" in name
+
+
+def _mapping(value: Any, path: str, dotted: str) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise UserError("must be a mapping", where=f"{path}: {dotted}", value=value, remedy="Correct the profile")
     return value or {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from infra.cost import PriceTable, load_prices
@@ -78,10 +77,7 @@ def build_request(
     Raises:
         UserError: the first thing that is wrong.
     """
-    values = dict(parse_assignments(assignments))
-    for prefix, entries in (parameters or {}).items():
-        values[prefix] = {**entries, **values.get(prefix, {})}
-    settings = resolve(superworkflow.models(), read_yaml(Path(config)) if config else {}, values, config or "")
+    settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
     chosen = load_profile(profile)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {
@@ -112,3 +108,21 @@ def check_machine(request: Request) -> None:
         except UserError:
             if request.store.find(node.stage.name, node.digest) is None:
                 raise
+
+
+def parameters_of(
+    superworkflow: Superworkflow,
+    *,
+    config: str | None = None,
+    assignments: Sequence[str] = (),
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, StageParams]:
+    """Validated parameters by stage, of what `build_request` takes.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    values = dict(parse_assignments(assignments))
+    for prefix, entries in (parameters or {}).items():
+        values[prefix] = {**entries, **values.get(prefix, {})}
+    return resolve(superworkflow.models(), read_yaml(config) if config else {}, values, config or "")

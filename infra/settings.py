@@ -20,21 +20,23 @@ from typing import Any
 import yaml
 
 from infra.errors import UserError
+from infra.filesystem import Location
 from infra.params import StageParams, nearest, parse_params
 
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds a mapping.
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """A YAML file that holds a mapping, by its path or URI.
 
     Raises:
         UserError: missing, unreadable, not YAML (with line), or not a mapping.
     """
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = yaml.safe_load(Location.of(path).read_text())
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=str(path), remedy="Check the path") from None
+        reason = error.strerror or type(error).__name__
+        raise UserError(f"cannot be read: {reason}", where=str(path), remedy="Check the path") from None
     except UnicodeDecodeError:
         raise UserError("not a text file in UTF-8", where=str(path), remedy="Check the path") from None
     except yaml.YAMLError as error:
@@ -42,6 +44,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "not YAML"
         raise UserError(f"not valid YAML: {problem}", where=where, remedy="Correct the syntax") from None
+    except UserError:
+        raise
+    except Exception as error:  # of a remote file: the client's own words say what is wrong
+        raise UserError(f"cannot be read: {type(error).__name__}: {error}", where=str(path),
+                        remedy="Check the URI and the credentials") from None  # fmt: skip
     if value is None:
         return {}
     if not isinstance(value, dict):

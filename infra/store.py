@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from infra.digest import file_sha256, stream_sha256
 from infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.sample import sample_table
+
+SOURCES = ".sources"
+"""Folder of copies of source files."""
 
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
@@ -68,6 +72,25 @@ class Store:
                 continue
             if dataset is not None:
                 yield dataset
+
+    def keep(self, path: Path, folder: str = SOURCES) -> str:
+        """Copy a file of this machine to where all that see the store can read it; the copy's URI.
+
+        Args:
+            path: the file.
+            folder: of the store; below it, copies are named by their content.
+        """
+        kept = self.root.join(folder, file_sha256(path), path.name)
+        if kept.size() == path.stat().st_size:
+            return kept.uri
+        if kept.local_path is None:
+            kept.upload(path)
+        else:
+            kept.local_path.parent.mkdir(parents=True, exist_ok=True)
+            partial = kept.local_path.with_name(f".{path.name}.partial")
+            shutil.copyfile(path, partial)
+            partial.replace(kept.local_path)
+        return kept.uri
 
     def check_writable(self) -> None:
         """Write and remove a small file.

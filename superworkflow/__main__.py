@@ -15,6 +15,7 @@ COMMANDS = {
     "plan": "what would run, what is cached, and what it would take",
     "explain": "for each stage: cached, or why not",
     "sweep": "search parameters, in parallel and without doing the same work twice",
+    "deploy": "register a superworkflow with a Prefect server, also on a schedule",
     "stage": "run one stage by itself",
     "serve": "what launchers start beside a run: a process that has the stages' imports done",
     "check": "whether a cluster can do what a profile asks for",

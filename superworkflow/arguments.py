@@ -1,4 +1,4 @@
-"""Arguments that `run`, `plan` and `explain` share: which superworkflow, on what, with which settings."""
+"""Arguments that commands share: which superworkflow, on what, with which settings."""
 
 from __future__ import annotations
 
@@ -50,10 +50,20 @@ def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:
         UserError: the first thing that is wrong.
     """
     superworkflow = load_superworkflow(options.superworkflow)
-    flags = [f"{flag.parameter}=true" for name, flag in superworkflow.flags.items() if getattr(options, name)]
-    sources = {name: getattr(options, name) for name in superworkflow.sources if getattr(options, name) is not None}
     request = build_request(
-        superworkflow, sources=sources, config=options.config, assignments=[*flags, *options.set],
+        superworkflow, sources=sources_of(superworkflow, options), config=options.config,
+        assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices,
     )  # fmt: skip
     return superworkflow, request
+
+
+def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:
+    """URIs of the sources that were given."""
+    return {name: getattr(options, name) for name in superworkflow.sources if getattr(options, name) is not None}
+
+
+def assignments_of(superworkflow: Superworkflow, options: argparse.Namespace) -> list[str]:
+    """The assignments of `--set` and of the superworkflow's flags."""
+    flags = [f"{flag.parameter}=true" for name, flag in superworkflow.flags.items() if getattr(options, name)]
+    return [*flags, *options.set]

@@ -19,6 +19,8 @@ async def own_pod(api: KubernetesApi) -> Owner | None:
     if _NAMESPACE.read_text().strip() != api.namespace:
         return None  # owners of another namespace do not exist for Kubernetes, which would delete the Job
     name = os.environ.get("POD_NAME") or socket.gethostname()
+    if uid := os.environ.get("POD_UID"):
+        return Owner(name, uid)
     try:
         pod = await api.get(f"{api.pods}/{name}")
     except ApiError:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 from infra.dataset import Dataset
-from infra.digest import file_sha256
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
-
-SOURCES = ".sources"
+from infra.store import Store
 
 
 def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
@@ -35,20 +31,7 @@ def _visible(uri: str, store: Location, settings: KubernetesSettings) -> str:
     path = Location.of(uri).local_path
     if path is None or settings.covers(str(path)) or not path.is_file():
         return uri
-    kept = store.join(SOURCES, file_sha256(path), path.name)
-    if kept.size() != path.stat().st_size:
-        _copy(path, kept)
-    return kept.uri
-
-
-def _copy(path: Path, kept: Location) -> None:
-    if kept.local_path is None:
-        kept.upload(path)
-        return
-    kept.local_path.parent.mkdir(parents=True, exist_ok=True)
-    partial = kept.local_path.with_name(f".{path.name}.partial")
-    shutil.copyfile(path, partial)
-    partial.replace(kept.local_path)
+    return Store(store.uri).keep(path)
 
 
 def input_bytes(call: StageCall) -> int:

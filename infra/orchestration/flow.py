@@ -9,16 +9,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
-from prefect import Flow, flow, get_run_logger, task
+from prefect import Flow, Task, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from infra.dataset import Dataset
 from infra.diagram import Node, Superworkflow
@@ -27,11 +27,12 @@ from infra.filesystem import Location
 from infra.launch import make_launcher
 from infra.launch.base import Event, Launcher
 from infra.orchestration.node import run_node
+from infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from infra.orchestration.progress_artifact import ProgressArtifact
 from infra.profile import Profile
 from infra.progress import progress_text
 from infra.records import RunRecord, StageRecord
-from infra.request import Request, build_request, check_machine
+from infra.request import Request, check_machine
 from infra.tracking.base import Tracker
 
 Listener = Callable[[str, Event], None]
@@ -48,7 +49,7 @@ def make_flow(
     run_name: str | None = None,
     launcher: Callable[[Profile], Launcher] = make_launcher,
 ) -> Flow[..., RunRecord]:
-    """Wrap a superworkflow as a Prefect flow whose parameters are plain values.
+    """Wrap a superworkflow as a Prefect flow whose parameters are those of `infra.orchestration.parameters`.
 
     Args:
         superworkflow: which pipeline.
@@ -59,30 +60,18 @@ def make_flow(
         run_name: name of the flow run and of the tracker's run; Prefect's own choice when None.
         launcher: makes what starts the stages, where the caller wants to hold it.
     """
-    workers = request.profile.concurrency if request else 4
-    runner = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
 
-    @flow(
-        name=superworkflow.name,
-        flow_run_name=run_name,
-        description=superworkflow.help,
-        task_runner=runner,
-        validate_parameters=False,
-        persist_result=False,
-    )
-    def run(
-        sources: dict[str, str],
-        parameters: dict[str, dict[str, Any]] | None = None,
-        profile: str = "laptop",
-        store: str = "superworkflow-store",
-        prices: str | None = None,
-    ) -> RunRecord:
-        asked = request or build_request(
-            superworkflow, sources=sources, parameters=parameters, profile=profile, store=store, prices=prices
-        )
+    def run(**given: Any) -> RunRecord:
+        asked = request or request_of(superworkflow, given)
         return _execute(asked, tracker(asked), launcher(asked.profile), listener, finish)
 
-    return run
+    vars(run)["__signature__"] = flow_signature(superworkflow)
+    made = flow(
+        name=superworkflow.name, flow_run_name=run_name, description=superworkflow.help,
+        validate_parameters=False, persist_result=False,
+    )(run)  # fmt: skip
+    made.parameters = flow_schema(superworkflow)
+    return made
 
 
 def _execute(
@@ -129,11 +118,18 @@ def _run_stages(
     """
     futures: dict[str, PrefectFuture[Any]] = {}
     failed = threading.Event()
-    for node in request.diagram.nodes.values():
-        submit = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id}, failed)
-        futures[node.name] = submit(wait_for=[futures[upstream.name] for upstream in node.upstream])
-    for future in futures.values():
-        future.wait()
+    # A runner of its own: how many stages may run at once is known only now.
+    with ThreadPoolTaskRunner[Any](max_workers=request.profile.concurrency) as runner:
+        try:
+            for node in request.diagram.nodes.values():
+                stage = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id}, failed)
+                before = [futures[upstream.name] for upstream in node.upstream]
+                futures[node.name] = runner.submit(stage, {}, wait_for=before)
+            for future in futures.values():
+                future.wait()
+        except BaseException:
+            launcher.cancel()  # before the runner waits for its threads
+            raise
     records: list[StageRecord] = []
     for name, future in futures.items():
         if future.state.is_failed() or future.state.is_crashed():
@@ -153,7 +149,7 @@ def _stage_task(
     listener: Listener,
     labels: Mapping[str, str],
     failed: threading.Event,
-) -> Callable[..., PrefectFuture[Any]]:
+) -> Task[[], State[StageRecord]]:
     @task(name=node.name, task_run_name=node.name, description=node.stage.help, cache_policy=NO_CACHE)
     def stage() -> State[StageRecord]:
         if failed.is_set():
@@ -185,7 +181,7 @@ def _stage_task(
             data=record,
         )
 
-    return stage.submit
+    return stage
 
 
 def _cause(node: str, state: State[Any]) -> BaseException:

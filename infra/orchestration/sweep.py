@@ -14,6 +14,7 @@ from prefect.context import FlowRunContext
 from infra.diagram import Superworkflow
 from infra.launch.base import Launcher
 from infra.orchestration.flow import Listener, make_flow
+from infra.orchestration.parameters import flow_parameters
 from infra.records import RunRecord
 from infra.request import Request
 from infra.tracking.base import Tracker
@@ -89,8 +90,5 @@ def run_trial(
         request.superworkflow, request=request, tracker=lambda _: tracker(), listener=listener, run_name=name,
         launcher=lambda _: launcher,
     )  # fmt: skip
-    return run(
-        sources={key: source.uri for key, source in request.sources.items()},
-        parameters={prefix: model.model_dump(mode="json") for prefix, model in request.params.items()},
-        profile=request.profile.name, store=request.store.uri, prices=request.prices.name,
-    )  # fmt: skip
+    record: RunRecord = run(**flow_parameters(request))
+    return record

@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     api = connect()  # while it starts, the other libraries are imported
     from dashboards.report import attach_pictures
     from infra.orchestration.flow import make_flow
+    from infra.orchestration.parameters import flow_parameters
 
     tracker, uri = _tracker(request, options)  # one that is down is said before anything starts
     api.result()
@@ -49,11 +50,7 @@ def run(options: argparse.Namespace) -> int:
         finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
     )  # fmt: skip
     try:
-        record = flow(
-            sources={name: source.uri for name, source in request.sources.items()},
-            parameters={prefix: model.model_dump(mode="json") for prefix, model in request.params.items()},
-            profile=options.profile, store=request.store.uri, prices=options.prices,
-        )  # fmt: skip
+        record = flow(**flow_parameters(request))
         for name in options.export:
             record.outputs[f"export_{name}"] = export(superworkflow, name, record)
     except (SuperworkflowError, KeyboardInterrupt) as error:

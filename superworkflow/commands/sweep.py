@@ -229,6 +229,7 @@ def _draw(study: SweepStudy, folder: Path) -> list[Path]:
 def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
     """Run the whole pipeline with the best parameters, which takes all from the store but what trials leave out."""
     from infra.orchestration.flow import make_flow
+    from infra.orchestration.parameters import flow_parameters
     from infra.tracking.base import Tracker
     from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
     from sweeps.summary import report
@@ -244,11 +245,7 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
 
     chosen = trial_request(request, best[0].params, ())
     flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
-    done = flow(
-        sources={name: source.uri for name, source in chosen.sources.items()},
-        parameters={prefix: model.model_dump(mode="json") for prefix, model in chosen.params.items()},
-        profile=chosen.profile.name, store=chosen.store.uri,
-    )  # fmt: skip
+    done = flow(**flow_parameters(chosen))
     return done.outputs.get("model", "")
 
 

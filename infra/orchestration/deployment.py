@@ -1,0 +1,219 @@
+"""Deployments: a superworkflow registered with a Prefect server, to be run from there or on a schedule by a worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import get_current_settings
+from prefect.workers.process import ProcessWorker
+from pydantic import ValidationError
+
+from infra.diagram import Superworkflow
+from infra.errors import UserError
+from infra.kubernetes.flow_pod import pool_template
+from infra.orchestration.parameters import flow_schema
+from infra.params import nearest
+
+PoolType = Literal["process", "kubernetes"]
+Schedule = CronSchedule | IntervalSchedule
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is registered.
+
+    Args:
+        superworkflow: which pipeline.
+        name: of the deployment; with the pipeline's name it is unique on a server.
+        entrypoint: import path of the flow where it will run.
+        parameters: values of the flow's parameters that differ from their defaults.
+        pool: name of the work pool, made when there is none.
+        pool_type: its type.
+        job_variables: values for the variables of the pool's template.
+        schedule: when it runs by itself, if it does.
+        concurrency_limit: runs of it that may go on at once; others wait.
+        paused: whether its schedule rests; None leaves that as it is.
+        version: of the project.
+    """
+
+    superworkflow: Superworkflow
+    name: str
+    entrypoint: str
+    parameters: Mapping[str, Any]
+    pool: str
+    pool_type: PoolType
+    job_variables: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    concurrency_limit: int | None = None
+    paused: bool | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the server has now.
+
+    Args:
+        id: of the deployment.
+        url: its page.
+        created: whether it is new; it was updated otherwise.
+        pool_created: whether its work pool is new.
+    """
+
+    id: str
+    url: str
+    created: bool
+    pool_created: bool
+
+
+def make_schedule(cron: str | None, interval_s: float | None, timezone: str | None) -> Schedule | None:
+    """The schedule that these ask for, if any.
+
+    Raises:
+        UserError: a cron line or time zone that is none, both a cron line and an interval, or a zone for neither.
+    """
+    if cron is not None and interval_s is not None:
+        raise UserError("not together with --cron", where="--interval", remedy="Give one of them")
+    if cron is None and interval_s is None:
+        if timezone is not None:
+            raise UserError("only with --cron or --interval", where="--timezone", value=timezone)
+        return None
+    zone = timezone or "UTC"
+    try:
+        if cron is not None:
+            return CronSchedule(cron=cron, timezone=zone)
+        return IntervalSchedule(interval=timedelta(seconds=interval_s or 0), timezone=zone)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "cron"
+        remedies = {"cron": 'Write minute, hour, day, month, weekday: "0 2 * * *"', "interval": "Give one above 0",
+                    "timezone": "Write one such as Europe/Paris"}  # fmt: skip
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        value = {"cron": cron, "interval": f"{interval_s or 0:g} s", "timezone": timezone}[name]
+        raise UserError(message, where=f"--{name}", value=value, remedy=remedies[name]) from None
+
+
+def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:
+    """Make or update the deployment, and its work pool where there is none.
+
+    Args:
+        deployment: what to register.
+        update_pool: also replace the template of a pool that is there.
+
+    Raises:
+        UserError: no server, a pool of another type, or what the server refuses.
+    """
+    with _server() as client:
+        pool, pool_created = _ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
+        _check_variables(pool, deployment.job_variables)
+        known = _find(client, deployment.superworkflow.name, deployment.name)
+        schedules = []
+        if deployment.schedule is not None:
+            schedules = [DeploymentScheduleCreate(schedule=deployment.schedule)]
+        made = client.create_deployment(
+            flow_id=client.create_flow_from_name(deployment.superworkflow.name),
+            name=deployment.name,
+            version=deployment.version,
+            description=deployment.superworkflow.help,
+            entrypoint=deployment.entrypoint,
+            parameters=dict(deployment.parameters),
+            parameter_openapi_schema=flow_schema(deployment.superworkflow).model_dump(exclude_unset=True),
+            enforce_parameter_schema=True,
+            work_pool_name=deployment.pool,
+            job_variables=dict(deployment.job_variables),
+            schedules=schedules,
+            concurrency_limit=deployment.concurrency_limit,
+            paused=deployment.paused,
+            pull_steps=[],
+            tags=["superworkflow"],
+        )
+        url = f"{str(get_current_settings().ui_url or client.api_url).rstrip('/')}/deployments/deployment/{made}"
+        return Registered(str(made), url, known is None, pool_created)
+
+
+def remove(superworkflow: str, name: str) -> bool:
+    """Remove a deployment; False when there was none. Its work pool and the records of its runs stay.
+
+    Raises:
+        UserError: no server.
+    """
+    with _server() as client:
+        known = _find(client, superworkflow, name)
+        if known is not None:
+            client.delete_deployment(known)
+        return known is not None
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[SyncPrefectClient]:
+    url = get_current_settings().api.url
+    if not url:
+        raise UserError(
+            "a deployment needs a Prefect server", where="PREFECT_API_URL",
+            remedy="Start one with `prefect server start` and set PREFECT_API_URL=http://127.0.0.1:4200/api",
+        )  # fmt: skip
+    try:
+        httpx.get(f"{url.rstrip('/')}/health", timeout=20).raise_for_status()
+        with get_client(sync_client=True) as client:
+            yield client
+    except PrefectHTTPStatusError as error:
+        raise UserError(f"Prefect refused: {_detail(error)}", where=url) from None
+    except httpx.HTTPError as error:
+        remedy = "Start the server, or correct PREFECT_API_URL"
+        raise UserError(f"Prefect cannot be reached: {error}", where=url, remedy=remedy) from None
+
+
+def _detail(error: PrefectHTTPStatusError) -> str:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(error.response.json()["detail"])
+    return str(error).splitlines()[0]
+
+
+def _ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: bool) -> tuple[WorkPool, bool]:
+    template = pool_template() if kind == "kubernetes" else ProcessWorker.get_default_base_job_template()
+    try:
+        pool = client.read_work_pool(name)
+    except ObjectNotFound:
+        made = WorkPoolCreate(
+            name=name, type=kind, base_job_template=template, description="Flows deployed by superworkflow."
+        )
+        return client.create_work_pool(made), True
+    if pool.type != kind:
+        raise UserError(
+            f"this work pool is of another type than {kind}", where=f"--pool {name}", value=pool.type,
+            remedy="Choose another pool, or the --type of this one",
+        )  # fmt: skip
+    if update:
+        client.update_work_pool(name, WorkPoolUpdate(base_job_template=template))
+        pool = client.read_work_pool(name)
+    return pool, False
+
+
+def _check_variables(pool: WorkPool, given: Mapping[str, Any]) -> None:
+    """Prefect ignores a variable that a pool's template does not have, and the flow would start without it."""
+    known = list(pool.base_job_template.get("variables", {}).get("properties", {}))
+    for name in given:
+        if name not in known:
+            raise UserError(
+                "the template of this work pool has no such variable", where=f"--pool {pool.name}", value=name,
+                remedy=f"{nearest(name, known).rstrip('.')}{'' if '?' in nearest(name, known) else '.'} "
+                "Or choose another pool, or give --update-pool to put ours there",
+            )  # fmt: skip
+
+
+def _find(client: SyncPrefectClient, superworkflow: str, name: str) -> UUID | None:
+    try:
+        return client.read_deployment_by_name(f"{superworkflow}/{name}").id
+    except ObjectNotFound:
+        return None

@@ -1,0 +1,92 @@
+"""The parameters of a superworkflow's flow: one for each source, one group for each stage, and where it runs.
+
+A run of the command line, a trial of a sweep and a deployment all pass these. Prefect's form shows them with their
+descriptions and ranges, and refuses values out of range before anything starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from prefect.utilities.callables import ParameterSchema, generate_parameter_schema
+from pydantic import BaseModel
+
+from infra.diagram import Superworkflow
+from infra.request import DEFAULT_STORE, Request, build_request
+
+_WHERE: dict[str, tuple[Any, Any, str]] = {
+    "profile": (str, "laptop", "Engine, image and resources of each stage: a name, or the URI of a file."),
+    "store": (str, DEFAULT_STORE, "Root of all datasets: a folder, or s3://bucket/prefix."),
+    "prices": (str | None, None, "Price table: a name, or the URI of a file; the newest if not given."),
+}
+_NOT_FOR_PEOPLE = ("search", "affects_result")
+"""What parameter models say of a field to this project's own programs."""
+
+
+def flow_signature(superworkflow: Superworkflow) -> inspect.Signature:
+    """Signature of the flow's function.
+
+    Raises:
+        ValueError: two parameters of the same name, which is a mistake in the superworkflow.
+    """
+    fields: list[tuple[str, Any, Any]] = []
+    for name in superworkflow.sources:
+        optional = name in superworkflow.optional
+        fields.append((name, str | None if optional else str, None if optional else inspect.Parameter.empty))
+    fields += [(name, kind, default) for name, (kind, default, _) in _WHERE.items()]
+    fields += [(prefix, model, model()) for prefix, model in superworkflow.models().items()]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [inspect.Parameter(name, kind, annotation=annotation, default=default) for name, annotation, default in fields]
+    )
+
+
+def flow_schema(superworkflow: Superworkflow) -> ParameterSchema:
+    """Schema of the flow's parameters, as Prefect's form and its validation read it."""
+    helps = {prefix: f"Parameters of the stage {prefix}." for prefix in superworkflow.models()}
+    helps[superworkflow.name] = "Options of the pipeline itself."
+    helps |= superworkflow.sources
+    helps |= {name: text for name, (_, _, text) in _WHERE.items()}
+    schema = generate_parameter_schema(flow_signature(superworkflow), helps)
+    for prefix, model in superworkflow.models().items():
+        schema.properties[prefix].pop("default", None)  # each field has its own
+        definition = schema.definitions[model.__name__]
+        definition["title"] = prefix
+        definition.pop("description", None)
+        for name, entry in definition["properties"].items():
+            entry["title"] = name  # as on the command line
+            for word in _NOT_FOR_PEOPLE:
+                entry.pop(word, None)
+    return schema
+
+
+def flow_parameters(request: Request) -> dict[str, Any]:
+    """The parameters that ask for this request, as plain values."""
+    return {
+        **{name: source.uri for name, source in request.sources.items()},
+        **{prefix: model.model_dump(mode="json") for prefix, model in request.params.items()},
+        "profile": request.profile.name,
+        "store": request.store.uri,
+        "prices": request.prices.name,
+    }
+
+
+def request_of(superworkflow: Superworkflow, given: Mapping[str, Any]) -> Request:
+    """The request that a flow's parameters ask for.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    where = {name: default if given.get(name) is None else given[name] for name, (_, default, _) in _WHERE.items()}
+    return build_request(
+        superworkflow,
+        sources={name: given[name] for name in superworkflow.sources if given.get(name)},
+        parameters={prefix: _plain(given[prefix]) for prefix in superworkflow.models() if given.get(prefix)},
+        **where,
+    )
+
+
+def _plain(value: Any) -> Mapping[str, Any]:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

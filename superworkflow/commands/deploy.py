@@ -1,0 +1,184 @@
+"""`superworkflow deploy`: register a flow with a Prefect server, to be run from its pages or on a schedule."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from flows import load_superworkflow
+from infra.cost import load_prices
+from infra.diagram import Superworkflow
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.kubernetes.flow_pod import flow_pod_variables
+from infra.profile import Profile, is_file, load_profile
+from infra.request import parameters_of
+from infra.store import Store
+from superworkflow import __version__
+from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
+from superworkflow.deployed import entrypoint
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_KEPT = ".deployed"
+"""Folder of the store with the profiles and price tables that deployments use."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    add_request_arguments(parser, given)
+    parser.add_argument("--name", required=True, help="name of the deployment, such as nightly")
+    parser.add_argument("--pool", default="superworkflow", help="work pool, made when there is none")
+    parser.add_argument(
+        "--type", choices=("process", "kubernetes"),
+        help="where the flow itself runs; by default where the profile's stages do",
+    )  # fmt: skip
+    parser.add_argument("--cron", metavar="LINE", help='schedule, such as "0 2 * * *" for two in the morning')
+    parser.add_argument("--interval", metavar="TIME", help="schedule, such as 6h, 30m, 1d")
+    parser.add_argument("--timezone", metavar="ZONE", help="of the schedule, such as Europe/Paris; UTC by default")
+    parser.add_argument("--image", help="image of the flow in a Kubernetes pool; by default `flow` of the profile")
+    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="runs of it at once; others wait")
+    parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="whether the schedule rests")
+    parser.add_argument(
+        "--variable", metavar="NAME=VALUE", action="append", default=[],
+        help="variable of the work pool's template, such as memory=2Gi; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--update-pool", action="store_true", help="also put our template into a pool that is there")
+    parser.add_argument("--remove", action="store_true", help="remove the deployment")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Register or remove; everything is checked before."""
+    superworkflow = load_superworkflow(options.superworkflow)
+    title = f"{superworkflow.name}/{options.name}"
+    if options.remove:
+        from infra.orchestration.deployment import remove
+
+        removed = remove(superworkflow.name, options.name)
+        print(json.dumps({"removed": removed}) if options.json else f"{title}: {'removed' if removed else 'not there'}")
+        return 0
+    profile = load_profile(options.profile)
+    kind = options.type or profile.launcher
+    parameters = _parameters(superworkflow, options, profile, kind)
+    variables = _variables(options, profile, kind)
+    if options.concurrency_limit is not None and options.concurrency_limit < 1:
+        raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
+    from infra.orchestration.deployment import Deployment, make_schedule, register
+
+    schedule = make_schedule(options.cron, _seconds(options.interval), options.timezone)
+    done = register(
+        Deployment(
+            superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
+            parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
+            concurrency_limit=options.concurrency_limit, paused=options.pause, version=__version__,
+        ),
+        update_pool=options.update_pool,
+    )  # fmt: skip
+    if options.json:
+        print(json.dumps({"name": title, "pool": options.pool, "type": kind, "parameters": parameters, **asdict(done)}))
+        return 0
+    print(f"{title}: {'registered' if done.created else 'updated'} on the {kind} pool {options.pool}")
+    if schedule is not None:
+        when = options.cron or f"every {options.interval}"
+        print(f"schedule     {when} ({options.timezone or 'UTC'}){', paused' if options.pause else ''}")
+    print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
+    print(f"a worker     prefect worker start --pool {options.pool} --type {kind}")
+    return 0
+
+
+def _parameters(
+    superworkflow: Superworkflow, options: argparse.Namespace, profile: Profile, kind: str
+) -> dict[str, Any]:
+    """The flow's parameters that were given; files of this machine where the flow will see them."""
+    sources = sources_of(superworkflow, options)
+    for name in superworkflow.sources:
+        if name not in sources and name not in superworkflow.optional:
+            raise UserError(f"{superworkflow.name} needs {superworkflow.sources[name]}", where=name,
+                            remedy=f"Give it with --{name} URI")  # fmt: skip
+    given = parameters_of(superworkflow, config=options.config, assignments=assignments_of(superworkflow, options))
+    prices = options.prices or profile.prices
+    load_prices(prices)
+    store = Store(options.store)
+    for name, uri in {**sources, "store": store.uri}.items():
+        _check_visible(name, Location.of(uri), profile, kind)
+    store.check_writable()
+    values: dict[str, Any] = {name: Location.of(uri).uri for name, uri in sources.items()}
+    values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
+    values |= {"profile": _kept(options.profile, store), "store": store.uri}
+    if prices:
+        values["prices"] = _kept(prices, store)
+    return {name: value for name, value in values.items() if value != {}}
+
+
+def _kept(name: str, store: Store) -> str:
+    """A shipped file's name; of a file of this machine, the URI of a copy in the store."""
+    path = Location.of(name).local_path if is_file(name) else None
+    return store.keep(path, _KEPT) if path is not None else name
+
+
+def _check_visible(name: str, place: Location, profile: Profile, kind: str) -> None:
+    if place.local_path is None:
+        return
+    if kind == "kubernetes" and not profile.kubernetes.covers(place.uri):
+        raise UserError(
+            "the flow's pod does not see this", where=f"--{name}", value=place.uri,
+            remedy="Give a URI such as s3://bucket/name, or name its folder in the profile's kubernetes.volumes",
+        )  # fmt: skip
+    if kind == "process" and name != "store" and not place.local_path.exists():
+        raise UserError("no such file", where=f"--{name}", value=place.uri, remedy="Check the path")
+
+
+def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict[str, Any]:
+    """Values for the variables of the work pool's template."""
+    values: dict[str, Any] = {"env": {}}
+    if kind == "kubernetes":
+        if profile.launcher != "kubernetes":
+            raise UserError(
+                "a flow in a Kubernetes pool starts its stages as Jobs", where="--profile", value=options.profile,
+                remedy="Choose a profile with `launcher: kubernetes`",
+            )  # fmt: skip
+        values = flow_pod_variables(profile.kubernetes, options.image)
+    elif options.image:
+        raise UserError("only for --type kubernetes", where="--image", value=options.image)
+    values["env"] |= _tracking(kind)
+    for text in options.variable:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UserError("not of the form NAME=VALUE", where="--variable", value=text)
+        values[name] = yaml.safe_load(value)
+    return {name: value for name, value in values.items() if value != {}}
+
+
+def _tracking(kind: str) -> Mapping[str, str]:
+    """Where this command's own environment says that runs are recorded, so that the deployed ones are there too."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        return {}
+    if urlsplit(uri).password:
+        raise UserError(
+            "a deployment holds no password", where="MLFLOW_TRACKING_URI",
+            remedy="Unset it here, and give it to the worker's environment or a Secret in kubernetes.env_secrets",
+        )  # fmt: skip
+    if kind == "kubernetes" and "://127.0.0.1" in uri.replace("localhost", "127.0.0.1"):
+        raise UserError("pods do not reach this address", where="MLFLOW_TRACKING_URI", value=uri,
+                        remedy="Give the address at which the cluster reaches it")  # fmt: skip
+    if uri.startswith("sqlite:///"):
+        return {"MLFLOW_TRACKING_URI": f"sqlite:///{Location.of(uri.removeprefix('sqlite:///')).uri}"}
+    return {"MLFLOW_TRACKING_URI": uri}
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise UserError("not a length of time", where="--interval", value=text, remedy="Write one such as 6h, 30m, 1d")
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,36 @@
+"""Flows as deployments run them: `superworkflow.deployed.NAME` is the flow of the superworkflow NAME.
+
+A deployment names this import path, so that the image or the machine that runs it holds all the code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flows import load_superworkflow, superworkflow_names
+
+if TYPE_CHECKING:
+    from prefect import Flow
+
+    from infra.request import Request
+    from infra.tracking.base import Tracker
+
+
+def entrypoint(superworkflow: str) -> str:
+    """Import path of a superworkflow's flow."""
+    return f"{__name__}.{superworkflow}"
+
+
+def __getattr__(name: str) -> Flow[..., Any]:
+    if name not in superworkflow_names():
+        raise AttributeError(name)
+    from dashboards.report import attach_pictures
+    from infra.orchestration.flow import make_flow
+
+    return make_flow(load_superworkflow(name), tracker=_tracker, finish=attach_pictures)
+
+
+def _tracker(request: Request) -> Tracker:
+    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+
+    return MlflowTracker(default_tracking_uri(request.store.root))

@@ -1,0 +1,250 @@
+"""Deployments on a process pool: a real server, a real worker, flow runs started by the server's API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mlflow import MlflowClient
+
+from flows import load_superworkflow
+from superworkflow.__main__ import main
+from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
+
+POOL = "process-tests"
+NODE2VEC = load_superworkflow("node2vec")
+
+
+def test_schema_has_descriptions_and_ranges() -> None:
+    from infra.orchestration.parameters import flow_schema
+
+    schema = flow_schema(NODE2VEC).model_dump()
+    assert list(schema["properties"])[:4] == ["edges", "labels", "initial", "profile"]
+    assert schema["required"] == ["edges"]
+    assert schema["properties"]["edges"]["description"] == NODE2VEC.sources["edges"]
+    models = NODE2VEC.models()
+    assert set(models) < set(schema["properties"])
+    for prefix, model in models.items():
+        fields = schema["definitions"][model.__name__]["properties"]
+        assert schema["properties"][prefix]["$ref"].endswith(f"/{model.__name__}")
+        assert {name: entry["description"] for name, entry in fields.items()} == {
+            name: field.description for name, field in model.model_fields.items()
+        }
+    walk, embed = (schema["definitions"][models[name].__name__]["properties"] for name in ("walk", "embed"))
+    assert (walk["walk_length"]["minimum"], walk["walk_length"]["maximum"], walk["walk_length"]["default"]) == (
+        1, 1_000_000, 80,
+    )  # fmt: skip
+    assert walk["p"]["exclusiveMinimum"] == 0
+    assert embed["optimizer"]["enum"] == ["sgd", "adagrad"]
+    assert "search" not in walk["p"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "walk.p=-1"], "walk.p: input should be greater than 0"),
+        (["--set", "walk.pp=1"], "walk.pp: unknown parameter"),
+        (["--cron", "61 2 * * *"], "--cron: Invalid cron string"),
+        (["--cron", "0 2 * * *", "--timezone", "Mars/Base"], "--timezone: Invalid timezone"),
+        (["--cron", "0 2 * * *", "--interval", "1h"], "not together with --cron"),
+        (["--interval", "soon"], "--interval: not a length of time"),
+        (["--timezone", "Europe/Paris"], "only with --cron or --interval"),
+        (["--edges", "nowhere.csv"], "--edges: no such file"),
+        (["--type", "kubernetes", "--image", "x"], "the flow's pod does not see this"),
+        (["--image", "x"], "only for --type kubernetes"),
+        (["--variable", "memory"], "not of the form NAME=VALUE"),
+        (["--concurrency-limit", "0"], "--concurrency-limit: must be above 0"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_server_is_asked(
+    command_line: CommandLine, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(_arguments(command_line, "refused", *arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_server(command_line: CommandLine) -> None:
+    command_line.environment["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
+    assert "Prefect cannot be reached" in _deploy(command_line, "refused", expect=2).err
+    command_line.environment["PREFECT_API_URL"] = ""
+    assert "a deployment needs a Prefect server" in _deploy(command_line, "refused", expect=2).err
+
+
+def test_secrets_stay_out(command_line: CommandLine) -> None:
+    command_line.environment["MLFLOW_TRACKING_URI"] = "postgresql://me:hidden@db/mlflow"
+    answer = _deploy(command_line, "refused", expect=2)
+    assert "a deployment holds no password" in answer.err
+    assert "hidden" not in answer.err
+
+
+def test_registered_updated_removed(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("concurrency: 2\ndefault: {resources: {cpu: 1, memory: 1Gi}}\n")
+    first = _deploy(command_line, "shown", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--pause", "--json")
+    again = _deploy(command_line, "shown", "--interval", "6h", "--profile", str(profile), "--json")
+    assert (first.document["created"], again.document["created"]) == (True, False)
+    assert first.document["id"] == again.document["id"]
+    found = httpx.get(f"{prefect_api}/deployments/name/node2vec/shown").json()
+    assert [schedule["schedule"]["interval"] for schedule in found["schedules"]] == [6 * 3600]
+    assert found["paused"], "a pause is kept until --no-pause"
+    assert found["entrypoint"] == "superworkflow.deployed.node2vec"
+    assert found["pull_steps"] == []
+    assert found["enforce_parameter_schema"]
+    kept = found["parameters"]["profile"]
+    assert kept.startswith(f"{command_line.store}/.deployed/")
+    assert Path(kept).read_text() == profile.read_text()
+    unknown = _deploy(command_line, "shown", "--variable", "memory=2Gi", expect=2)
+    assert "has no such variable (got 'memory')" in unknown.err
+    other = _deploy(command_line, "shown", "--pool", POOL, "--type", "kubernetes", "--image", "x",
+                    "--profile", str(_for_cluster(tmp_path)), expect=2)  # fmt: skip
+    assert "this work pool is of another type than kubernetes (got 'process')" in other.err
+    assert "removed" in _deploy(command_line, "shown", "--remove").out
+    assert httpx.get(f"{prefect_api}/deployments/name/node2vec/shown").status_code == 404
+    assert "not there" in _deploy(command_line, "shown", "--remove").out
+
+
+@pytest.fixture
+def worker(prefect_api: str, command_line: CommandLine, tmp_path: Path) -> Iterator[None]:
+    """A real worker of the pool, with a home of its own."""
+    environment = os.environ | command_line.environment | {"PREFECT_HOME": str(tmp_path / "worker")}
+    _deploy(command_line, "nightly")  # makes the pool
+    log = (tmp_path / "worker.log").open("w")
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True)
+    yield
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    log.close()
+    print((tmp_path / "worker.log").read_text()[-8000:])  # noqa: T201  (shown when the test fails)
+
+
+@pytest.mark.usefixtures("worker")
+def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text(command_line.edges.read_text())
+    tracking = f"sqlite:///{tmp_path}/mlflow.db"
+    command_line.environment["MLFLOW_TRACKING_URI"] = tracking
+    deployment = _deploy(command_line, "nightly", "--edges", str(edges), "--json").document["id"]
+
+    refused = httpx.post(
+        f"{prefect_api}/deployments/{deployment}/create_flow_run", json={"parameters": {"walk": {"p": 0}}}
+    )
+    assert refused.status_code == 409
+    assert "walk.p" in refused.text
+
+    first = start_run(prefect_api, deployment)
+    assert wait_for_state(prefect_api, first, "Completed")["deployment_id"] == deployment
+    tasks = task_states(prefect_api, first)
+    assert tasks == dict.fromkeys(STAGES, "Completed")
+    artifacts = httpx.post(f"{prefect_api}/artifacts/filter",
+                           json={"artifacts": {"flow_run_id": {"any_": [first]}}}).json()  # fmt: skip
+    assert {"stages", "tracking-run"} <= {each["key"] for each in artifacts}
+    client = MlflowClient(tracking)
+    (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
+    (run,) = client.search_runs([experiment.experiment_id], f"tags.`superworkflow.flow_run_id` = '{first}'")
+    assert run.info.status == "FINISHED"
+    assert any("macro_f1" in name for name in run.data.metrics)
+
+    edges.write_text(edges.read_text() + "v0,v1\nv0,new\n")  # the night's new data
+    second = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
+    wait_for_state(prefect_api, second, "Completed")
+    tasks = task_states(prefect_api, second)
+    assert (tasks["index"], "holdout" in tasks) == ("Completed", False)
+    third = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
+    wait_for_state(prefect_api, third, "Completed")
+    assert set(task_states(prefect_api, third).values()) == {"Cached"}
+
+
+@pytest.mark.usefixtures("worker")
+def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> None:
+    deployment = _deploy(command_line, "nightly", "--set", "embed.epochs=10000", "--json").document["id"]
+    run = start_run(prefect_api, deployment)
+    eventually(lambda: task_states(prefect_api, run).get("embed") == "Running" and _stages_of(command_line.store))
+    cancel_run(prefect_api, run)
+    wait_for_state(prefect_api, run, "Cancelled")
+    eventually(lambda: not _stages_of(command_line.store))
+
+
+def _arguments(command_line: CommandLine, name: str, *more: str) -> list[str]:
+    arguments = ["deploy", "node2vec", "--name", name, "--pool", POOL]
+    arguments += ["--edges", str(command_line.edges), "--labels", str(command_line.labels)]
+    return [*arguments, "--store", str(command_line.store), "--set", *SMALL, *more]
+
+
+def _deploy(command_line: CommandLine, name: str, *more: str, expect: int = 0) -> Answer:
+    command = [sys.executable, "-m", "superworkflow", *_arguments(command_line, name, *more)]
+    done = subprocess.run(
+        command, env=os.environ | command_line.environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == expect, f"exit {done.returncode}\n{done.stderr[-4000:]}"
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def _for_cluster(folder: Path) -> Path:
+    path = folder / "cluster.yaml"
+    volumes = [{"mount_path": str(folder.parent.parent.parent), "host_path": "/x"}]
+    path.write_text(json.dumps({"launcher": "kubernetes", "kubernetes": {"volumes": volumes}}))
+    return path
+
+
+def start_run(api: str, deployment: str, parameters: dict[str, Any] | None = None) -> str:
+    """Start a flow run as the "Run" button does; its id."""
+    answer = httpx.post(f"{api}/deployments/{deployment}/create_flow_run", json={"parameters": parameters or {}})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def cancel_run(api: str, run: str) -> None:
+    """Cancel a flow run as its page does."""
+    state = {"type": "CANCELLING", "name": "Cancelling"}
+    httpx.post(f"{api}/flow_runs/{run}/set_state", json={"state": state}).raise_for_status()
+
+
+def wait_for_state(api: str, run: str, name: str) -> dict[str, Any]:
+    """The flow run, once it has ended as it should."""
+
+    def ended() -> dict[str, Any] | None:
+        found: dict[str, Any] = httpx.get(f"{api}/flow_runs/{run}").json()
+        return found if found["state_type"] in ("COMPLETED", "FAILED", "CANCELLED", "CRASHED") else None
+
+    found = eventually(ended)
+    assert found["state_name"] == name, found["state"]
+    return found
+
+
+def task_states(api: str, run: str) -> dict[str, str]:
+    """Name of the state of each task of a flow run."""
+    found = httpx.post(f"{api}/task_runs/filter", json={"flow_runs": {"id": {"any_": [run]}}}).json()
+    return {each["name"]: each["state_name"] for each in found}
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 300) -> Any:
+    """What the condition says as soon as it says something."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := condition():
+            return found
+        time.sleep(0.5)
+    raise AssertionError("it did not come about")
+
+
+def _stages_of(store: Path) -> list[str]:
+    """Processes of stages that write to this store."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "stage" in words and any(word.startswith(str(store)) for word in words):
+            found.append(" ".join(words))
+    return found

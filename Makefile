@@ -42,11 +42,11 @@ $(SPARK): $(READY) requirements-spark.txt  # 455 MB, which only Spark's own stag
 	@touch $@
 
 DOCKER ?= docker
-KINDS ?= cpu torch-cpu torch-cuda spark
+KINDS ?= cpu torch-cpu torch-cuda spark flow
 REGISTRY ?= superworkflow
 TAG ?= 0.1.0
 
-images:  ## the stages' images, with Docker; DOCKER_ARGS="--build-arg BASE=..." for another base image
+images:  ## all images, with Docker; DOCKER_ARGS="--build-arg BASE=..." for another base image
 	for kind in $(KINDS); do \
 	    $(DOCKER) build $(DOCKER_ARGS) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
 

@@ -37,6 +37,8 @@ class Deployment:
         superworkflow: which pipeline.
         name: of the deployment; with the pipeline's name it is unique on a server.
         entrypoint: import path of the flow where it will run.
+        pull_step: import path of a function to run first. Without one Prefect copies the working folder of whatever
+            starts the flow, taking that for its code: in a container with `/` that is the whole file system.
         parameters: values of the flow's parameters that differ from their defaults.
         pool: name of the work pool, made when there is none.
         pool_type: its type.
@@ -50,6 +52,7 @@ class Deployment:
     superworkflow: Superworkflow
     name: str
     entrypoint: str
+    pull_step: str
     parameters: Mapping[str, Any]
     pool: str
     pool_type: PoolType
@@ -135,7 +138,7 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             schedules=schedules,
             concurrency_limit=deployment.concurrency_limit,
             paused=deployment.paused,
-            pull_steps=[],
+            pull_steps=[{deployment.pull_step: {}}],
             tags=["superworkflow"],
         )
         url = f"{str(get_current_settings().ui_url or client.api_url).rstrip('/')}/deployments/deployment/{made}"

@@ -24,7 +24,7 @@ from infra.request import parameters_of
 from infra.store import Store
 from superworkflow import __version__
 from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
-from superworkflow.deployed import entrypoint
+from superworkflow.deployed import PULL_STEP, entrypoint
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEPT = ".deployed"
@@ -77,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
     done = register(
         Deployment(
             superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
+            pull_step=PULL_STEP,
             parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
             concurrency_limit=options.concurrency_limit, paused=options.pause, version=__version__,
         ),

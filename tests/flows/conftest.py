@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -21,15 +22,21 @@ from tests.flows.command_line import CommandLine
 @pytest.fixture(scope="session")
 def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """API URL of a Prefect server process of its own."""
+    with prefect_server("127.0.0.1", tmp_path_factory.mktemp("prefect")) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def prefect_server(host: str, home: Path) -> Iterator[str]:
+    """API URL of a Prefect server process that listens on a free port of `host`."""
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((host, 0))
         port = free.getsockname()[1]
-    home = tmp_path_factory.mktemp("prefect")
     environment = os.environ | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     log = (home / "server.log").open("w")
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
     server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    url = f"http://127.0.0.1:{port}/api"
+    url = f"http://{host}:{port}/api"
     try:
         _wait_for(f"{url}/health", server)
         yield url

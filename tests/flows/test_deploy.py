@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +16,7 @@ from mlflow import MlflowClient
 from flows import load_superworkflow
 from superworkflow.__main__ import main
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
+from tests.flows.deployments import cancel_run, eventually, running_worker, start_run, task_states, wait_for_state
 
 POOL = "process-tests"
 NODE2VEC = load_superworkflow("node2vec")
@@ -97,7 +95,8 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     assert [schedule["schedule"]["interval"] for schedule in found["schedules"]] == [6 * 3600]
     assert found["paused"], "a pause is kept until --no-pause"
     assert found["entrypoint"] == "superworkflow.deployed.node2vec"
-    assert found["pull_steps"] == []
+    # Without a step of our own, a worker would copy the folder in which it runs.
+    assert found["pull_steps"] == [{"superworkflow.deployed.installed": {}}]
     assert found["enforce_parameter_schema"]
     kept = found["parameters"]["profile"]
     assert kept.startswith(f"{command_line.store}/.deployed/")
@@ -114,17 +113,10 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
 
 @pytest.fixture
 def worker(prefect_api: str, command_line: CommandLine, tmp_path: Path) -> Iterator[None]:
-    """A real worker of the pool, with a home of its own."""
-    environment = os.environ | command_line.environment | {"PREFECT_HOME": str(tmp_path / "worker")}
+    """A real worker of the pool."""
     _deploy(command_line, "nightly")  # makes the pool
-    log = (tmp_path / "worker.log").open("w")
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True)
-    yield
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)
-    log.close()
-    print((tmp_path / "worker.log").read_text()[-8000:])  # noqa: T201  (shown when the test fails)
+    with running_worker(POOL, "process", tmp_path / "worker", command_line.environment):
+        yield
 
 
 @pytest.mark.usefixtures("worker")
@@ -194,47 +186,6 @@ def _for_cluster(folder: Path) -> Path:
     volumes = [{"mount_path": str(folder.parent.parent.parent), "host_path": "/x"}]
     path.write_text(json.dumps({"launcher": "kubernetes", "kubernetes": {"volumes": volumes}}))
     return path
-
-
-def start_run(api: str, deployment: str, parameters: dict[str, Any] | None = None) -> str:
-    """Start a flow run as the "Run" button does; its id."""
-    answer = httpx.post(f"{api}/deployments/{deployment}/create_flow_run", json={"parameters": parameters or {}})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["id"])
-
-
-def cancel_run(api: str, run: str) -> None:
-    """Cancel a flow run as its page does."""
-    state = {"type": "CANCELLING", "name": "Cancelling"}
-    httpx.post(f"{api}/flow_runs/{run}/set_state", json={"state": state}).raise_for_status()
-
-
-def wait_for_state(api: str, run: str, name: str) -> dict[str, Any]:
-    """The flow run, once it has ended as it should."""
-
-    def ended() -> dict[str, Any] | None:
-        found: dict[str, Any] = httpx.get(f"{api}/flow_runs/{run}").json()
-        return found if found["state_type"] in ("COMPLETED", "FAILED", "CANCELLED", "CRASHED") else None
-
-    found = eventually(ended)
-    assert found["state_name"] == name, found["state"]
-    return found
-
-
-def task_states(api: str, run: str) -> dict[str, str]:
-    """Name of the state of each task of a flow run."""
-    found = httpx.post(f"{api}/task_runs/filter", json={"flow_runs": {"id": {"any_": [run]}}}).json()
-    return {each["name"]: each["state_name"] for each in found}
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 300) -> Any:
-    """What the condition says as soon as it says something."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if found := condition():
-            return found
-        time.sleep(0.5)
-    raise AssertionError("it did not come about")
 
 
 def _stages_of(store: Path) -> list[str]:

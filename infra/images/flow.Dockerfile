@@ -1,0 +1,27 @@
+# The platform: runs flows, workers, and the servers of docker-compose.yml. Stages have images of their own.
+# docker build -f infra/images/flow.Dockerfile -t superworkflow/flow .
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
+
+# For builders with a package index of their own; unset, pip asks PyPI.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+
+# What changes least comes first: the layers above the project's own code are built once.
+COPY infra/images/base.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.txt
+COPY infra/images/flow.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/flow.txt
+
+RUN useradd --uid 1000 --create-home flow && mkdir /artifacts && chown flow /artifacts
+WORKDIR /opt/superworkflow
+COPY superworkflow superworkflow
+COPY infra infra
+COPY tasks tasks
+COPY flows flows
+COPY dashboards dashboards
+ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=1
+USER 1000
+CMD ["python", "-m", "superworkflow", "--help"]

@@ -44,6 +44,10 @@ class StagedUserError(UserError):
         self.args = (message,)
 
 
+class Stopped(SuperworkflowError):
+    """A run was ended on purpose before its end, such as a trial that is not worth going on with; it did not fail."""
+
+
 class DatasetDamaged(UserError):
     """A dataset whose files do not match its manifest."""
 

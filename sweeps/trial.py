@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from infra.errors import SuperworkflowError
+from infra.errors import Stopped
 from infra.launch import make_launcher
 from infra.launch.base import Event
 from infra.orchestration.sweep import run_trial
@@ -55,10 +55,6 @@ class Outcome:
     def full_usd(self) -> float:
         """What the configuration costs when nothing is there yet."""
         return self.paid_usd + self.reused_usd
-
-
-class Pruned(SuperworkflowError):
-    """Raised inside a trial that the pruner stops."""
 
 
 def trial_request(base: Request, params: Mapping[str, Any], objectives: Sequence[Objective]) -> Request:
@@ -191,14 +187,14 @@ class TrialRun:
             elif kind == "resources":
                 self._resources[node] = event["resources"]
         if self._stopped:
-            raise SuperworkflowError(self._stopped)
+            raise Stopped(self._stopped)
         # A stage that occurs twice is judged at its first place, which carries its name.
         if kind == "report" and node == event["stage"] and event["step"] < event["steps"]:
             step = int(event["step"])
             if self._should_prune(step, float(event["value"])):
                 self._pruned = f"pruned after step {step} of {event['steps']} of {node}"
                 self._launcher.cancel()
-                raise Pruned(self._pruned)
+                raise Stopped(self._pruned)
 
     def _values(self, record: RunRecord) -> tuple[float, ...]:
         usd = record.cost_usd + record.saved_usd

@@ -59,7 +59,7 @@ class KubernetesSettings(BaseModel):
     images: dict[str, str] = Field(
         default_factory=dict,
         description="Image for each kind of stage: cpu, torch, torch-cuda (torch stages that have GPUs), "
-        "spark (stages on that engine, and their executors).",
+        "spark (stages on that engine, and their executors), flow (a deployed flow itself).",
     )
     command: list[str] | None = Field(default=None, description="Starts the command line; the image's own by default.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"

@@ -6,7 +6,6 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +21,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from infra.dataset import Dataset
 from infra.diagram import Node, Superworkflow
-from infra.errors import StageFailed
+from infra.errors import StageFailed, Stopped
 from infra.filesystem import Location
 from infra.launch import make_launcher
 from infra.launch.base import Event, Launcher
@@ -61,9 +60,12 @@ def make_flow(
         launcher: makes what starts the stages, where the caller wants to hold it.
     """
 
-    def run(**given: Any) -> RunRecord:
+    def run(**given: Any) -> Any:
         asked = request or request_of(superworkflow, given)
-        return _execute(asked, tracker(asked), launcher(asked.profile), listener, finish)
+        try:
+            return _execute(asked, tracker(asked), launcher(asked.profile), listener, finish)
+        except Stopped as error:
+            return Cancelled(message=str(error))
 
     vars(run)["__signature__"] = flow_signature(superworkflow)
     made = flow(
@@ -117,7 +119,7 @@ def _run_stages(
     After a failure no further stage starts; those that run already go on to their ends, which are kept.
     """
     futures: dict[str, PrefectFuture[Any]] = {}
-    failed = threading.Event()
+    failed: list[BaseException] = []
     # A runner of its own: how many stages may run at once is known only now.
     with ThreadPoolTaskRunner[Any](max_workers=request.profile.concurrency) as runner:
         try:
@@ -130,6 +132,8 @@ def _run_stages(
         except BaseException:
             launcher.cancel()  # before the runner waits for its threads
             raise
+    if stopped := next((error for error in failed if isinstance(error, Stopped)), None):
+        raise stopped
     records: list[StageRecord] = []
     for name, future in futures.items():
         if future.state.is_failed() or future.state.is_crashed():
@@ -148,11 +152,11 @@ def _stage_task(
     tracker: Tracker,
     listener: Listener,
     labels: Mapping[str, str],
-    failed: threading.Event,
+    failed: list[BaseException],
 ) -> Task[[], State[StageRecord]]:
     @task(name=node.name, task_run_name=node.name, description=node.stage.help, cache_policy=NO_CACHE)
     def stage() -> State[StageRecord]:
-        if failed.is_set():
+        if failed:
             return Cancelled(message="not started: another stage failed")
         logger = get_run_logger()
         artifact = ProgressArtifact(node.name)
@@ -170,8 +174,10 @@ def _stage_task(
             record = run_node(node, request, launcher, on_event, labels)
             artifact.close()
             tracker.stage(record)
-        except BaseException:
-            failed.set()
+        except BaseException as error:
+            failed.append(error)
+            if isinstance(error, Stopped):
+                return Cancelled(message=str(error))
             raise
         listener(node.name, {"event": "end", "record": record})
         cached = record.state == "cached"

@@ -20,7 +20,7 @@ from infra.kubernetes.api import Json, KubernetesApi
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings
 from tests.flows.command_line import SMALL, STAGES
 from tests.flows.conftest import prefect_server
-from tests.flows.deployments import cancel_run, eventually, running_worker, start_run, task_states, wait_for_state
+from tests.flows.deployments import assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
 
 ACCOUNT = "superworkflow"
 POOL = "cluster-tests"
@@ -111,7 +111,7 @@ def _deploy(server: str, store: Path, profile: Path, graph: tuple[Path, Path], *
     command = [
         sys.executable, "-m", "superworkflow", "deploy", "node2vec", "--name", "nightly", "--pool", POOL,
         "--update-pool", "--profile", str(profile), "--store", f"{store}/store", "--edges", str(edges),
-        "--labels", str(labels), "--json", "--variable", "finished_job_ttl=0", "--variable", "cpu_request=50m",
+        "--labels", str(labels), "--json", "--variable", "finished_job_ttl=0",
         "--variable", f"command={sys.executable} -P -m prefect flow-run execute", "--set", *SMALL, *more,
     ]  # fmt: skip
     environment = os.environ | {"PREFECT_API_URL": server, "MLFLOW_TRACKING_URI": f"sqlite:///{store}/mlflow.db"}
@@ -150,7 +150,7 @@ def test_run_from_the_deployment(
 
     wait_for_state(server, run, "Completed")
     stages = [name for name in STAGES if "holdout" not in name]
-    assert task_states(server, run) == dict.fromkeys(stages, "Completed")
+    assert_tasks(server, run, dict.fromkeys(stages, "Completed"))
     filtered: dict[str, Any] = {"artifacts": {"flow_run_id": {"any_": [run]}}}
     keys = {each["key"] for each in httpx.post(f"{server}/artifacts/filter", json=filtered).json()}
     assert {"stages", "tracking-run"} <= keys
@@ -172,7 +172,7 @@ def test_run_from_the_deployment(
 def test_cancelled_from_prefect(
     server: str, store: Path, profile: Path, graph_files: tuple[Path, Path], cluster: Cluster
 ) -> None:
-    more = ["node2vec.link_prediction=false", "embed.epochs=10000"]
+    more = ["node2vec.link_prediction=false", "embed.epochs=10000", "embed.dimensions=512"]
     run = start_run(server, _deploy(server, store, profile, graph_files, *more))
     eventually(lambda: [j for j in cluster.jobs(node="embed") if (j.get("status") or {}).get("active")])
     cancel_run(server, run)

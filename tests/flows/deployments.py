@@ -62,7 +62,15 @@ def task_states(api: str, run: str) -> dict[str, str]:
     return {each["name"]: each["state_name"] for each in found}
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 300) -> Any:
+def assert_tasks(api: str, run: str, expected: Mapping[str, str]) -> None:
+    """The states of a flow run's tasks, which the server records a little after they are reached."""
+    eventually(lambda: set(task_states(api, run).values()) <= {"Completed", "Cached", "Failed", "Crashed", "Cancelled"})
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: task_states(api, run) == expected, seconds=20)
+    assert task_states(api, run) == expected
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 560) -> Any:
     """What the condition says as soon as it says something."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""The stages' images hold what the project pins, and no orchestrator."""
+"""Images hold what the project pins; those of the stages no orchestrator, that of the flow no engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "infra" / "images"
-LISTS = {"cpu": ["base.txt", "cpu.txt"], "torch-cpu": ["base.txt", "torch-cpu.txt"], "spark": ["base.txt", "spark.txt"]}
+LISTS = {image: ["base.txt", f"{image}.txt"] for image in ("cpu", "torch-cpu", "spark", "flow")}
 """Images whose packages are installed without resolving, so that their lists must be complete."""
 
 
@@ -21,10 +21,10 @@ def _pins(path: Path) -> dict[str, str]:
 
 
 def _name(text: str) -> str:
-    return text.lower().replace("_", "-")
+    return text.lower().replace("_", "-").replace(".", "-")
 
 
-@pytest.mark.parametrize("file", ["base.txt", "cpu.txt", "torch-cpu.txt", "torch-cuda.txt", "spark.txt"])
+@pytest.mark.parametrize("file", ["base.txt", "cpu.txt", "torch-cpu.txt", "torch-cuda.txt", "spark.txt", "flow.txt"])
 def test_pins_are_those_of_the_project(file: str) -> None:
     project = _pins(ROOT / "requirements.txt") | _pins(ROOT / "requirements-spark.txt")
     found = _pins(IMAGES / file)
@@ -46,13 +46,15 @@ def test_lists_are_complete(image: str) -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("image", ["cpu", "torch-cpu", "torch-cuda", "spark"])
-def test_no_orchestrator_no_root_no_latest(image: str) -> None:
+@pytest.mark.parametrize("image", ["cpu", "torch-cpu", "torch-cuda", "spark", "flow"])
+def test_nothing_unwanted_no_root_no_latest(image: str) -> None:
     text = (IMAGES / f"{image}.Dockerfile").read_text()
     assert "USER 1000" in text
     assert "latest" not in text
     lists = [line.rsplit("/", 1)[-1] for line in text.split() if line.startswith("infra/images/") and ".txt" in line]
     assert len(lists) == 2
     unwanted = {"prefect", "mlflow", "optuna", "kubernetes-asyncio", "torch" if image == "spark" else "pyspark"}
+    if image == "flow":
+        unwanted = {"torch", "pyspark", "duckdb", "optuna"}
     for file in lists:
         assert not unwanted & set(_pins(IMAGES / file))

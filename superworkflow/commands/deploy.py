@@ -110,7 +110,8 @@ def _parameters(
     store = Store(options.store)
     for name, uri in {**sources, "store": store.uri}.items():
         _check_visible(name, Location.of(uri), profile, kind)
-    store.check_writable()
+    if kind == "process":
+        store.check_writable()
     values: dict[str, Any] = {name: Location.of(uri).uri for name, uri in sources.items()}
     values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
     values |= {"profile": _kept(options.profile, store), "store": store.uri}
@@ -122,7 +123,10 @@ def _parameters(
 def _kept(name: str, store: Store) -> str:
     """A shipped file's name; of a file of this machine, the URI of a copy in the store."""
     path = Location.of(name).local_path if is_file(name) else None
-    return store.keep(path, _KEPT) if path is not None else name
+    if path is None:
+        return name
+    store.check_writable()
+    return store.keep(path, _KEPT)
 
 
 def _check_visible(name: str, place: Location, profile: Profile, kind: str) -> None:

@@ -47,7 +47,7 @@ def prefect_server(host: str, home: Path) -> Iterator[str]:
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(240):
+    for _ in range(1200):
         assert server.poll() is None, "the Prefect server ended"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:

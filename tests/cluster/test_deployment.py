@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import httpx
 import pytest
 import yaml
 from mlflow import MlflowClient
@@ -20,7 +19,7 @@ from infra.kubernetes.api import Json, KubernetesApi
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings
 from tests.flows.command_line import SMALL, STAGES
 from tests.flows.conftest import prefect_server
-from tests.flows.deployments import assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
+from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
 
 ACCOUNT = "superworkflow"
 POOL = "cluster-tests"
@@ -98,7 +97,7 @@ def worker(server: str, account: Path, tmp_path_factory: pytest.TempPathFactory)
         "PREFECT_INTEGRATIONS_KUBERNETES_OBSERVER_NAMESPACES": NAMESPACE,
     }  # fmt: skip
     pool = {"name": POOL, "type": "kubernetes"}
-    httpx.post(f"{server}/work_pools/", json=pool).raise_for_status()  # `--update-pool` gives it its template
+    ask("POST", f"{server}/work_pools/", pool).raise_for_status()  # `--update-pool` gives it its template
     with running_worker(POOL, "kubernetes", tmp_path_factory.mktemp("worker") / "home", environment):
         yield
 
@@ -152,7 +151,7 @@ def test_run_from_the_deployment(
     stages = [name for name in STAGES if "holdout" not in name]
     assert_tasks(server, run, dict.fromkeys(stages, "Completed"))
     filtered: dict[str, Any] = {"artifacts": {"flow_run_id": {"any_": [run]}}}
-    keys = {each["key"] for each in httpx.post(f"{server}/artifacts/filter", json=filtered).json()}
+    keys = {each["key"] for each in ask("POST", f"{server}/artifacts/filter", filtered).json()}
     assert {"stages", "tracking-run"} <= keys
     client = MlflowClient(f"sqlite:///{store}/mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")

@@ -31,9 +31,20 @@ def running_worker(pool: str, kind: str, folder: Path, environment: Mapping[str,
             print((folder / "log").read_text()[-8000:])  # noqa: T201
 
 
+def ask(method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    """The server's answer; asked again while it says that its database is busy."""
+    answer = httpx.request(method, url, json=body, timeout=60)
+    for _ in range(20):
+        if answer.status_code != 503:
+            break
+        time.sleep(1)
+        answer = httpx.request(method, url, json=body, timeout=60)
+    return answer
+
+
 def start_run(api: str, deployment: str, parameters: dict[str, Any] | None = None) -> str:
     """Start a flow run as the "Run" button does; its id."""
-    answer = httpx.post(f"{api}/deployments/{deployment}/create_flow_run", json={"parameters": parameters or {}})
+    answer = ask("POST", f"{api}/deployments/{deployment}/create_flow_run", {"parameters": parameters or {}})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
 
@@ -41,14 +52,14 @@ def start_run(api: str, deployment: str, parameters: dict[str, Any] | None = Non
 def cancel_run(api: str, run: str) -> None:
     """Cancel a flow run as its page does."""
     state = {"type": "CANCELLING", "name": "Cancelling"}
-    httpx.post(f"{api}/flow_runs/{run}/set_state", json={"state": state}).raise_for_status()
+    ask("POST", f"{api}/flow_runs/{run}/set_state", {"state": state}).raise_for_status()
 
 
 def wait_for_state(api: str, run: str, name: str) -> dict[str, Any]:
     """The flow run, once it has ended as it should."""
 
     def ended() -> dict[str, Any] | None:
-        found: dict[str, Any] = httpx.get(f"{api}/flow_runs/{run}").json()
+        found: dict[str, Any] = ask("GET", f"{api}/flow_runs/{run}").json()
         return found if found["state_type"] in ("COMPLETED", "FAILED", "CANCELLED", "CRASHED") else None
 
     found = eventually(ended)
@@ -58,7 +69,7 @@ def wait_for_state(api: str, run: str, name: str) -> dict[str, Any]:
 
 def task_states(api: str, run: str) -> dict[str, str]:
     """Name of the state of each task of a flow run."""
-    found = httpx.post(f"{api}/task_runs/filter", json={"flow_runs": {"id": {"any_": [run]}}}).json()
+    found = ask("POST", f"{api}/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}}).json()
     return {each["name"]: each["state_name"] for each in found}
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from mlflow import MlflowClient
 
@@ -17,6 +16,7 @@ from flows import load_superworkflow
 from superworkflow.__main__ import main
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
 from tests.flows.deployments import (
+    ask,
     assert_tasks,
     cancel_run,
     eventually,
@@ -99,7 +99,7 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     again = _deploy(command_line, "shown", "--interval", "6h", "--profile", str(profile), "--json")
     assert (first.document["created"], again.document["created"]) == (True, False)
     assert first.document["id"] == again.document["id"]
-    found = httpx.get(f"{prefect_api}/deployments/name/node2vec/shown").json()
+    found = ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").json()
     assert [schedule["schedule"]["interval"] for schedule in found["schedules"]] == [6 * 3600]
     assert found["paused"], "a pause is kept until --no-pause"
     assert found["entrypoint"] == "superworkflow.deployed.node2vec"
@@ -115,7 +115,7 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
                     "--profile", str(_for_cluster(tmp_path)), expect=2)  # fmt: skip
     assert "this work pool is of another type than kubernetes (got 'process')" in other.err
     assert "removed" in _deploy(command_line, "shown", "--remove").out
-    assert httpx.get(f"{prefect_api}/deployments/name/node2vec/shown").status_code == 404
+    assert ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").status_code == 404
     assert "not there" in _deploy(command_line, "shown", "--remove").out
 
 
@@ -135,17 +135,15 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     command_line.environment["MLFLOW_TRACKING_URI"] = tracking
     deployment = _deploy(command_line, "nightly", "--edges", str(edges), "--json").document["id"]
 
-    refused = httpx.post(
-        f"{prefect_api}/deployments/{deployment}/create_flow_run", json={"parameters": {"walk": {"p": 0}}}
-    )
+    url = f"{prefect_api}/deployments/{deployment}/create_flow_run"
+    refused = ask("POST", url, {"parameters": {"walk": {"p": 0}}})
     assert refused.status_code == 409
     assert "walk.p" in refused.text
 
     first = start_run(prefect_api, deployment)
     assert wait_for_state(prefect_api, first, "Completed")["deployment_id"] == deployment
     assert_tasks(prefect_api, first, dict.fromkeys(STAGES, "Completed"))
-    artifacts = httpx.post(f"{prefect_api}/artifacts/filter",
-                           json={"artifacts": {"flow_run_id": {"any_": [first]}}}).json()  # fmt: skip
+    artifacts = ask("POST", f"{prefect_api}/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [first]}}}).json()
     assert {"stages", "tracking-run"} <= {each["key"] for each in artifacts}
     client = MlflowClient(tracking)
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")

@@ -86,7 +86,7 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     if params.q != 1:
         memory += min(32 << 20, vertices * vertices // 8) if vertices < 23_000 else edges * 10 // 16
     if weighted:
-        memory += 12 * edges + 8 * vertices
+        memory += 20 * edges + 24 * vertices if second_order else 12 * edges + 8 * vertices
     if params.start_vertices:
         memory += _LABEL_BYTES * vertices
 
@@ -95,9 +95,9 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     if not second_order:
         step_ns = (10 if large else 5) if weighted else (7 if large else 3)
     elif params.q == 1:
-        step_ns = (35 if large else 20) if weighted else (14 if large else 10)
+        step_ns = (25 if large else 15) if weighted else (12 if large else 9)
     else:
-        step_ns = (60 if large else 25) if weighted else (33 if large else 18)
+        step_ns = (40 if large else 17) if weighted else (26 if large else 13)
     build_ns = 6 + (4 if params.q != 1 else 0) + (16 if weighted else 0)
     write_ns = 1.8  # for a byte: checksum and write
     cpu_s = 0.7 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)

@@ -11,6 +11,7 @@ import numpy as np
 from tasks.walk._rows import OPTIONS
 
 _32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 
 
 @nb.njit(**OPTIONS)
@@ -22,44 +23,70 @@ def build_alias(indptr, weights, first, last, alias, totals):  # type: ignore[no
     """
     for v in range(first, last):
         begin = indptr[v]
+        totals[v] = _build_row(weights, begin, indptr[v + 1] - begin, alias, begin)
+
+
+@nb.njit(**OPTIONS)
+def build_wide_alias(indptr, indices, weights, first, last, alias, totals):  # type: ignore[no-untyped-def]
+    """As `build_alias`, with the neighbours in the table, so that one look into memory tells where a dart leads.
+
+    ``alias`` is uint64[2 * edges]: for each column ``threshold << 32 | neighbour`` of the edge itself, and
+    ``other << 32 | neighbour`` of the other one. Vertices have to be under 2**32.
+    """
+    largest = 0
+    for v in range(first, last):
+        largest = max(largest, indptr[v + 1] - indptr[v])
+    row = np.empty(largest, np.uint64)
+    for v in range(first, last):
+        begin = indptr[v]
         degree = indptr[v + 1] - begin
-        total = 0.0
+        totals[v] = _build_row(weights, begin, degree, row, 0)
         for i in range(degree):
-            total += np.float64(weights[begin + i])
-            alias[begin + i] = np.uint64(i)  # threshold 0 and the edge itself as the other: always itself
-        totals[v] = total
-        if degree < 2:
-            continue
-        mean = total / degree
-        scale = 4294967296.0 / mean
-        light = 0
-        while light < degree and weights[begin + light] > mean:
+            other = row[i] & _LOW
+            alias[2 * (begin + i)] = (row[i] >> _32) << _32 | np.uint64(np.int64(indices[begin + i]))
+            alias[2 * (begin + i) + 1] = other << _32 | np.uint64(np.int64(indices[begin + np.int64(other)]))
+
+
+@nb.njit(**OPTIONS)
+def _build_row(weights, begin, degree, alias, place):  # type: ignore[no-untyped-def]
+    """Fill ``alias`` from ``place`` for one row; the sum of its weights."""
+    total = 0.0
+    for i in range(degree):
+        total += np.float64(weights[begin + i])
+        alias[place + i] = np.uint64(i)  # threshold 0 and the edge itself as the other: always itself
+    if degree < 2:
+        return total
+    mean = total / degree
+    scale = 4294967296.0 / mean
+    light = 0
+    while light < degree and weights[begin + light] > mean:
+        light += 1
+    heavy = 0
+    while heavy < degree and weights[begin + heavy] <= mean:
+        heavy += 1
+    if heavy == degree:
+        return total
+    left = np.float64(weights[begin + heavy])
+    while True:
+        if left > mean:  # the heavy edge fills what a light one leaves of its column
+            if light == degree:
+                break
+            w = np.float64(weights[begin + light])
+            alias[place + light] = _entry(w * scale, heavy, light)
+            left -= mean - w
             light += 1
-        heavy = 0
-        while heavy < degree and weights[begin + heavy] <= mean:
-            heavy += 1
-        if heavy == degree:
-            continue
-        left = np.float64(weights[begin + heavy])
-        while True:
-            if left > mean:  # the heavy edge fills what a light one leaves of its column
-                if light == degree:
-                    break
-                w = np.float64(weights[begin + light])
-                alias[begin + light] = _entry(w * scale, heavy, light)
-                left -= mean - w
+            while light < degree and weights[begin + light] > mean:
                 light += 1
-                while light < degree and weights[begin + light] > mean:
-                    light += 1
-            else:  # it has become light itself: the next heavy one fills its column
-                other = heavy + 1
-                while other < degree and weights[begin + other] <= mean:
-                    other += 1
-                if other == degree:
-                    break
-                alias[begin + heavy] = _entry(left * scale, other, heavy)
-                left += np.float64(weights[begin + other]) - mean
-                heavy = other
+        else:  # it has become light itself: the next heavy one fills its column
+            other = heavy + 1
+            while other < degree and weights[begin + other] <= mean:
+                other += 1
+            if other == degree:
+                break
+            alias[place + heavy] = _entry(left * scale, other, heavy)
+            left += np.float64(weights[begin + other]) - mean
+            heavy = other
+    return total
 
 
 @nb.njit(inline="always")

@@ -40,12 +40,22 @@ def table_bytes(vertices: int, edges: int, directed: bool) -> tuple[int, bool]:
 def locate(t, x, vertices, words, directed, final):  # type: ignore[no-untyped-def]
     """(word, bits of the word) of a pair; vertices and words as uint64, t and x as int64."""
     a, b = np.uint64(t), np.uint64(x)
-    if not directed:
-        a, b = max(a, b), min(a, b)
-    if final:
-        place = a * vertices + b if directed else (a * (a + _ONE) >> _ONE) + b
-        return place >> _6, _ONE << (place & _63)
-    z = (a * _FACTOR_1 + b) * _FACTOR_2
+    return matrix_place(a, b, vertices, directed) if final else filter_place(a, b, words, directed)
+
+
+@nb.njit(inline="always")
+def matrix_place(a, b, vertices, directed):  # type: ignore[no-untyped-def]
+    """`locate` in the adjacency matrix; all as uint64."""
+    low, high = min(a, b), max(a, b)
+    place = a * vertices + b if directed else (high * (high + _ONE) >> _ONE) + low
+    return place >> _6, _ONE << (place & _63)
+
+
+@nb.njit(inline="always")
+def filter_place(a, b, words, directed):  # type: ignore[no-untyped-def]
+    """`locate` in the Bloom filter; all as uint64."""
+    low, high = min(a, b), max(a, b)
+    z = ((a if directed else high) * _FACTOR_1 + (b if directed else low)) * _FACTOR_2
     z = (z ^ (z >> _32)) * _FACTOR_1
     bits = (_ONE << ((z >> _12) & _63)) | (_ONE << ((z >> _6) & _63)) | (_ONE << (z & _63))
     return ((z >> _32) * words) >> _32, bits

@@ -52,3 +52,40 @@ def start_position(seed, walk_round, k, n):  # type: ignore[no-untyped-def]
         position = (left << half) | right
         if position < n:
             return position
+
+
+@nb.njit(cache=True, error_model="numpy")
+def start_positions(seed, first, n, positions):  # type: ignore[no-untyped-def]
+    """Fill int64 ``positions`` with `start_position` of the walks first, first + 1, ..., in loops over all of them."""
+    count = len(positions)
+    one = np.uint64(1)
+    half = one
+    while (one << (half + half)) < n:
+        half += one
+    mask = (one << half) - one
+    domain = mix(seed ^ _ORDER_DOMAIN)
+    keys, left, right = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.uint64)
+    at = np.arange(count)
+    walk_round, k = first // n, first % n
+    key = domain + mix(walk_round * GAMMA + GAMMA)
+    for i in range(count):
+        keys[i], left[i], right[i] = mix(key), k >> half, k & mask
+        k += one
+        if k == n:
+            k = np.uint64(0)
+            walk_round += one
+            key = domain + mix(walk_round * GAMMA + GAMMA)
+    while count > 0:
+        for r in range(_FEISTEL_ROUNDS):
+            offset = np.uint64(r) * GAMMA
+            for i in range(count):
+                low = right[i]
+                right[i] = left[i] ^ (mix(keys[i] + offset + (low << np.uint64(8))) & mask)
+                left[i] = low
+        outside = 0
+        for i in range(count):
+            position = (left[i] << half) | right[i]
+            positions[at[i]] = np.int64(position)
+            at[outside], keys[outside], left[outside], right[outside] = at[i], keys[i], left[i], right[i]
+            outside += position >= n
+        count = outside

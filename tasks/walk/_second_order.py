@@ -12,282 +12,352 @@ SOSP 2019, fold outliers so), hence a small p costs no acceptance. After ``FREE_
 step is drawn from the exact distribution of the row, so no p and q can make a walk hang; both ways have
 the same distribution, and so has the mixture.
 
-The walkers of a batch move in phases, like the first-order ones; but since they need different numbers of trials,
-each is in the phase that it has reached, has its own place in its own walk, and takes the next walk of the
-range when it is done. What a phase prefetches, another one reads a sweep later.
+Walkers stand in lanes, `LANES` to a chunk, and the chunks go round through the phases of a trial: throw a dart, see
+what it hit, ask the table, step. Each tick does every phase for another chunk, a quarter of the round apart, so that
+what a phase prefetches has come when the next one reads it, and arithmetic and memory are always both at work. A
+chunk's record is fields x lanes; a loop over its lanes has a fixed length and no branch, and chooses by masks, so that
+the compiler makes vector instructions of it. What looks into the graph, lane by lane, is a loop by itself that runs a
+tick before its values are used: a vector cannot be loaded from stores that are still under way. Lanes that search a
+row, or have no walk left, go round with ``LIVE`` 0 and draw nothing.
 """
 
 import numba as nb
 import numpy as np
 
-from tasks.walk._first_order import start_vertex
-from tasks.walk._pairs import locate
+from tasks.walk._pairs import filter_place, matrix_place
 from tasks.walk._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, walk_state
+from tasks.walk._random import GAMMA, mix, start_positions, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import (
-    FRACTION,
-    FREE_TRIALS,
-    acceptance,
-    alias_edge,
-    exact_edge,
-    free_trials,
-    second_height,
-    throw,
-)
+from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, second_height, throw
 
-BATCH = 128
-_12 = np.uint64(12)
+CHUNKS = 16  # a power of two; with fewer the lines have not come yet
+APART = CHUNKS // 4
+AHEAD = 16  # walks whose first vertex is prefetched
+LANES = 16
+_32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+
+# Fields of a chunk's record, and what is read from the graph for its next phase.
+FIELDS = 19
+STATE, NODE, EXTRA, DRAW, HIT, EDGE, PREVIOUS, CURRENT, CANDIDATE, WORD = range(10)
+PATTERN, VERDICT, LIVE, LANDING, WAY, WEIGHT, PLACE, END, TRIALS = range(10, 19)
+FIRST, SECOND, BITS, TOTAL, ARRIVED = range(5)
+BESIDE = 4  # in HIT, above two bits: under the bias of an x that is not t, and of t
+SURE = 1  # a VERDICT; 2 is unsure, 0 no
+
+_12 = np.uint64(12)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _PADDING = np.uint64(PADDING)
 
-# Fields of a walker's record; a walker is named by the place of its record.
-_FIELDS = np.uint64(16)
-STATE, HEADER, SCALE, EDGE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
-HEIGHT, PREVIOUS, CURRENT, CANDIDATE = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
-TRIALS, PLACE, END = np.uint64(8), np.uint64(9), np.uint64(10)
-WORD, PATTERN, SOUGHT, BASE, SPAN = np.uint64(11), np.uint64(12), np.uint64(13), np.uint64(14), np.uint64(15)
-
 
 @nb.njit(**OPTIONS)
 def node2vec_walks(  # type: ignore[no-untyped-def]
-    headers, bits, indices, weights, alias, totals, table, final, directed, p, q, starts, n_starts, seed, first, out
+    nodes, bits, indices, weights, alias, table, final, directed, p, q, starts, n_starts, seed, first, out
 ):
     """Fill ``out`` [walks, walk_length] with the walks first, first + 1, ...; -1 after a sink.
 
-    ``weights``, ``alias`` and ``totals`` are empty for an unweighted graph.
+    ``weights`` and ``alias`` are empty for an unweighted graph. ``nodes`` is uint64[n + 1] with the headers, or for
+    a weighted graph uint64[2 * (n + 1)] with the header and, as float64, the sum of the weights of each vertex.
     """
-    rows, length = out.shape
+    rows = len(out)
     mask = (_ONE << bits) - _ONE
     weighted = len(alias) > 0
-    vertices, words = np.uint64(len(headers) - 1), np.uint64(len(table))
+    wide = 1 if weighted else 0
+    node_totals = nodes.view(np.float64)
+    vertices, words = np.uint64((len(nodes) >> wide) - 1), np.uint64(len(table))
     board, certain, returning, beside, taken_near = acceptance(p, q)
+    outlier = weighted and beside > 0.0
+    tested = -1 if directed and not weighted else 0  # is there an edge back, when the dart hits beside the board?
 
-    # One record of 16 words for each walker, seen as unsigned, signed and real numbers.
-    record = np.empty(BATCH * 16, np.uint64)
-    whole, real = record.view(np.int64), record.view(np.float64)
+    u = np.zeros((CHUNKS, FIELDS, LANES), np.uint64)
+    s, f = u.view(np.int64), u.view(np.float64)
+    seen = np.zeros((5, LANES), np.uint64)
+    seen_real = seen.view(np.float64)
+    seen_real[0, 0] = beside
+    beside_bits = np.int64(seen[0, 0])
+    # Lanes in doubt: the bit table holds the edge possible, a search of the row has to tell.
+    search = np.empty((CHUNKS, LANES), np.int64)
+    n_search = np.zeros(CHUNKS, np.int64)
+    sought = np.empty((CHUNKS, LANES), np.int64)
+    base, span = np.empty((CHUNKS, LANES), np.uint64), np.empty((CHUNKS, LANES), np.uint64)
+
     flat = out.reshape(-1)
-    # A walker is in one of these lists. They are appended to without a branch, so the entry after the last is
-    # written too. Each phase below empties one list, and prefetches what the next phase of its walkers reads: in
-    # the next sweep, when the other phases have given the lines time to come.
-    vacant = np.arange(BATCH + 1).astype(np.uint64) * _FIELDS
-    ready = np.empty(BATCH + 1, np.uint64)
-    picked = np.empty(BATCH + 1, np.uint64)
-    thrown = np.empty(BATCH + 1, np.uint64)
-    unsure = np.empty(BATCH + 1, np.uint64)
-    search = np.empty(BATCH + 1, np.uint64)
-    taken = np.empty(BATCH + 1, np.uint64)
-    n_vacant, n_ready, n_picked, n_thrown, n_unsure, n_search, n_taken = BATCH, 0, 0, 0, 0, 0, 0
+    begins = np.empty(rows, np.int64)
+    start_positions(seed, np.uint64(first), n_starts, begins)
+    if len(starts) > 0:
+        for i in range(rows):
+            begins[i] = starts[begins[i]]
+    for i in range(min(AHEAD, rows)):
+        prefetch(nodes, begins[i] << wide)
+    if rows > 0:
+        s[:, CANDIDATE], s[:, END] = begins[0], 1
     made = 0
-
-    while made < rows or n_vacant < BATCH:
-        # Walkers without a walk take the next ones.
-        begun = min(n_vacant, rows - made)
-        for i in range(begun):
-            v = start_vertex(seed, np.uint64(first + made + i), starts, n_starts)
-            whole[vacant[i] + CURRENT] = v
-            out[made + i, 0] = v
-            prefetch(headers, v)
-        n_rest = 0
-        for i in range(begun):
-            k = vacant[i]
-            h = headers[np.uint64(whole[k + CURRENT])]
-            if length > 1 and (h & mask) > _ZERO:
-                record[k + HEADER], whole[k + PREVIOUS] = h, -1
-                record[k + STATE] = walk_state(seed, np.uint64(first + made))
-                real[k + SCALE] = np.float64(np.int64(h & mask)) * FRACTION
-                whole[k + TRIALS] = FREE_TRIALS
-                whole[k + PLACE], whole[k + END] = made * length + 1, made * length + length
-                ready[np.uint64(n_ready)] = k
-                n_ready += 1
-            else:
-                out[made, 1:] = -1
-                vacant[np.uint64(n_rest)] = k
-                n_rest += 1
-            made += 1
-        for i in range(begun, n_vacant):
-            vacant[np.uint64(n_rest)] = vacant[i]
-            n_rest += 1
-        n_vacant = n_rest
-
-        # Step to the vertex that was taken.
-        for i in range(n_taken):
-            k = taken[i]
-            x = whole[k + CANDIDATE]
-            place = whole[k + PLACE]
-            flat[np.uint64(place)] = x
-            v = whole[k + CURRENT]
-            h = headers[np.uint64(x)]
-            degree = h & mask
-            edges = np.float64(np.int64(degree))
-            if weighted:
-                real[k + SCALE] = edges * FRACTION
-                if beside > 0.0 and degree > _ZERO:
-                    way_back = whole[k + EDGE]
-                    if directed or way_back < 0:
-                        way_back = find(indices, h >> bits, degree, v)
+    walking = 0
+    tick = 0
+    while walking > 0 or made < rows:
+        # The chunk that is in each phase; the last one is the first in a chunk's round.
+        c4, c3, c2, c1 = (
+            (tick - 3 * APART) & (CHUNKS - 1),
+            (tick - 2 * APART) & (CHUNKS - 1),
+            (tick - APART) & (CHUNKS - 1),
+            tick & (CHUNKS - 1),
+        )
+        # Step to the vertices that were taken.
+        if outlier and not directed:
+            for k in range(LANES):
+                came = -(s[c4, VERDICT, k] & ~(s[c4, EDGE, k] >> 63))
+                old = s[c4, WEIGHT, k]
+                s[c4, WEIGHT, k] = old ^ ((old ^ np.int64(seen[ARRIVED, k])) & came)
+            for k in range(LANES):
+                edges = np.float64(np.int64(u[c4, NODE, k] & mask))
+                f[c4, EXTRA, k] = edges * (f[c4, WEIGHT, k] / seen_real[TOTAL, k]) * beside
+        done = 0
+        for k in range(LANES):
+            yes = -s[c4, VERDICT, k]
+            degree = np.int64(u[c4, NODE, k] & mask)
+            old = s[c4, TRIALS, k]
+            s[c4, TRIALS, k] = old ^ ((old ^ (FREE_TRIALS + (degree >> 2))) & yes)
+            old = s[c4, PREVIOUS, k]
+            s[c4, PREVIOUS, k] = old ^ ((old ^ s[c4, CURRENT, k]) & yes)
+            s[c4, CURRENT, k] = s[c4, LANDING, k]
+            if not weighted:
+                old = s[c4, EXTRA, k]
+                s[c4, EXTRA, k] = old ^ ((old ^ beside_bits) & yes)
+            spot = s[c4, PLACE, k] - yes
+            s[c4, PLACE, k] = spot
+            done += yes & (np.int64(spot == s[c4, END, k]) | np.int64(degree == 0))
+        if outlier and directed:
+            for k in range(LANES):
+                if s[c4, VERDICT, k] != 0:
+                    x, h = s[c4, CURRENT, k], u[c4, NODE, k]
+                    way_back = find(indices, h >> bits, h & mask, s[c4, PREVIOUS, k])
+                    f[c4, EXTRA, k] = 0.0
                     if way_back >= 0:
-                        share = np.float64(weights[np.uint64(way_back)]) / totals[np.uint64(x)]
-                        real[k + SCALE] = (edges + edges * share * beside) * FRACTION
-            else:
-                real[k + SCALE] = (edges + beside) * FRACTION
-            whole[k + PREVIOUS] = v
-            whole[k + CURRENT] = x
-            record[k + HEADER] = h
-            whole[k + TRIALS] = free_trials(degree)
-            whole[k + PLACE] = place + 1
-            if place + 1 < whole[k + END] and degree > _ZERO:
-                ready[np.uint64(n_ready)] = k
-                n_ready += 1
-            else:
-                flat[place + 1 : whole[k + END]] = -1
-                vacant[np.uint64(n_vacant)] = k
-                n_vacant += 1
-        n_taken = 0
+                        share = np.float64(weights[np.uint64(way_back)]) / node_totals[np.uint64(2 * x + 1)]
+                        f[c4, EXTRA, k] = np.float64(np.int64(h & mask)) * share * beside
+        if done > 0:
+            for k in range(LANES):
+                if s[c4, VERDICT, k] != 0 and (s[c4, PLACE, k] == s[c4, END, k] or (u[c4, NODE, k] & mask) == _ZERO):
+                    flat[s[c4, PLACE, k] : s[c4, END, k]] = -1
+                    walking -= s[c4, LIVE, k]
+                    made = _take(u, s, f, c4, k, nodes, wide, mask, begins, seed, first, made, out)
+                    walking += s[c4, LIVE, k]
 
-        # Halve the rows of those that search: an edge that the bit table holds possible, is it there?
+        n4 = (c4 + 1) & (CHUNKS - 1)
+        for k in range(LANES):
+            u[n4, NODE, k] = nodes[np.uint64(s[n4, LANDING, k] << wide)]
+        for k in range(LANES):
+            flat[np.uint64(s[n4, PLACE, k])] = s[n4, CANDIDATE, k]
+        if outlier:
+            for k in range(LANES):
+                seen_real[TOTAL, k] = node_totals[np.uint64((s[n4, LANDING, k] << wide) + 1)]
+            for k in range(LANES):
+                seen_real[ARRIVED, k] = np.float64(weights[np.uint64(s[n4, WAY, k])])
+
+        # Read the bits of the table; search the row where they only say perhaps.
+        doubts = 0
+        for k in range(LANES):
+            verdict = s[c3, VERDICT, k]
+            pattern = u[c3, PATTERN, k]
+            near = np.int64((seen[BITS, k] & pattern) == pattern)
+            unsure = verdict >> 1
+            doubt = 0 if final else unsure & near
+            yes = (verdict & 1) | (unsure & (near ^ np.int64(taken_near) ^ 1) & (doubt ^ 1))
+            s[c3, VERDICT, k] = yes
+            s[c3, LIVE, k] += doubt
+            doubts += doubt
         n_left = 0
-        for i in range(n_search):
-            k = search[i]
-            left = record[k + SPAN]
+        for i in range(n_search[c3]):
+            k = search[c3, i]
+            left = span[c3, k]
             if left > _PADDING:
                 half = left >> _ONE
-                b = record[k + BASE]
-                b = b + half if indices[b + half] <= whole[k + SOUGHT] else b
+                b = base[c3, k]
+                b = b + half if indices[b + half] <= sought[c3, k] else b
                 left -= half
-                record[k + BASE] = b
-                record[k + SPAN] = left
+                base[c3, k] = b
+                span[c3, k] = left
                 prefetch(indices, b + (left >> _ONE) if left > _PADDING else b)
-                search[np.uint64(n_left)] = k
+                search[c3, n_left] = k
                 n_left += 1
             else:
-                yes = holds(indices, record[k + BASE], left, whole[k + SOUGHT]) == taken_near
-                taken[np.uint64(n_taken)] = k
-                n_taken += yes
-                ready[np.uint64(n_ready)] = k
-                n_ready += not yes
-        n_search = n_left
+                s[c3, LIVE, k] = 1
+                s[c3, VERDICT, k] = np.int64(holds(indices, base[c3, k], left, sought[c3, k]) == taken_near)
+        n_search[c3] = n_left
+        if doubts > 0:
+            for k in range(LANES):
+                if s[c3, LIVE, k] == 2:
+                    s[c3, LIVE, k] = 0
+                    x, t = s[c3, CANDIDATE, k], s[c3, PREVIOUS, k]
+                    h = nodes[np.uint64(t << wide)]
+                    if not directed:  # the edge x -> t tells as much: take the shorter row
+                        other = nodes[np.uint64(x << wide)]
+                        if (other & mask) < (h & mask):
+                            h = other
+                            x = t
+                    left = h & mask
+                    sought[c3, k] = x
+                    base[c3, k] = h >> bits
+                    span[c3, k] = left
+                    prefetch(indices, (h >> bits) + (left >> _ONE) if left > _PADDING else h >> bits)
+                    search[c3, n_search[c3]] = k
+                    n_search[c3] += 1
+        for k in range(LANES):
+            yes = -s[c3, VERDICT, k]
+            v = s[c3, CURRENT, k]
+            s[c3, LANDING, k] = v ^ ((v ^ s[c3, CANDIDATE, k]) & yes)
+            if outlier:
+                j = s[c3, EDGE, k]
+                s[c3, WAY, k] = j & ~(j >> 63) & yes
+        for k in range(LANES):
+            prefetch(nodes, s[c3, LANDING, k] << wide)
+        if outlier:
+            for k in range(LANES):
+                prefetch(weights, s[c3, WAY, k])
 
-        # Ask the bit table what the height of the dart did not decide: is there an edge t -> x?
-        for i in range(n_unsure):
-            k = unsure[i]
-            near = (table[record[k + WORD]] & record[k + PATTERN]) == record[k + PATTERN]
-            doubt = near & (not final)
-            yes = (near == taken_near) & (not doubt)
-            search[np.uint64(n_search)] = k
-            n_search += doubt
-            taken[np.uint64(n_taken)] = k
-            n_taken += yes
-            ready[np.uint64(n_ready)] = k
-            n_ready += (not yes) & (not doubt)
-        for i in range(n_left, n_search):
-            k = search[i]
-            x, t = whole[k + CANDIDATE], whole[k + PREVIOUS]
-            h = headers[np.uint64(t)]
-            if not directed:  # the edge x -> t tells as much: take the shorter row
-                other_header = headers[np.uint64(x)]
-                if (other_header & mask) < (h & mask):
-                    h = other_header
-                    x = t
-            left = h & mask
-            whole[k + SOUGHT] = x
-            record[k + BASE] = h >> bits
-            record[k + SPAN] = left
-            prefetch(indices, (h >> bits) + (left >> _ONE) if left > _PADDING else h >> bits)
+        n3 = (c3 + 1) & (CHUNKS - 1)
+        for k in range(LANES):
+            seen[BITS, k] = table[u[n3, WORD, k]]
 
-        # See what the dart hit.
-        n_unsure = 0
-        for i in range(n_thrown):
-            k = thrown[i]
-            j = whole[k + EDGE]
-            t = whole[k + PREVIOUS]
-            if j >= 0:
-                if whole[k + TRIALS] < 0:
-                    s = record[k + STATE] + GAMMA
-                    record[k + STATE] = s
-                    fraction = np.float64(np.int64(mix(s) >> _12)) * FRACTION
-                    h, near = record[k + HEADER], headers[np.uint64(t)]
-                    j = exact_edge(
-                        indices, h >> bits, h & mask, weights, indices, near >> bits, near & mask, t, p, q, fraction
-                    )
-                    whole[k + EDGE] = j
-                    real[k + HEIGHT] = -1.0
-                x = np.int64(indices[np.uint64(j)])
-                whole[k + CANDIDATE] = x
-                back = x == t
-                yes = (real[k + HEIGHT] < (returning if back else certain)) | (t < 0)
-                taken[np.uint64(n_taken)] = k
-                n_taken += yes
-                unsure[np.uint64(n_unsure)] = k
-                n_unsure += (not yes) & (not back)
-                ready[np.uint64(n_ready)] = k
-                n_ready += (not yes) & back
-            elif (
-                directed
-                and not weighted
-                and find(indices, record[k + HEADER] >> bits, record[k + HEADER] & mask, t) < 0
-            ):
-                # Beside the board there is no edge back to t: this step's next darts need not try it again.
-                real[k + SCALE] = np.float64(np.int64(record[k + HEADER] & mask)) * FRACTION
-                ready[np.uint64(n_ready)] = k
-                n_ready += 1
-            else:
-                whole[k + CANDIDATE] = t
-                taken[np.uint64(n_taken)] = k
-                n_taken += 1
-        for i in range(n_unsure):
-            k = unsure[i]
-            w, bits_of_pair = locate(whole[k + PREVIOUS], whole[k + CANDIDATE], vertices, words, directed, final)
-            record[k + WORD] = w
-            record[k + PATTERN] = bits_of_pair
-            prefetch(table, w)
-        for i in range(n_taken):
-            prefetch(headers, whole[taken[i] + CANDIDATE])
-            if weighted and beside > 0.0:
-                prefetch(totals, whole[taken[i] + CANDIDATE])
-
-        # Weighted: the dart has a column of the row's alias table; which of its two edges?
-        for i in range(n_picked):
-            k = picked[i]
-            j = whole[k + EDGE]
-            if j >= 0:
-                s = record[k + STATE] + GAMMA
-                record[k + STATE] = s
-                r = mix(s)
-                entry = alias[np.uint64(j)]
-                j = alias_edge(entry, r & _LOW, j, record[k + HEADER] >> bits)
-                whole[k + EDGE] = j
-                real[k + HEIGHT] = second_height(r, board)
-                prefetch(indices, j)
-                if beside > 0.0:
-                    prefetch(weights, j)
-            thrown[i] = k
-        n_thrown = n_picked
-        n_picked = 0
-
-        # Throw a dart.
-        for i in range(n_ready):
-            k = ready[i]
-            s = record[k + STATE] + GAMMA
-            record[k + STATE] = s
-            h = record[k + HEADER]
-            column, height = throw(mix(s), real[k + SCALE])
-            real[k + HEIGHT] = height * board
-            j = np.int64(h >> bits) + column
-            whole[k + EDGE] = j if column < np.int64(h & mask) else -1
-            whole[k + TRIALS] -= 1
-            if weighted:
-                prefetch(alias, j)
-            else:
-                prefetch(indices, j)
+        # See what the darts hit.
         if weighted:
-            for i in range(n_ready):
-                picked[i] = ready[i]
-            n_picked = n_ready
+            for k in range(LANES):
+                own, other = seen[FIRST, k], seen[SECOND, k]
+                itself = (u[c2, DRAW, k] & _LOW) < (own >> _32)
+                seen[FIRST, k] = (own if itself else other) & _LOW
+                live = -s[c2, LIVE, k]
+                kept = s[c2, EDGE, k]
+                j = kept if itself else np.int64((u[c2, NODE, k] >> bits) + (other >> _32))
+                s[c2, EDGE, k] = kept ^ ((kept ^ j) & live)
+        special = 0
+        for k in range(LANES):
+            live = -s[c2, LIVE, k]
+            hit = s[c2, HIT, k]
+            t = s[c2, PREVIOUS, k]
+            aside = -(hit >> 2)
+            x = np.int64(seen[FIRST, k])
+            x = x ^ ((x ^ t) & aside)
+            back = np.int64(x == t)
+            sure = ((hit >> back) | np.int64(t < 0)) & 1
+            s[c2, VERDICT, k] = (sure | ((sure ^ 1) & (back ^ 1)) << 1) & live
+            old = s[c2, CANDIDATE, k]
+            s[c2, CANDIDATE, k] = old ^ ((old ^ x) & live)
+            s[c2, EDGE, k] = s[c2, EDGE, k] | (aside & live)
+            special |= ((aside & tested) | (s[c2, TRIALS, k] >> 63)) & live
+        if special != 0:
+            for k in range(LANES):
+                if s[c2, LIVE, k] != 0 and s[c2, HIT, k] >= BESIDE:
+                    h = u[c2, NODE, k]
+                    if directed and not weighted and find(indices, h >> bits, h & mask, s[c2, PREVIOUS, k]) < 0:
+                        # Beside the board there is no edge back to t: this step's next darts need not try it again.
+                        f[c2, EXTRA, k] = 0.0
+                        s[c2, VERDICT, k] = 0
+                elif s[c2, LIVE, k] != 0 and s[c2, TRIALS, k] < 0:
+                    z = u[c2, STATE, k] + GAMMA
+                    u[c2, STATE, k] = z
+                    fraction = np.float64(np.int64(mix(z) >> _12)) * FRACTION
+                    h, near_row = u[c2, NODE, k], nodes[np.uint64(s[c2, PREVIOUS, k] << wide)]
+                    j = exact_edge(
+                        indices, h >> bits, h & mask, weights, indices, near_row >> bits, near_row & mask,
+                        s[c2, PREVIOUS, k], p, q, fraction,
+                    )  # fmt: skip
+                    s[c2, EDGE, k] = j
+                    s[c2, CANDIDATE, k] = np.int64(indices[np.uint64(j)])
+                    s[c2, VERDICT, k] = SURE
+        if final:
+            for k in range(LANES):
+                word, bit = matrix_place(u[c2, PREVIOUS, k], u[c2, CANDIDATE, k], vertices, directed)
+                u[c2, WORD, k] = word & np.uint64(-(s[c2, VERDICT, k] >> 1))
+                u[c2, PATTERN, k] = bit
         else:
-            for i in range(n_ready):
-                thrown[i] = ready[i]
-            n_thrown = n_ready
-        n_ready = 0
+            for k in range(LANES):
+                word, pattern = filter_place(u[c2, PREVIOUS, k], u[c2, CANDIDATE, k], words, directed)
+                u[c2, WORD, k] = word & np.uint64(-(s[c2, VERDICT, k] >> 1))
+                u[c2, PATTERN, k] = pattern
+        for k in range(LANES):
+            prefetch(table, u[c2, WORD, k])
+
+        n2 = (c2 + 1) & (CHUNKS - 1)
+        if weighted:
+            for k in range(LANES):
+                pair = np.uint64(s[n2, EDGE, k]) << _ONE
+                seen[FIRST, k] = alias[pair]
+                seen[SECOND, k] = alias[pair + _ONE]
+        else:
+            for k in range(LANES):
+                seen[FIRST, k] = np.uint64(np.int64(indices[np.uint64(s[n2, EDGE, k])]))
+
+        # Throw the next darts.
+        if tick < CHUNKS:
+            for k in range(LANES):
+                made = _take(u, s, f, c1, k, nodes, wide, mask, begins, seed, first, made, out)
+                walking += s[c1, LIVE, k]
+        if weighted:
+            for k in range(LANES):
+                z = u[c1, STATE, k] + GAMMA
+                h = u[c1, NODE, k]
+                degree = np.int64(h & mask)
+                live = -s[c1, LIVE, k]
+                column, height = throw(mix(z), (np.float64(degree) + f[c1, EXTRA, k]) * FRACTION)
+                inside = np.int64(column < degree)
+                r = mix(z + GAMMA)
+                height = second_height(r, board)
+                u[c1, DRAW, k] = r
+                hit = np.int64(height < certain) | (np.int64(height < returning) << 1)
+                s[c1, HIT, k] = hit | (7 & (inside - 1))
+                draws = GAMMA + (GAMMA & np.uint64(-inside))
+                u[c1, STATE, k] += draws & np.uint64(live)
+                kept = s[c1, EDGE, k]
+                s[c1, EDGE, k] = kept ^ ((kept ^ (np.int64(h >> bits) + (column & -inside))) & live)
+                s[c1, TRIALS, k] += live
+        else:
+            for k in range(LANES):
+                z = u[c1, STATE, k] + GAMMA
+                h = u[c1, NODE, k]
+                degree = np.int64(h & mask)
+                live = -s[c1, LIVE, k]
+                column, height = throw(mix(z), (np.float64(degree) + f[c1, EXTRA, k]) * FRACTION)
+                inside = np.int64(column < degree)
+                height = height * board
+                hit = np.int64(height < certain) | (np.int64(height < returning) << 1)
+                s[c1, HIT, k] = hit | (7 & (inside - 1))
+                u[c1, STATE, k] += GAMMA & np.uint64(live)
+                kept = s[c1, EDGE, k]
+                s[c1, EDGE, k] = kept ^ ((kept ^ (np.int64(h >> bits) + (column & -inside))) & live)
+                s[c1, TRIALS, k] += live
+        if weighted:
+            for k in range(LANES):
+                prefetch(alias, s[c1, EDGE, k] << 1)
+        else:
+            for k in range(LANES):
+                prefetch(indices, s[c1, EDGE, k])
+        tick += 1
+
+
+@nb.njit(**OPTIONS)
+def _take(u, s, f, c, k, nodes, wide, mask, begins, seed, first, made, out):  # type: ignore[no-untyped-def]
+    """Give a lane the next walk that can step, if there is one; how many walks are given out or done with."""
+    rows, length = out.shape
+    s[c, LIVE, k] = 0
+    while made < rows and s[c, LIVE, k] == 0:
+        v = begins[made]
+        out[made, 0] = v
+        if made + AHEAD < rows:
+            prefetch(nodes, begins[made + AHEAD] << wide)
+        h = nodes[np.uint64(v << wide)]
+        if length > 1 and (h & mask) > _ZERO:
+            u[c, NODE, k], u[c, STATE, k] = h, walk_state(seed, np.uint64(first + made))
+            s[c, PREVIOUS, k], s[c, CURRENT, k] = -1, v
+            s[c, PLACE, k], s[c, END, k] = made * length + 1, made * length + length
+            s[c, TRIALS, k], f[c, EXTRA, k] = FREE_TRIALS, 0.0
+            s[c, LIVE, k] = 1
+        else:
+            out[made, 1:] = -1
+        made += 1
+    if s[c, LIVE, k] == 0:
+        # An idle lane goes on writing the last vertex that it wrote.
+        s[c, EDGE, k] = 0
+        s[c, PLACE, k] = s[c, END, k] - 1
+        s[c, CANDIDATE, k] = out.reshape(-1)[s[c, PLACE, k]]
+    return made

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._alias import build_alias
+from tasks.walk._alias import build_alias, build_wide_alias
 from tasks.walk._first_order import uniform_walks, weighted_walks
 from tasks.walk._pairs import build_table
 from tasks.walk._rows import PADDING, degree_bits, pack_headers
@@ -79,7 +79,7 @@ class Walker:
         self._indices = indices
         self._weights = np.empty(0, np.float32)
         self._alias = np.empty(0, np.uint64)
-        self._totals = np.empty(0, np.float64)
+        self._nodes = self._headers
         self._table, self._final = np.zeros(1, np.uint64), True
         if q != 1:
             with ThreadPoolExecutor(threads) as pool:
@@ -88,18 +88,27 @@ class Walker:
             self._prepare_weights(np.ascontiguousarray(indptr), weights, threads)
 
     def _prepare_weights(self, indptr: Any, weights: npt.NDArray[np.float32], threads: int) -> None:
-        self._alias = np.zeros(len(weights) + 1, np.uint64)
-        self._totals = np.empty(self.vertices, np.float64)
+        wide = self._second_order
+        if wide and self.vertices > 2**32:
+            raise ValueError(f"weighted second-order walks take graphs of up to 2**32 vertices, got {self.vertices}")
+        self._alias = np.zeros((2 if wide else 1) * (len(weights) + 1), np.uint64)
+        totals = np.zeros(self.vertices + 1)
         parts = 8 * threads
         cuts = np.searchsorted(indptr, np.linspace(0, len(weights), parts + 1))
         cuts[0], cuts[-1] = 0, self.vertices
+        pending: list[Future[Any]] = []
         with ThreadPoolExecutor(threads) as pool:
-            for done in [
-                pool.submit(build_alias, indptr, weights, a, b, self._alias, self._totals) for a, b in pairwise(cuts)
-            ]:
+            for a, b in pairwise(cuts):
+                rows: tuple[Any, ...] = (weights, a, b, self._alias, totals)
+                if wide:
+                    pending.append(pool.submit(build_wide_alias, indptr, self._indices, *rows))
+                else:
+                    pending.append(pool.submit(build_alias, indptr, *rows))
+            for done in pending:
                 done.result()
-        if self._second_order:
+        if wide:
             self._weights = weights
+            self._nodes = np.stack([self._headers, totals.view(np.uint64)], 1).reshape(-1)
 
     def walk(self, first: int, last: int, threads: int = 1, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Walks ``first`` to ``last - 1`` as [last - first, walk_length], padded by -1 after a sink.
@@ -133,17 +142,8 @@ class Walker:
         graph = (self._headers, self._bits, self._indices)
         origin = (self._starts, np.uint64(self.n_starts), self._seed, np.int64(first), out)
         if self._second_order:
-            bias = (
-                self._weights,
-                self._alias,
-                self._totals,
-                self._table,
-                self._final,
-                self._directed,
-                self._p,
-                self._q,
-            )
-            node2vec_walks(*graph, *bias, *origin)
+            bias = (self._weights, self._alias, self._table, self._final, self._directed, self._p, self._q)
+            node2vec_walks(self._nodes, self._bits, self._indices, *bias, *origin)
         elif len(self._alias):
             weighted_walks(*graph, self._alias, *origin)
         else:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.walk import _pairs
-from tasks.walk._alias import build_alias
+from tasks.walk._alias import build_alias, build_wide_alias
 from tasks.walk._pairs import build_table, locate
-from tasks.walk._random import start_position
+from tasks.walk._random import start_position, start_positions
 from tasks.walk._rows import PADDING, degree_bits, find, pack_headers
 from tasks.walk.walker import WALKS_PER_CALL, Walker
 
@@ -123,6 +123,11 @@ def test_start_order_is_a_bijection(n, seed, walk_round):
     seed, walk_round, size = np.uint64(seed), np.uint64(walk_round), np.uint64(n)
     order = [int(start_position(seed, walk_round, np.uint64(k), size)) for k in range(n)]
     assert sorted(order) == list(range(n))
+    several = np.empty(n + 5, np.int64)
+    start_positions(seed, walk_round * size, size, several)
+    assert several[:n].tolist() == order
+    later = [int(start_position(seed, walk_round + np.uint64(1 + k // n), np.uint64(k % n), size)) for k in range(5)]
+    assert several[n:].tolist() == later
 
 
 def test_start_order_beyond_32_bits():
@@ -196,6 +201,13 @@ def test_alias_table_holds_the_weights(values):
     wanted = weights / weights.sum(dtype=np.float64)
     np.testing.assert_allclose(share / 2**32 / len(weights), wanted, atol=4 / 2**32, rtol=0)
     np.testing.assert_allclose(totals, [0, weights.sum(dtype=np.float64)])
+    neighbours = np.arange(len(weights), dtype=np.int32)[::-1].copy()
+    wide = np.zeros(2 * len(weights), np.uint64)
+    build_wide_alias(indptr, neighbours, weights, 0, 2, wide, totals)
+    for entry, own, other in zip(alias[:-1].tolist(), wide[::2].tolist(), wide[1::2].tolist(), strict=True):
+        assert (own >> 32, other >> 32) == (entry >> 32, entry & 0xFFFFFFFF)
+        assert other & 0xFFFFFFFF == neighbours[other >> 32]
+    np.testing.assert_array_equal(wide[::2] & np.uint64(0xFFFFFFFF), neighbours)
 
 
 @given(st.sets(st.integers(0, 300), max_size=120), st.integers(0, 300))

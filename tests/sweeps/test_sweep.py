@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from mlflow import MlflowClient
@@ -165,6 +166,9 @@ def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> 
     trial = _study(sweeps, "pruned").trials()[-1]
     assert list(trial.intermediate_values) == [1]
     assert not _stages_of(sweeps)
+    (run,) = httpx.post(f"{sweeps.environment['PREFECT_API_URL']}/flow_runs/filter",
+                        json={"flow_runs": {"state": {"type": {"any_": ["CANCELLED"]}}}}).json()  # fmt: skip
+    assert run["state"]["message"] == last["reason"]
 
 
 def _stages_of(sweeps: SweepCommands) -> list[psutil.Process]:

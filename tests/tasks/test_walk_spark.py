@@ -127,8 +127,8 @@ def test_replicated_while_the_graph_fits() -> None:
         )
 
     assert chosen(16 * GIB) == "replicated"
-    assert chosen(5 * GIB) == "partitioned"
-    assert chosen(5 * GIB, q=1.0) == "replicated"
+    assert chosen(56 * GIB // 10) == "partitioned"
+    assert chosen(56 * GIB // 10, q=1.0) == "replicated"
     assert chosen(16 * GIB, spark_mode="partitioned") == "partitioned"
     assert mode(params, stats, Resources(memory=16 * GIB)) == "replicated"
 

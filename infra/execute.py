@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import platform
 import shutil
@@ -82,7 +83,7 @@ def execute(
     location = Location.of(output)
     asked = time.monotonic()
     with (
-        _space_errors(location),
+        _store_errors(location),
         _closing(datasets),
         exclusive(location, lambda: progress.log("another run is making this dataset; waiting")) as confirm,
     ):
@@ -213,8 +214,8 @@ class _folders:
             self.checkpoint.rmdir()
 
 
-class _space_errors:
-    """Turns the file system's own errors while writing into messages for people."""
+class _store_errors:
+    """Turns the errors of a file system or an object store into messages for people."""
 
     def __init__(self, location: Location):
         self._location = location
@@ -227,7 +228,10 @@ class _space_errors:
             if error.errno is None and (folder := self._location.local_path) is not None and folder.exists():
                 # NumPy says how many items it could write, and not why it stopped.
                 reason += f"; {format_bytes(shutil.disk_usage(folder).free)} are free there"
+            remote = self._location.local_path is None and error.errno not in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "Check that the store can be reached from here" if remote else "Free space or choose another store"
             raise UserError(
-                f"cannot write: {reason}", where=str(error.filename or self._location.uri),
-                remedy="Free space or choose another store; complete stages are kept and will not run again",
-            ) from error  # fmt: skip
+                f"{'cannot read or write' if remote else 'cannot write'}: {reason}",
+                where=str(error.filename or self._location.uri),
+                remedy=f"{remedy}; complete stages are kept and will not run again",
+            ) from error

@@ -258,6 +258,22 @@ def test_full_disk(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_store_that_does_not_answer(tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says so; it is no matter of space."""
+
+    def silent(*arguments: Any, **more: Any) -> None:
+        raise TimeoutError("Connect timeout on endpoint URL")
+
+    (tmp_path / "text").write_text("one\n")
+    output, progress = s3_store.root.join("count", "c").uri, Progress("count", stream=io.StringIO())
+    with monkeypatch.context() as patch:
+        patch.setattr("infra.filesystem.Location.write_atomic", silent)  # what a route that is cut ends with
+        with pytest.raises(UserError, match="cannot read or write: Connect timeout") as raised:
+            execute(COUNT, {}, {"text": f"{tmp_path}/text"}, output, Resources(), progress)
+    assert "can be reached" in str(raised.value)
+    assert "space" not in str(raised.value)
+
+
 SECOND = """
 import sys
 from infra.execute import execute

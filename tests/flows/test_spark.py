@@ -1,0 +1,52 @@
+"""The whole superworkflow on the shipped graph: with Spark and without it the same datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.dataset import Dataset
+from infra.filesystem import Location
+from infra.profile import FOLDER, load_profile
+from tests.flows.command_line import CommandLine
+from tests.spark import needs_spark
+
+pytestmark = needs_spark
+
+DATA = Path(__file__).parents[2] / "flows" / "data"
+ON_SPARK = {"index", "walk", "prepare", "holdout-walk", "holdout-prepare"}
+SMALL = ["walk.num_walks=2", "walk.walk_length=20", "walk.p=0.5", "embed.dimensions=8", "embed.epochs=1"]
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    """The shipped profile, with less memory."""
+    text = (FOLDER / "laptop-spark.yaml").read_text()
+    (tmp_path / "small-spark.yaml").write_text(text.replace("memory: 4Gi", "memory: 1Gi"))
+    return str(tmp_path / "small-spark.yaml")
+
+
+def _run(command_line: CommandLine, store: Path, profile: str) -> dict[str, dict[str, Any]]:
+    edges, labels = DATA / "email-eu-core.txt.gz", DATA / "email-eu-core-department-labels.txt.gz"
+    given = CommandLine(store, edges, labels, command_line.environment, SMALL)
+    document = given("run", "--json", "--profile", profile).document
+    return {stage["name"]: stage for stage in document["stages"]}
+
+
+def test_the_same_datasets_on_spark(command_line: CommandLine, profile: str, tmp_path: Path) -> None:
+    placed = load_profile(profile).stages
+    assert {name for name, placement in placed.items() if placement.engine == "spark"} == ON_SPARK
+    here = _run(command_line, tmp_path / "here", "laptop")
+    there = _run(command_line, tmp_path / "there", profile)
+    assert set(here) == set(there) >= ON_SPARK
+    assert {name: Path(stage["output"]).name for name, stage in here.items()} == {
+        name: Path(stage["output"]).name for name, stage in there.items()
+    }
+    for name in ON_SPARK:
+        assert there[name]["state"] == "ran"
+        manifests = [Dataset.open(Location.of(stages[name]["output"])).manifest for stages in (here, there)]
+        assert manifests[0].files == manifests[1].files, name
+        assert dict(manifests[0].stats) == dict(manifests[1].stats), name
+        assert [manifest.engine for manifest in manifests] == ["in-process", "spark"]

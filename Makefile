@@ -12,8 +12,8 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
-test: $(SPARK)  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(SPARK)  ## the whole test suite, on two processors
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)

@@ -122,10 +122,9 @@ class ExecutorPods:
         if not started:
             return {}
         told = [_told(pod) for pod in started]
-        lost = [name for name, pod in self._seen.items() if _terminated(pod).get("exitCode", name in self._gone)]
         figures = {
             "executors": float(len(started)),
-            "executors_lost": float(len(lost)),
+            "executors_lost": float(self._lost()),
             "executor_held_s": sum(self._held(pod) for pod in started),
             "executor_start_s": max(_startup(pod) for pod in started),
         }
@@ -138,14 +137,23 @@ class ExecutorPods:
             figures["executor_used_memory_share"] = max(peaks) / memory
         return figures
 
+    def _lost(self) -> int:
+        """How many ended before the driver let them. It lets all go at once, which some then do with status 0; one
+        that was still starting finds no driver."""
+        well = [self._end(pod) for pod in self._seen.values() if _terminated(pod).get("exitCode") == 0]
+        let_go = min(well, default=datetime.max.replace(tzinfo=UTC))
+        badly = [pod for name, pod in self._seen.items() if _terminated(pod).get("exitCode", name in self._gone)]
+        return sum(self._end(pod) < let_go for pod in badly)
+
+    def _end(self, pod: Json) -> datetime:
+        """When it ended, so far as was seen."""
+        gone = self._gone.get(pod["metadata"]["name"]) or datetime.now(UTC)
+        return _time(_terminated(pod).get("finishedAt")) or gone
+
     def _held(self, pod: Json) -> float:
         """Seconds for which its container ran, so far as was seen."""
         began = _began(pod)
-        if began is None:
-            return 0.0
-        gone = self._gone.get(pod["metadata"]["name"]) or datetime.now(UTC)
-        ended = _time(_terminated(pod).get("finishedAt")) or gone
-        return max(0.0, (ended - began).total_seconds())
+        return 0.0 if began is None else max(0.0, (self._end(pod) - began).total_seconds())
 
     async def _events(self, pod: Json) -> list[Json]:
         found = await self._api.items(self._api.events, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")

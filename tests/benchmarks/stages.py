@@ -66,3 +66,5 @@ def warm_up(setting: Setting) -> None:
     if not edges.exists():
         edges.write_text("source,target\n" + "".join(f"{i},{(i * 7 + k) % 100}\n" for i in range(100) for k in (1, 2)))
     embed_graph(setting, edges, setting.data / "warm-up", {"num_walks": 1, "q": 0.5}, {"dimensions": 128})
+    # So small a file is indexed with SQL, unless one asks for the kernels.
+    run_stage(setting, "index", {"edges": edges}, setting.data / "warm-up" / "index", {"engine": "compiled"})

@@ -27,7 +27,11 @@ def running_worker(pool: str, kind: str, folder: Path, environment: Mapping[str,
             yield
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:  # it still watches a run that was cancelled
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             print((folder / "log").read_text()[-8000:])  # noqa: T201
 
 

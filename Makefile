@@ -18,7 +18,7 @@ test: $(SPARK)  ## the whole test suite, on two processors
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
 
-lint: $(READY)
+lint: $(SPARK)  ## types of Spark too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

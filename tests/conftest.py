@@ -21,11 +21,10 @@ BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Where tests run in several processes, those of a file stay together, and so do all that share the cluster."""
-    for item in items:
-        in_cluster = Path(__file__).parent / "cluster" in item.path.parents
-        item.add_marker(pytest.mark.xdist_group("cluster" if in_cluster else str(item.path)))
+    in_cluster = Path(__file__).parent / "cluster" in item.path.parents
+    item.add_marker(pytest.mark.xdist_group("cluster" if in_cluster else item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,20 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 
-.PHONY: run test lint format setup clean bench images
+.PHONY: run test test-here test-cluster lint format setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
-test: $(SPARK)  ## the whole test suite, on two processors
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+test: $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
+	$(MAKE) --jobs 2 test-here test-cluster
+
+test-here: $(SPARK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster
+
+test-cluster: $(SPARK)
+	$(BIN)/python -m pytest tests/cluster
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)

@@ -21,12 +21,6 @@ BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Where tests run in several processes, those of a file stay together, and so do all that share the cluster."""
-    in_cluster = Path(__file__).parent / "cluster" in item.path.parents
-    item.add_marker(pytest.mark.xdist_group("cluster" if in_cluster else item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of real graphs too large to ship with the project."""

@@ -261,10 +261,13 @@ def test_executors_that_end_with_their_driver_explain_nothing(ended: dict[str, A
 def test_figures() -> None:
     one, two = (_ended(name, 0, cpu_s=10.0, peak_memory_bytes=100 * MIB * n) for n, name in ((1, "e1"), (2, "e2")))
     lost = _pod("e3", {"running": {"startedAt": "2026-01-01T00:00:04Z"}})
-    executors, _, _ = _executors([one, lost], [one, two])
+    late = _ended("e4", 1)  # it was still starting when the driver ended
+    for pod, time in ((one, "2100-01-01T00:00:00Z"), (two, "2100-01-01T00:00:01Z"), (late, "2100-01-01T00:00:02Z")):
+        pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = time
+    executors, _, _ = _executors([lost], [one, two, late])
     figures = executors.figures(800 * MIB)
     assert figures.items() >= {
-        "executors": 3.0, "executors_lost": 1.0, "executor_cpu_s": 20.0, "executor_start_s": 4.0,
+        "executors": 4.0, "executors_lost": 1.0, "executor_cpu_s": 20.0, "executor_start_s": 4.0,
         "executor_peak_memory_bytes": 200.0 * MIB, "executor_used_memory_share": 0.25,
     }.items()  # fmt: skip
     assert figures["executor_held_s"] > 60

@@ -130,7 +130,7 @@ def pool_size(length: int, block: int, shared: int) -> tuple[int, int, int]:
     """(blocks, positions per block, negatives per block) of a walk: as many negatives as positions, 8 to `shared`."""
     blocks = (length + block - 1) // block
     size = (length + blocks - 1) // blocks
-    return blocks, size, min(shared, max(MIN_SHARED, (size + SHARED_STEP - 1) // SHARED_STEP * SHARED_STEP))
+    return blocks, size, min(shared, max(MIN_SHARED, _up(size, SHARED_STEP)))
 
 
 @njit(nogil=True, cache=True)

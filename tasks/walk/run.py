@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import pyarrow.compute as pc
 
 from infra.dataset import Dataset
 from infra.errors import UserError
+from infra.filesystem import Location
 from infra.stage import Output, StageRun
 from tasks.walk import WalkParams, shard_walks
+from tasks.walk._files import read_slice
 from tasks.walk._rows import PADDING
 from tasks.walk.walker import Walker
 
@@ -113,7 +114,7 @@ def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
     starts = None if params.start_vertices is None else find_vertices(graph, params.start_vertices)
     return Walker(
         graph.array("indptr.npy", mmap=False),
-        read_padded(graph.local("indices.npy")),
+        padded_indices(graph),
         graph.array("weights.npy", mmap=False) if weighted else None,
         padded=True, directed=bool(graph.stats["directed"]), walk_length=params.walk_length,
         p=params.p, q=params.q, seed=params.seed, starts=starts, threads=threads,
@@ -138,19 +139,6 @@ def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def read_padded(path: Path) -> npt.NDArray[Any]:
-    """A 1-D `.npy` array with `PADDING` entries of -1 behind it, read straight into its place."""
-    with path.open("rb") as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        (length,), _, dtype = read_header(stream)
-        values = np.empty(length + PADDING, dtype)
-        view = memoryview(values[:length].view(np.uint8).data)
-        done = 0
-        while done < len(view):
-            count = stream.readinto(view[done:])
-            if not count:
-                raise OSError(f"{path} ended after {done} bytes of data")
-            done += count
-    values[length:] = -1
-    return values
+def padded_indices(graph: Dataset) -> npt.NDArray[Any]:
+    """The neighbours of an index dataset with `PADDING` entries of -1 behind them, read straight into their place."""
+    return read_slice(Location.of(str(graph.local("indices.npy"))), padding=PADDING)

@@ -31,11 +31,15 @@ def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = Non
     return str(path)
 
 
-def _command(*arguments: str, expect: int = 0, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True, timeout=500,
+def _ended(*arguments: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True, timeout=timeout,
         env=os.environ | environment,
     )  # fmt: skip
+
+
+def _command(*arguments: str, expect: int = 0, **environment: str) -> str:
+    done = _ended(*arguments, timeout=500, **environment)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -83,10 +87,7 @@ def test_check_without_rights(settings: Settings, shared_folder: Path, tmp_path:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": "nobody"}
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", "check", "--profile", _profile(tmp_path, settings)],
-        capture_output=True, text=True, env=os.environ | {"KUBECONFIG": f"{tmp_path}/kubeconfig"}, timeout=60,
-    )  # fmt: skip
+    done = _ended("check", "--profile", _profile(tmp_path, settings), timeout=60, KUBECONFIG=f"{tmp_path}/kubeconfig")
     assert done.returncode == 1
     assert "Kubernetes answered 401" in done.stderr
     assert "Traceback" not in done.stderr
@@ -112,10 +113,7 @@ def test_jobs_of_a_killed_run_are_listed_and_removed(
 
 
 def test_no_cluster(tmp_path: Path, settings: Settings) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", "jobs", "--profile", _profile(tmp_path, settings)],
-        capture_output=True, text=True, env=os.environ | {"KUBECONFIG": f"{tmp_path}/none"}, timeout=60,
-    )  # fmt: skip
+    done = _ended("jobs", "--profile", _profile(tmp_path, settings), timeout=60, KUBECONFIG=f"{tmp_path}/none")
     assert done.returncode == 2
     assert "no way to a Kubernetes cluster" in done.stderr
 

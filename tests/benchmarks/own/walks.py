@@ -18,7 +18,7 @@ import numpy as np
 from infra.dataset import Dataset
 from infra.filesystem import Location
 from tasks.walk import shard_walks
-from tasks.walk.run import read_padded
+from tasks.walk.run import padded_indices
 from tasks.walk.walker import Walker
 from tests.benchmarks.peers.serving import Clock, serve
 
@@ -29,7 +29,7 @@ def prepare() -> dict[str, Any]:
     dataset = Dataset.open(Location.of(sys.argv[1]))
     weighted = sys.argv[2] == "1"
     graph.update(
-        indptr=dataset.array("indptr.npy", mmap=False), indices=read_padded(dataset.local("indices.npy")),
+        indptr=dataset.array("indptr.npy", mmap=False), indices=padded_indices(dataset),
         weights=dataset.array("weights.npy", mmap=False) if weighted else None, padded=True,
         directed=bool(dataset.stats["directed"]),
     )  # fmt: skip

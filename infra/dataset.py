@@ -16,10 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -27,6 +26,9 @@ from infra.digest import file_sha256
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 CHECKPOINT_FOLDER = "_checkpoint"
 """Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
@@ -164,6 +166,8 @@ class Dataset:
 
     def parquet(self, name: str) -> pq.ParquetFile:
         """One Parquet file, opened for streaming or reading."""
+        import pyarrow.parquet as pq  # not every stage reads Parquet
+
         return pq.ParquetFile(self.local(name), memory_map=True)
 
     def json(self, name: str) -> Any:

@@ -25,7 +25,6 @@ from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, proce
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
-from infra.spark.session import settings_from_environment
 from infra.stage import IN_PROCESS, Output, Stage, StageRun
 from infra.store import Source
 
@@ -68,7 +67,7 @@ def execute(
         UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
     """
     stage.check_engine(engine, "--engine")
-    spark = settings_from_environment() if engine == "spark" else {}
+    spark = _spark_settings() if engine == "spark" else {}
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
         opened = pool.submit(open_inputs, stage, inputs)  # sums the sources' bytes, without holding the interpreter
@@ -111,6 +110,12 @@ def execute(
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
+
+
+def _spark_settings() -> dict[str, str]:
+    from infra.spark.session import settings_from_environment
+
+    return settings_from_environment()
 
 
 @contextlib.contextmanager

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import fsspec
-
 from infra.errors import UserError
 
 
@@ -37,6 +35,8 @@ class Location:
         if "://" not in text:
             # Not resolve(): a store behind a link keeps the name that the user gave it.
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
+        import fsspec  # only for what is not local: its import takes as long as a small stage's work
+
         protocol = text.split("://", 1)[0]
         if protocol not in fsspec.available_protocols():
             raise UserError(
@@ -55,6 +55,8 @@ class Location:
 
     @cached_property
     def _fs(self) -> tuple[Any, str]:
+        import fsspec
+
         return cast("tuple[Any, str]", fsspec.core.url_to_fs(self.uri, use_listings_cache=False))
 
     def join(self, *parts: str) -> Location:

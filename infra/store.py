@@ -12,7 +12,6 @@ from infra.dataset import Dataset
 from infra.digest import file_sha256, stream_sha256
 from infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from infra.filesystem import Location
-from infra.sample import sample_table
 
 SOURCES = ".sources"
 """Folder of copies of source files."""
@@ -158,6 +157,8 @@ class Source:
     @property
     def stats(self) -> dict[str, Any]:
         """Facts for plans: `bytes`, and for a local file what `sample_table` finds."""
+        from infra.sample import sample_table  # Arrow's functions, which stages do without
+
         path = self.location.local_path
         return {"bytes": self.location.size()} if path is None else dict(sample_table(path))
 

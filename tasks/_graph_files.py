@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from infra.dataset import DatasetWriter
 from infra.manifest import Stat
+from tasks._arrow import column
 from tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
 
 VERTICES = pa.schema([("node", pa.large_string()), ("degree", pa.int64())])
@@ -37,7 +38,7 @@ def write_graph(
         edges: distinct edges [m].
         weights: [m] or None.
         counts: of the ends of these edges in this order.
-        labels: Arrow strings [vertices].
+        labels: Arrow large strings [vertices].
         symmetric: the graph has no direction; each edge is stored in both rows.
 
     Returns:
@@ -58,7 +59,7 @@ def write_graph(
             arc_weights = files.enter_context(_array_file(output, "weights.npy", np.float32, arcs))
         assemble(edges, weights, indptr, symmetric, indices, arc_weights, counts)
     with output.file("vertices.parquet") as path:
-        columns = [labels.cast(pa.large_string()), pa.array(degree, pa.int64())]
+        columns = [labels, column(degree)]
         table = pa.table(columns, VERTICES)
         pq.write_table(table, path, **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
     return {

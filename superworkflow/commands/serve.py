@@ -52,7 +52,6 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
 
 
 def _warm_numba() -> None:
-    """The first function that Numba loads or compiles takes a quarter of a second for Numba's own tables."""
-    import numba
+    from tasks._numba import prepare
 
-    numba.njit(lambda x: x)(1)
+    prepare()

@@ -95,7 +95,7 @@ class EmbedParams(StageParams):
         return "torch" if self.device == "cuda" else "numba"
 
 
-_PROCESS_BYTES = 272 << 20
+_PROCESS_BYTES = 220 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernel, before a table is made."""
 _TORCH_BYTES = 300 << 20
 _SHARD_BYTES = 32 << 20

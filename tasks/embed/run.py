@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.stage import Output, StageRun
+from tasks._arrow import column
 from tasks.embed import EmbedParams
 from tasks.embed.device import check_device
 from tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
@@ -66,6 +67,9 @@ def run(job: StageRun[EmbedParams]) -> Output:
 def make_kernel(tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:
     """The kernel that the parameters ask for."""
     if params.engine == "numba":
+        from tasks._numba import load_kernels_fast
+
+        load_kernels_fast()
         return NumbaKernel(tables, vocabulary, params, threads)
     from tasks.embed.torch_kernel import TorchKernel
 
@@ -83,8 +87,8 @@ def write_embeddings(path: Path, vectors: NDArray[np.float32], graph: Dataset, r
             kept = row >= 0
             if not kept.any():
                 continue
-            values = pa.array(vectors[row[kept]].reshape(-1))
-            batch = [labels.filter(pa.array(kept)), pa.FixedSizeListArray.from_arrays(values, dimensions)]
+            values = column(vectors[row[kept]].reshape(-1))
+            batch = [labels.take(column(np.flatnonzero(kept))), pa.FixedSizeListArray.from_arrays(values, dimensions)]
             writer.write_table(pa.Table.from_arrays(batch, schema=schema), row_group_size=size)
 
 

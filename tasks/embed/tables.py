@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from infra.dataset import Dataset
@@ -98,6 +96,9 @@ def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[
     Raises:
         UserError: the vectors have another length, or no label is shared.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     with initial.parquet("embeddings.parquet") as file:
         length = file.schema_arrow.field("vector").type.list_size
         if length != centre.shape[1]:

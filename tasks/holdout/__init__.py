@@ -39,7 +39,7 @@ class HoldoutParams(StageParams):
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the split, 0 to 2147483647.")
 
 
-_BASE_MEMORY = 262 << 20
+_BASE_MEMORY = 216 << 20
 """Resident set with the compiled kernels and one chunk of a million candidate pairs."""
 
 
@@ -60,7 +60,7 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
         + max(32 * hidden, kept_arcs * (per_arc + 8) + (edges - hidden) * 8)
         + vertices * 100
         + edges * 4,
-        cpu_s=1.2 + edges * 5.5e-7,
+        cpu_s=0.8 + edges * 5.5e-7,
         output_bytes=output,
         stats={
             **{name: graph[name] for name in ("vertices", "directed", "weighted") if name in graph},

@@ -10,10 +10,12 @@ from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
 from tasks._graph_files import write_graph
+from tasks._numba import load_kernels_fast
 from tasks._permutation import key
 from tasks.holdout import HoldoutParams
 from tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
 
+load_kernels_fast()
 _FOREST, _HIDDEN, _NEGATIVES, _TRAIN = range(4)  # what the keys of the random orders are for
 
 

@@ -91,9 +91,9 @@ _BYTES_PER_ROW = 14
 _BYTES_PER_WEIGHT = 5
 _ROWS_PER_VERTEX = 20
 _GZIP_RATIO = 3
-_PROCESS_BYTES = 244 << 20
+_PROCESS_BYTES = 204 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
-_DUCKDB_BYTES = 296 << 20
+_DUCKDB_BYTES = 272 << 20
 _SQL_ROW_BYTES = 140
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
@@ -119,7 +119,7 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
         memory = _DUCKDB_BYTES + min(_SQL_ROW_BYTES * rows, sql_memory(resources)) + 8 * vertices
     return Estimate(
         memory_bytes=memory,
-        cpu_s=1.2 + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
+        cpu_s=0.9 + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
         output_bytes=output,
         stats={
             "vertices": vertices,

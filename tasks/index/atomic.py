@@ -10,11 +10,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     """Address of `array[index]` of a one-dimensional contiguous array, without bounds or sign checks."""
+    from numba.np.arrayobj import make_array  # for compiling only
+
     view = make_array(array_type)(context, builder, array)
     return builder.gep(view.data, [index])
 

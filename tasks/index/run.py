@@ -19,6 +19,7 @@ from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
 from tasks._graph_files import write_graph
+from tasks._numba import load_kernels_fast
 from tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
 from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
@@ -26,6 +27,7 @@ from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect, broken_gzip, detect
 from tasks.index.trim import kept_edges
 
+load_kernels_fast()
 _RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
 
 

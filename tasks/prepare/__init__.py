@@ -45,8 +45,8 @@ class PrepareParams(StageParams):
 
 COUNTERS = 4
 """Threads that count, at most: each has counts of its own."""
-_PROCESS_BYTES = 200 << 20
-"""Resident set of the interpreter with NumPy, Arrow and compiled kernels, before walks are read."""
+_PROCESS_BYTES = 140 << 20
+"""Resident set of the interpreter with NumPy and compiled kernels, before walks are read."""
 _SHARD_BYTES = 32 << 20
 
 
@@ -60,7 +60,7 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     counting = threads * 8 * vertices + min(threads * _SHARD_BYTES, 4 * tokens)
     building = 40 * vertices + item * vertices  # weights, shares, alias, threshold and the slots that wait
     counting_s = 1e-9 * tokens * (3 if 8 * vertices < 16 << 20 else 8)
-    cpu_s = 0.7 + counting_s + 3e-7 * vertices
+    cpu_s = 0.45 + counting_s + 3e-7 * vertices
     return Estimate(
         memory_bytes=_PROCESS_BYTES + max(counting, building),
         cpu_s=cpu_s,

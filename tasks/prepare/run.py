@@ -14,8 +14,11 @@ from infra.dataset import Dataset, FileWriter
 from infra.errors import UserError
 from infra.progress import Progress
 from infra.stage import Output, StageRun
+from tasks._numba import load_kernels_fast
 from tasks.prepare import COUNTERS, PrepareParams
 from tasks.prepare.alias import alias_table
+
+load_kernels_fast()
 
 
 def run(job: StageRun[PrepareParams]) -> Output:

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.stage import Output, StageRun
+from tasks._numba import load_kernels_fast
 from tasks.walk import WalkParams, shard_walks
 from tasks.walk._files import read_slice
 from tasks.walk._rows import PADDING
 from tasks.walk.walker import Walker
+
+load_kernels_fast()
 
 
 def run(job: StageRun[WalkParams]) -> Output:
@@ -127,6 +128,9 @@ def find_vertices(graph: Dataset, labels: Sequence[str]) -> npt.NDArray[np.int64
     Raises:
         UserError: names the first label that is not in the graph.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     known = graph.parquet("vertices.parquet").read(["node"])["node"].cast(pa.string())
     found = pc.index_in(pa.array(labels, pa.string()), value_set=known)
     if found.null_count:

@@ -1,0 +1,66 @@
+"""What a stage's process loads before it works: libraries that it does not use take longer than a small stage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from tasks._arrow import column
+from tasks._numba import load_kernels_fast
+
+UNUSED = ("pandas", "scipy.linalg", "fsspec", "numba.typed.typedlist", "pyspark")
+_RUN = f"""
+import sys
+from superworkflow.__main__ import main
+status = main(sys.argv[1:])
+print([name for name in {UNUSED} if name in sys.modules], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def _stage(tmp_path, name: str, inputs: dict, params: dict) -> str:
+    """Run the command twice, since the first run may compile; what the second loaded of UNUSED."""
+    for turn in range(2):
+        command = [sys.executable, "-c", _RUN, "stage", name, "--output", str(tmp_path / f"{name}-{turn}")]
+        command += ["--params-json", json.dumps(params), "--threads", "2"]
+        command += [part for key, path in inputs.items() for part in ("--input", f"{key}={path}")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_stages_load_only_what_they_use(tmp_path):
+    edges = tmp_path / "edges.csv"
+    edges.write_text("source,target\n" + "".join(f"{i},{(i * 7 + k) % 50}\n" for i in range(50) for k in (1, 2)))
+    assert _stage(tmp_path, "index", {"edges": edges}, {"engine": "compiled"}) == "[]"
+    graph = {"graph": tmp_path / "index-1"}
+    assert _stage(tmp_path, "walk", graph, {"num_walks": 1, "walk_length": 5}) == "[]"
+    walks = graph | {"walks": tmp_path / "walk-1"}
+    assert _stage(tmp_path, "prepare", walks, {}) == "[]"
+    given = walks | {"vocabulary": tmp_path / "prepare-1"}
+    assert _stage(tmp_path, "embed", given, {"dimensions": 8}) == "[]"
+
+
+def test_a_kernel_that_is_not_cached_is_compiled(tmp_path):
+    load_kernels_fast()
+
+    @numba.njit(cache=True)
+    def total(values, matrix):
+        return values.sum() + (matrix @ matrix)[0, 0]
+
+    assert total(np.arange(4.0), np.eye(2) * 3) == 6 + 9
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.uint8])
+def test_column_shares_the_values_of_an_array(dtype):
+    values = np.arange(12, dtype=dtype)
+    shared = column(values)
+    assert shared.to_pylist() == values.tolist()
+    values[0] = 7
+    assert shared[0].as_py() == 7
+    assert column(values[::3]).to_pylist() == values[::3].tolist()

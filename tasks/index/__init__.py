@@ -161,7 +161,7 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
     how often each of up to eight workers has met it.
     """
     per_row = 12 if weighted else 8
-    reading = rows * per_row + min(2 * text_bytes, 64 << 20) + 64 * vertices
+    reading = rows * per_row + min(2 * text_bytes, 16 << 20) + 80 * vertices
     merging = 2 * rows * per_row + 24 * vertices
     filling = rows * per_row + min(arcs, 2048 << 15) * per_row + arcs * (per_row - 4)
     filling += vertices * (72 + 12 * min(threads, 8))

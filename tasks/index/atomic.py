@@ -96,21 +96,50 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byte3: Any) -> Any:
-    """Bit i is set when `data[index + i]`, 0 <= i < 32, is one of three bytes."""
+    """Bit i is set when `data[index + i]`, 0 <= i < 64, is one of three bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = ir.VectorType(ir.IntType(8), 32)
+        lanes = ir.VectorType(ir.IntType(8), 64)
         pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
         text = builder.load(pointer, align=1)
-        first_lane = ir.Constant(ir.VectorType(ir.IntType(32), 32), [0] * 32)
         found = None
         for byte in args[2:]:
-            one = builder.insert_element(ir.Constant(lanes, ir.Undefined), byte, ir.IntType(32)(0))
-            same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, first_lane))
+            same = builder.icmp_unsigned("==", text, _in_all_lanes(builder, lanes, byte))
             found = same if found is None else builder.or_(found, same)
-        return builder.bitcast(found, ir.IntType(32))
+        return builder.bitcast(found, ir.IntType(64))
 
-    return types.uint32(data, types.intp, types.uint8, types.uint8, types.uint8), generate
+    return types.uint64(data, types.intp, types.uint8, types.uint8, types.uint8), generate
+
+
+@intrinsic
+def lane_of_pair(typing: Any, words: Any, index: Any, first: Any, second: Any, mask: Any) -> Any:
+    """Smallest even i < 8 with `words[index + i] == first` and `words[index + i + 1] & mask == second`; else 64.
+
+    The eight words are read in no certain order.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        lanes = ir.VectorType(word, 8)
+        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), lanes.as_pointer())
+        odd = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0, 8] * 4)
+        everything = ir.Constant(lanes, [(1 << 64) - 1] * 8)
+        masks = builder.shuffle_vector(everything, _in_all_lanes(builder, lanes, args[4]), odd)
+        pair = builder.shuffle_vector(
+            _in_all_lanes(builder, lanes, args[2]), _in_all_lanes(builder, lanes, args[3]), odd
+        )
+        same = builder.icmp_unsigned("==", builder.and_(builder.load(pointer, align=8), masks), pair)
+        bits = builder.zext(builder.bitcast(same, ir.IntType(8)), word)
+        both = builder.and_(builder.and_(bits, builder.lshr(bits, word(1))), word(0x55))
+        return builder.cttz(both, ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(words, types.intp, types.uint64, types.uint64, types.uint64), generate
+
+
+def _in_all_lanes(builder: Any, lanes: Any, value: Any) -> Any:
+    one = builder.insert_element(ir.Constant(lanes, ir.Undefined), value, ir.IntType(32)(0))
+    first = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), [0] * lanes.count)
+    return builder.shuffle_vector(one, one, first)
 
 
 @intrinsic

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from infra.errors import UserError
 from tasks.index.source import Dialect
-from tasks.index.table import ARENA_USED, COUNT, PADDING, fill
-from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, ROWS, encode_column, encode_text
+from tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
+from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, QUOTE, QUOTED, ROWS, TAB, encode_column, encode_text
 
-BLOCK_BYTES = 1 << 25
+BLOCK_BYTES = 1 << 23
 _LOAD = 0.6  # of the table, at most
 _LEAST_QUOTA = 1024
 _HUGE_PAGE = 1 << 21
@@ -45,8 +45,7 @@ class Encoder:
         self.rows = 0
         self._ends = np.empty(0, np.int32)
         self._weights = np.empty(0, np.float32)
-        self._slots = _empty_slots(1 << 17)
-        self._keys = np.empty(2 * int(_LOAD * (1 << 17)), np.uint64)
+        self._slots = _empty_slots(1 << 16)
         self._counters = np.zeros(2, np.int64)
         self._arena = np.zeros(1 << 16, np.uint8)
 
@@ -62,14 +61,15 @@ class Encoder:
             Ends [rows, 2], weights [rows] or None, and the labels by number: their keys [labels, 2] and the arena
             (see `table.py`).
         """
-        self._slots = _empty_slots(1)
-        self._keys.resize(2 * self.labels, refcheck=False)
+        keys = np.empty((self.labels, 2), np.uint64)
+        labels_by_number(self._slots, keys)
+        self._slots = self._slots[:0]
         self._ends.resize(2 * self.rows, refcheck=False)
         self._weights.resize(self.rows if self.weighted else 0, refcheck=False)
         return (
             self._ends.reshape(-1, 2),
             self._weights if self.weighted else None,
-            self._keys.reshape(-1, 2),
+            keys,
             self._arena,
         )
 
@@ -86,16 +86,21 @@ class Encoder:
         self._reserve_arena(2 * size)
         states = np.zeros((parts, 4), np.int64)
         source, target, weight = dialect.columns
+        separator, blanks = ord(dialect.separator), dialect.kind == "whitespace"
+        third = TAB if blanks else QUOTE if dialect.kind == "csv" else separator
         ends, weights = self._ends[2 * self.rows :], self._weights[self.rows :]
         while True:
             quota = self._quota(parts)
             states[:, NEW] = 0
             encode_text(
-                text, bounds, states, ord(dialect.separator), dialect.kind == "whitespace", source, target, weight,
-                self._slots, self._keys, self._counters, self._arena, quota, ends, weights, room,
+                text, bounds, states, separator, third, blanks, source, target, weight,
+                self._slots, self._counters, self._arena, quota, ends, weights, room,
             )  # fmt: skip
-            if states[:, FAULT].any():
-                raise NeedsReader if (states[:, FAULT] == HARD_WEIGHT).any() else BadRow
+            faults = states[:, FAULT]
+            if faults.any():
+                # A quote in an earlier part may explain what looks wrong in a later one.
+                quoted = third == QUOTE and (text[:size] == QUOTE).any()
+                raise NeedsReader if quoted or np.isin(faults, (HARD_WEIGHT, QUOTED)).any() else BadRow
             if (states[:, AT] >= np.diff(bounds)).all():
                 break
         at = 0
@@ -129,7 +134,7 @@ class Encoder:
             while self._quota(1) < rows:
                 self._grow()
             numbers = np.empty(rows, np.int32)
-            encode_column(text, bounds, self._slots, self._keys, self._counters, self._arena, self.threads, numbers)
+            encode_column(text, bounds, self._slots, self._counters, self._arena, self.threads, numbers)
             self._ends[2 * self.rows + end : 2 * (self.rows + rows) : 2] = numbers
         if self.weighted and weights is not None:
             self._weights[self.rows : self.rows + rows] = weights
@@ -143,21 +148,20 @@ class Encoder:
                 remedy="Split the graph, or shorten it to its largest component",
             )  # fmt: skip
         while True:
-            quota = int(len(self._slots) * _LOAD - self.labels) // parts
+            quota = int(len(self._slots) // ENTRY_WORDS * _LOAD - self.labels) // parts
             if quota >= _LEAST_QUOTA:
                 return quota
             self._grow()
 
     def _grow(self) -> None:
-        labels = self.labels
-        self._slots = _empty_slots(2 * len(self._slots))
-        self._keys.resize(2 * int(_LOAD * len(self._slots)), refcheck=False)
-        fill(self._slots, self._keys, labels)
+        larger = _empty_slots(len(self._slots) // ENTRY_WORDS * 2)
+        refill(self._slots, larger, self._arena)
+        self._slots = larger
 
     def _reserve_rows(self, more: int, expected: int) -> None:
         need = self.rows + more
         if 2 * need > len(self._ends):
-            size = max(need, min(expected + expected // 50, 4 * need))
+            size = max(need, min(expected + expected // 50 + more, 64 * need))  # what is not used takes no memory
             self._ends = _larger(self._ends, 2 * size, 2 * self.rows)
             if self.weighted:
                 self._weights = _larger(self._weights, size, self.rows)
@@ -186,9 +190,7 @@ def encode_file(
     text_bytes = 0
     with open(path, "rb") as raw:
         stream: Any = gzip.GzipFile(fileobj=raw) if dialect.gzipped else raw
-        for block, size in _blocks(stream, dialect.data_offset):
-            if dialect.kind == "csv" and block.find(b'"', 0, size) >= 0:
-                raise NeedsReader
+        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if dialect.gzipped else file_bytes):
             read = raw.tell()
             text_bytes += size
             rows = int(encoder.rows * file_bytes / max(1, read - size)) if encoder.rows else 0
@@ -196,11 +198,17 @@ def encode_file(
             progress(min(read, file_bytes))
 
 
-def _blocks(stream: IO[bytes], skip: int) -> Iterator[tuple[bytearray, int]]:
-    """Whole lines of a stream in blocks of about BLOCK_BYTES with PADDING after them; the next is read ahead."""
+def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray, int]]:
+    """Whole lines of a stream in blocks of about BLOCK_BYTES with PADDING after them; the next is read ahead.
+
+    Args:
+        stream: text.
+        skip: bytes at its beginning that are left out.
+        most: bytes that it has, at most, or BLOCK_BYTES.
+    """
     while skip:
         skip -= len(stream.read(min(skip, 1 << 20)))
-    buffers = [bytearray(BLOCK_BYTES + PADDING), bytearray(BLOCK_BYTES + PADDING)]
+    buffers = [bytearray(min(most + 1, BLOCK_BYTES) + PADDING) for _ in range(2)]
 
     def fill(turn: int, rest: bytes) -> tuple[int, bool]:
         """Read until the buffer is full or the stream ends: (bytes in the buffer, whether it ended)."""
@@ -258,13 +266,12 @@ def _larger(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
     return larger
 
 
-def _empty_slots(count: int) -> NDArray[np.uint64]:
+def _empty_slots(entries: int) -> NDArray[np.uint64]:
     """A free table, in large pages where the system has them: look-ups would miss small ones' translation."""
-    size = 8 * count
-    if size < _HUGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.zeros(count, np.uint64)
+    size = 8 * ENTRY_WORDS * entries
     memory = mmap.mmap(-1, size + _HUGE_PAGE)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
     words = np.frombuffer(memory, np.uint64)
     shift = -words.ctypes.data % _HUGE_PAGE // 8
-    return words[shift : shift + count]
+    return words[shift : shift + size // 8]

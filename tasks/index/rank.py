@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.index.table import INLINE_BYTES, label_byte, label_bytes, label_length, label_lengths
+from tasks.index.table import label_byte, label_bytes, label_length, label_lengths
 
 _U = np.uint64
+_PREFIX = 15  # bytes of a label that are sorted without looking it up
 _PARTS = 64  # sorted by themselves, then merged by pairs
 
 
@@ -67,9 +68,9 @@ def _sort_keys(
     for i in nb.prange(len(used)):
         number = used[i]
         key0, key1 = keys[number, 0], keys[number, 1]
-        length = label_length(arena, key1)
+        length = label_length(arena, key0, key1)
         word0, word1 = _U(0), _U(0)
-        for at in range(min(length, INLINE_BYTES)):
+        for at in range(min(length, _PREFIX)):
             byte = _U(label_byte(arena, key0, key1, at))
             if at < 8:
                 word0 |= byte << _U(56 - 8 * at)
@@ -77,7 +78,7 @@ def _sort_keys(
                 word1 |= byte << _U(56 - 8 * (at - 8))
         out[i, 0] = ~_U(degree[number])
         out[i, 1] = word0
-        out[i, 2] = word1 | _U(min(length, INLINE_BYTES + 1))
+        out[i, 2] = word1 | _U(min(length, _PREFIX + 1))
         out[i, 3] = _U(number)
 
 
@@ -86,11 +87,11 @@ def _before(a: NDArray[np.uint64], b: NDArray[np.uint64], keys: NDArray[np.uint6
     for word in range(3):
         if a[word] != b[word]:
             return a[word] < b[word]
-    if a[2] & _U(0xFF) <= _U(INLINE_BYTES):
+    if a[2] & _U(0xFF) <= _U(_PREFIX):
         return False
     key_a, key_b = keys[np.int64(a[3])], keys[np.int64(b[3])]
-    length_a, length_b = label_length(arena, key_a[1]), label_length(arena, key_b[1])
-    for at in range(INLINE_BYTES, min(length_a, length_b)):
+    length_a, length_b = label_length(arena, key_a[0], key_a[1]), label_length(arena, key_b[0], key_b[1])
+    for at in range(_PREFIX, min(length_a, length_b)):
         byte_a, byte_b = label_byte(arena, key_a[0], key_a[1], at), label_byte(arena, key_b[0], key_b[1], at)
         if byte_a != byte_b:
             return byte_a < byte_b

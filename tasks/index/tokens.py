@@ -1,7 +1,7 @@
 """Kernels that turn rows of text, or columns of labels, into pairs of vertex numbers and weights.
 
-Text is scanned 32 bytes at a time by vector instructions. Rows are handled in small batches, first all their keys,
-then all their look-ups, so that the cache misses of a batch overlap.
+Text is scanned 64 bytes at a time by vector instructions, once. Rows are handled in small batches, first all their
+keys, then all their look-ups, so that the cache misses of a batch overlap.
 """
 
 # mypy: disable-error-code="arg-type,assignment,call-arg,no-any-return,return-value"
@@ -15,24 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.index.atomic import positions_of, prefetch, trailing_zeros
-from tasks.index.table import candidate, hash_of, key_of, number_of
+from tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, key_of, line_of, number_of, seen_number
 
 _U = np.uint64
 _BATCH = 64  # rows
+STRIDE = 64
+"""Bytes of text that are looked at together."""
 
 NEWLINE, RETURN, BLANK, TAB, QUOTE = 10, 13, 32, 9, 34
 
 AT, ROWS, NEW, FAULT = 0, 1, 2, 3  # places in a part's state
-FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL = 1, 2, 3, 4
-
-
-@nb.njit(cache=True, inline="always")
-def _field_end(text: NDArray[np.uint8], at: np.int64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8) -> np.int64:
-    while True:
-        found = positions_of(text, at, stop1, stop2, stop3)
-        if found:
-            return at + np.int64(trailing_zeros(_U(found)))
-        at += 32
+FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL, QUOTED = 1, 2, 3, 4, 5
 
 
 @nb.njit(cache=True)
@@ -98,87 +91,110 @@ def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tup
 
 
 @nb.njit(cache=True)
+def _next_stop(
+    text: NDArray[np.uint8], base: np.int64, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
+) -> tuple[np.int64, np.uint64]:
+    """Go on to a block of text that has stops left."""
+    while stops == _U(0):
+        base += STRIDE
+        stops = positions_of(text, base, stop1, stop2, stop3)
+    return base, stops
+
+
+@nb.njit(cache=True)
 def _encode_part(
-    text, state, separator, blanks, source, target, weight, slots, keys, counters, arena, quota, ends, weights
+    text, state, separator, third, blanks, source, target, weight, slots, counters, arena, quota, ends, weights
 ):
     """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
-    stop1, stop2 = np.uint8(separator), np.uint8(NEWLINE)
-    stop3 = np.uint8(TAB) if blanks else stop1
+    stop1, stop2, stop3 = np.uint8(separator), np.uint8(NEWLINE), np.uint8(third)
     size = np.int64(len(text))
+    lines = np.int64(len(slots)) // (LINE_ENTRIES * ENTRY_WORDS)
     last = max(source, target, weight)
     key0, key1 = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.uint64)
-    hashes, guesses = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.int64)
+    near = np.empty(2 * _BATCH, np.int64)
     starts, lengths = np.empty(2 * _BATCH, np.int64), np.empty(2 * _BATCH, np.int64)
     at, row = state[AT], state[ROWS]
+    # Stops at or after `at`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
+    base, stops = at - STRIDE, _U(0)
     while at < size and state[NEW] + 2 * _BATCH <= quota:
         rows = 0
         while rows < _BATCH and at < size:
             line = at
+            base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+            end = base + np.int64(trailing_zeros(stops))
             if blanks:
-                while text[at] == BLANK or text[at] == TAB:
+                while end == at and text[at] != NEWLINE:
                     at += 1
-                if text[at] == 35 or text[at] == 37:  # comment: # or %
-                    while text[at] != NEWLINE:
-                        at += 1
-            if text[at] == NEWLINE or (text[at] == RETURN and text[at + 1] == NEWLINE):
-                at += 2 if text[at] == RETURN else 1
-                continue
+                    stops &= stops - _U(1)
+                    base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                    end = base + np.int64(trailing_zeros(stops))
+            comment = blanks and (text[at] == 35 or text[at] == 37)  # # or %
+            empty = text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN))
             field = 0
-            while True:
-                start = at
-                at = _field_end(text, at, stop1, stop2, stop3)
-                end = at
-                ended = text[at] == NEWLINE
-                if ended and end > start and text[end - 1] == RETURN:
-                    end -= 1
-                if field in (source, target):
-                    if end == start:
-                        state[FAULT] = FEW_COLUMNS if blanks else EMPTY_LABEL
+            if not (comment or empty):
+                while True:
+                    start, stop = at, end
+                    if text[end] == QUOTE and third == QUOTE:
+                        state[FAULT] = QUOTED
                         state[AT] = line
                         return
-                    slot = 2 * rows + (field == target)
-                    starts[slot] = start
-                    lengths[slot] = end - start
-                elif field == weight:
-                    value, fault = parse_weight(text, start, end)
-                    if fault:
-                        state[FAULT] = FEW_COLUMNS if blanks and end == start else fault
-                        state[AT] = line
-                        return
-                    weights[row + rows] = value
-                if blanks:
-                    while text[at] == BLANK or text[at] == TAB:
-                        at += 1
-                    ended = text[at] == NEWLINE or (text[at] == RETURN and text[at + 1] == NEWLINE)
-                if field == last or ended:
-                    break
-                if not blanks:
-                    at += 1
-                field += 1
-            if field < last:
-                state[FAULT] = FEW_COLUMNS
-                state[AT] = line
-                return
-            if not ended:
-                at = _field_end(text, at, stop2, stop2, stop2)
-            elif text[at] == RETURN:
-                at += 1
-            at += 1
-            rows += 1
+                    ended = text[end] == NEWLINE
+                    if ended and end > start and text[end - 1] == RETURN:
+                        stop -= 1
+                    if field in (source, target):
+                        if stop == start:
+                            state[FAULT] = FEW_COLUMNS if blanks else EMPTY_LABEL
+                            state[AT] = line
+                            return
+                        first, second = key_of(text, start, stop - start)
+                        for slot in range(2 * rows + (field != source), 2 * rows + 1 + (field == target)):
+                            starts[slot], lengths[slot] = start, stop - start
+                            key0[slot], key1[slot] = first, second
+                            near[slot] = line_of(first, second, lines)
+                            prefetch(slots, near[slot])
+                    elif field == weight:
+                        value, fault = parse_weight(text, start, stop)
+                        if fault:
+                            state[FAULT] = FEW_COLUMNS if blanks and stop == start else fault
+                            state[AT] = line
+                            return
+                        weights[row + rows] = value
+                    if ended:
+                        break
+                    at = end + 1
+                    stops &= stops - _U(1)
+                    base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                    end = base + np.int64(trailing_zeros(stops))
+                    if blanks:
+                        while end == at and text[at] != NEWLINE:
+                            at += 1
+                            stops &= stops - _U(1)
+                            base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                            end = base + np.int64(trailing_zeros(stops))
+                        if text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN)):
+                            break
+                    if field == last:
+                        break
+                    field += 1
+                if field < last:
+                    state[FAULT] = FEW_COLUMNS
+                    state[AT] = line
+                    return
+                rows += 1
+            while text[end] != NEWLINE:
+                if text[end] == QUOTE and third == QUOTE:
+                    state[FAULT] = QUOTED
+                    state[AT] = line
+                    return
+                stops &= stops - _U(1)
+                base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                end = base + np.int64(trailing_zeros(stops))
+            stops &= stops - _U(1)
+            at = end + 1
         for slot in range(2 * rows):
-            key0[slot], key1[slot] = key_of(text, starts[slot], lengths[slot])
-            hashes[slot] = hash_of(key0[slot], key1[slot])
-            prefetch(slots, np.int64(hashes[slot] & _U(len(slots) - 1)))
-        for slot in range(2 * rows):
-            guesses[slot] = candidate(slots, hashes[slot])
-            prefetch(keys, 2 * max(guesses[slot], 0))
-        for slot in range(2 * rows):
-            number = guesses[slot]
-            if number < 0 or keys[2 * number] != key0[slot] or keys[2 * number + 1] != key1[slot]:
-                number = number_of(
-                    slots, keys, counters, arena, key0[slot], key1[slot], hashes[slot],
-                    text, starts[slot], lengths[slot],
-                )  # fmt: skip
+            number = seen_number(slots, near[slot], key0[slot], key1[slot])
+            if number < 0:
+                number = number_of(slots, counters, arena, key0[slot], key1[slot], text, starts[slot], lengths[slot])
                 if number < 0:
                     number = -1 - number
                     state[NEW] += 1
@@ -194,12 +210,12 @@ def encode_text(
     bounds: NDArray[np.int64],
     states: NDArray[np.int64],
     separator: int,
+    third: int,
     blanks: bool,
     source: int,
     target: int,
     weight: int,
     slots: NDArray[np.uint64],
-    keys: NDArray[np.uint64],
     counters: NDArray[np.int64],
     arena: NDArray[np.uint8],
     quota: int,
@@ -213,10 +229,11 @@ def encode_text(
         text: bytes [size + PADDING]; every row ends in a newline.
         bounds: part i is text[bounds[i]:bounds[i + 1]], whole lines.
         states: [parts, 4]: where the part is (from its start), rows so far, labels that were new, fault.
-        separator: byte between fields; with `blanks` any run of blanks and tabs.
+        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
+            two; else it is the quote, which is a fault, or the separator again.
         blanks: fields are set apart by white space; lines that begin with # or % are comments.
         source, target, weight: number of each column from 0; weight is -1 when there is none.
-        slots, keys, counters, arena: the table of labels, see `table.py`.
+        slots, counters, arena: the table of labels, see `table.py`.
         quota: a part stops before it has made more new labels than this.
         ends: [2 * rows]: source and target of each row; part i writes from room[i].
         weights: [rows] or empty.
@@ -224,8 +241,8 @@ def encode_text(
     for part in nb.prange(len(bounds) - 1):
         own_weights = weights[room[part] :] if weight >= 0 else weights
         _encode_part(
-            text[bounds[part] : bounds[part + 1]], states[part], separator, blanks, source, target, weight,
-            slots, keys, counters, arena, quota, ends[2 * room[part] :], own_weights,
+            text[bounds[part] : bounds[part + 1]], states[part], separator, third, blanks, source, target,
+            weight, slots, counters, arena, quota, ends[2 * room[part] :], own_weights,
         )  # fmt: skip
 
 
@@ -234,7 +251,6 @@ def encode_column(
     text: NDArray[np.uint8],
     offsets: NDArray[np.int32],
     slots: NDArray[np.uint64],
-    keys: NDArray[np.uint64],
     counters: NDArray[np.int64],
     arena: NDArray[np.uint8],
     parts: int,
@@ -246,5 +262,5 @@ def encode_column(
         for row in range(part * rows // parts, (part + 1) * rows // parts):
             start, length = np.int64(offsets[row]), np.int64(offsets[row + 1] - offsets[row])
             key0, key1 = key_of(text, start, length)
-            number = number_of(slots, keys, counters, arena, key0, key1, hash_of(key0, key1), text, start, length)
+            number = number_of(slots, counters, arena, key0, key1, text, start, length)
             ends[row] = -1 - number if number < 0 else number

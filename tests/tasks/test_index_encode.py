@@ -1,0 +1,64 @@
+"""The table of labels and the scanner of text, by themselves."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.index.encode import Encoder, NeedsReader, encode_file
+from tasks.index.rank import label_array
+from tasks.index.source import Dialect
+
+
+def _labels(count: int) -> list[str]:
+    """Distinct labels of 1 to 40 bytes: all lengths around those that are kept in the table, some with zero bytes."""
+    rng = np.random.default_rng(5)
+    drawn = {"".join("ab\0é7"[i] for i in rng.integers(0, 5, rng.integers(1, 31))) for _ in range(count)}
+    return sorted(drawn | {"\0" * n for n in range(1, 20)} | {"x" * n for n in range(1, 40)})
+
+
+def _read(encoder: Encoder) -> list[tuple[str, str]]:
+    ends, _, keys, arena = encoder.result()
+    names = label_array(np.arange(len(keys), dtype=np.int32), keys, arena).to_pylist()
+    assert len(set(names)) == len(names)
+    return [(names[u], names[v]) for u, v in ends.tolist()]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_labels_of_any_length_keep_apart_while_the_table_grows(tmp_path, threads):
+    labels = _labels(60_000)
+    rng = np.random.default_rng(6)
+    rows = [(labels[u], labels[v]) for u, v in rng.integers(0, len(labels), (150_000, 2))]
+    path = tmp_path / "edges.tsv"
+    path.write_text("".join(f"{u}\t{v}\n" for u, v in rows))
+    encoder = Encoder(threads, False)
+    encode_file(encoder, str(path), Dialect("tsv", "\t"), path.stat().st_size, lambda read: None)
+    assert encoder.labels == len({label for row in rows for label in row})
+    assert _read(encoder) == rows
+
+    encoder = Encoder(threads, False)
+    columns = [pa.array([row[end] for row in rows], pa.string()) for end in (0, 1)]
+    encoder.add_columns(columns, None, len(rows))
+    assert _read(encoder) == rows
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_quote_in_any_column_asks_for_a_reader_even_when_a_later_part_looks_wrong(tmp_path, place):
+    path = tmp_path / "edges.csv.gz"
+    fields = ["a", "b", "c"]
+    fields[place] = '"' + "no comma\n" * 5000 + '"'
+    path.write_bytes(gzip.compress(("u,v,w\n" * 20 + ",".join(fields) + "\n").encode()))
+    dialect = Dialect("csv", ",", gzipped=True, width=3)
+    with pytest.raises(NeedsReader):
+        encode_file(Encoder(4, False), str(path), dialect, path.stat().st_size, lambda read: None)
+
+
+def test_blanks_comments_and_line_ends_of_any_kind(tmp_path):
+    path = tmp_path / "edges.txt"
+    path.write_bytes(b"  a \t b  \r\n\r\n# c d\n  % e\n\t\na\tb\r\n" + b"c" * 200 + b"  " * 70 + b"d e f\n \r\nx y")
+    encoder = Encoder(2, False)
+    encode_file(encoder, str(path), Dialect("whitespace"), path.stat().st_size, lambda read: None)
+    assert _read(encoder) == [("a", "b"), ("a", "b"), ("c" * 200, "d"), ("x", "y")]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from infra.digest import file_sha256
+from infra.digest import SummedStream, file_sha256
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
@@ -265,6 +265,17 @@ class DatasetWriter(FileWriter):
             self.settle()
             self.location.join(name).upload(path)
             path.unlink()
+
+    @contextmanager
+    def stream(self, name: str) -> Iterator[SummedStream]:
+        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory."""
+        target = self.location.join(name)
+        if (path := target.local_path) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as raw:
+            stream = SummedStream(raw)
+            yield stream
+        self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
 
     def settle(self) -> None:
         """Wait until all files are summed."""

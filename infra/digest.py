@@ -52,3 +52,32 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a local file, in hexadecimal."""
     with path.open("rb") as stream:
         return stream_sha256(stream)
+
+
+class SummedStream:
+    """A stream to write to that knows its length and SHA-256."""
+
+    closed = False
+
+    def __init__(self, raw: BinaryIO):
+        self._raw, self._sum, self._size = raw, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._sum.update(view)
+        self._raw.write(view)
+        self._size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+    def close(self) -> None:
+        """Whoever opened the stream closes it."""
+
+    @property
+    def sha256(self) -> str:
+        return self._sum.hexdigest()

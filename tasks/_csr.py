@@ -12,6 +12,7 @@ into buckets that fit a core's cache, in the order they came, then finish each b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numba as nb
@@ -25,8 +26,15 @@ EndCounts = NDArray[np.int32]
 
 BUCKET = 1 << 15
 """Edges that a bucket should hold."""
+_UNIT_BITS = 5
+UNIT = 1 << _UNIT_BITS
+"""Short rows that share an entry in the table of buckets, which then stays in a core's cache."""
 MOST_BUCKETS = 2048
 """Buckets written to at a time: more would thrash the address translation."""
+MOST_ARCS = MOST_BUCKETS * BUCKET
+"""Arcs in flight, unless one row has more."""
+PIECE = 1 << 22
+"""Arcs of a piece of rows."""
 MOST_WORKERS = 8
 """Workers with counters of their own; more gain little where memory is the limit."""
 
@@ -109,49 +117,84 @@ def assemble(
     weights: Weights | None,
     indptr: NDArray[np.int64],
     symmetric: bool,
-    indices: NDArray[np.int32],
-    arc_weights: Weights | None,
     counts: EndCounts,
-    room: int = 1 << 30,
-) -> None:
-    """Fill the rows of a graph, with as many workers as counted the edges.
+    scratch: Edges | None = None,
+) -> Iterator[tuple[NDArray[np.int32], Weights | None]]:
+    """The rows of a graph in pieces, from the first to the last, with as many workers as counted the edges.
 
     Args:
         edges: distinct edges [m].
         weights: [m] or None.
         indptr: int64 [vertices + 1] that fits the edges.
         symmetric: store each edge in both its ends' rows.
-        indices: int32 [arcs] to fill, ascending in each row; may be memory-mapped.
-        arc_weights: float32 [arcs] to fill, or None.
         counts: of these edges in this order.
-        room: bytes that may be taken for arcs in flight (at least one row's arcs are).
+        scratch: memory to use for arcs in flight, where they fit: new memory costs time.
+
+    Yields:
+        Indices of whole rows, ascending in each row, and their weights, of PIECE arcs or one long row. A piece stays as
+        it is until the one after the next is asked for, so that it can be written meanwhile.
     """
-    vertices = len(indptr) - 1
-    if not vertices or not len(indices):
+    if not int(indptr[-1]):
         return
-    per_arc = 8 if weights is None else 12
-    firsts = _bucket_rows(indptr, BUCKET)
-    bits = max(1, int(vertices - 1).bit_length())
+    units, head = _unit_rows(indptr)
+    first_units = _bucket_units(indptr[units], BUCKET)
+    firsts = units[first_units]
+    bits = max(1, int(len(indptr) - 2).bit_length())
     passes = -(-bits // 12)
     given = _NO_WEIGHTS if weights is None else weights
-    out_weights = _NO_WEIGHTS if arc_weights is None else arc_weights
     arcs_of = counts[0] + counts[1] if symmetric else counts[0]
-    bucket_of = np.repeat(np.arange(len(firsts) - 1, dtype=np.int32), np.diff(firsts))
+    bucket_of = np.repeat(np.arange(len(firsts) - 1, dtype=np.int32), np.diff(first_units))
+    moved = _NO_WEIGHTS
+    pieces = [_Piece(weights is not None) for _ in range(2)]
     low = 0
     while low < len(firsts) - 1:
-        most_arcs = max(1, room // per_arc)
-        high = int(np.searchsorted(indptr[firsts], indptr[firsts[low]] + most_arcs, "right")) - 1
-        high = min(max(high, low + 1), low + MOST_BUCKETS, len(firsts) - 1)
+        high = _until(indptr[firsts], low, MOST_ARCS, MOST_BUCKETS)
         rows = slice(firsts[low], firsts[high])
         places = np.add.reduceat(arcs_of[:, rows], firsts[low:high] - firsts[low], axis=1, dtype=np.int64)
         starts = _starts(places)
-        arcs = np.empty(starts[-1], np.uint64)
-        moved = np.empty(len(arcs) if weights is not None else 0, np.float32)
-        _scatter_rows(edges, given, symmetric, bucket_of, low, firsts[low], firsts[high], places, arcs, moved)
-        _sort_buckets(
-            arcs, moved, starts, firsts[low : high + 1], indptr, -(-bits // passes), passes, indices, out_weights
-        )
+        if scratch is None or len(scratch) < starts[-1]:
+            scratch = np.empty(starts[-1], np.uint64)
+        arcs = scratch[: starts[-1]]
+        if weights is not None and len(moved) < len(arcs):
+            moved = np.empty(len(arcs), np.float32)
+        own_units = slice(first_units[low], first_units[high])
+        _scatter_rows(
+            edges, given, symmetric, (bucket_of[own_units] - low).astype(np.uint16), first_units[low], head,
+            firsts[low], firsts[high], places, arcs, moved,
+        )  # fmt: skip
+        begin = 0
+        while begin < high - low:
+            end = _until(starts, begin, PIECE, MOST_BUCKETS)
+            pieces.reverse()
+            indices, piece_weights = pieces[0].of(int(starts[end] - starts[begin]))
+            _sort_buckets(
+                arcs, moved, starts[begin : end + 1], firsts[low + begin : low + end + 1], indptr,
+                -(-bits // passes), passes, indices, piece_weights,
+            )  # fmt: skip
+            yield indices, piece_weights if weights is not None else None
+            begin = end
         low = high
+
+
+class _Piece:
+    """Memory of a piece of rows, which grows with the largest."""
+
+    def __init__(self, weighted: bool):
+        self._weighted = weighted
+        self._indices, self._weights = np.empty(0, np.int32), np.empty(0, np.float32)
+
+    def of(self, arcs: int) -> tuple[NDArray[np.int32], Weights]:
+        """Room for so many arcs, and for their weights if there are any."""
+        if arcs > len(self._indices):
+            self._indices = np.empty(arcs, np.int32)
+            self._weights = np.empty(arcs if self._weighted else 0, np.float32)
+        return self._indices[:arcs], self._weights[:arcs]
+
+
+def _until(starts: NDArray[np.int64], begin: int, most_arcs: int, most_buckets: int) -> int:
+    """End of the longest range of buckets from `begin` within both limits; one bucket at least."""
+    end = int(np.searchsorted(starts, starts[begin] + most_arcs, "right")) - 1
+    return min(max(end, begin + 1), begin + most_buckets, len(starts) - 1)
 
 
 def _workers(threads: int) -> int:
@@ -170,10 +213,23 @@ def _starts(places: NDArray[np.int64]) -> NDArray[np.int64]:
     return starts
 
 
-def _bucket_rows(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """First row of each bucket of whole rows, of about `size` arcs, and the end."""
-    marks = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), size))
-    return np.unique(np.concatenate([[0], marks, [len(indptr) - 1]]))
+def _unit_rows(indptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Rows that stay together, so that the table of their buckets is small: first row of each unit and the end.
+
+    Returns:
+        The first rows, and the number of rows before which each is a unit by itself; after them, UNIT are, of which
+        none has more than BUCKET / UNIT arcs. Vertices are numbered by degree, so these are the most.
+    """
+    long_rows = np.flatnonzero(np.diff(indptr) > BUCKET // UNIT)
+    head = int(long_rows[-1]) + 1 if len(long_rows) else 0
+    vertices = len(indptr) - 1
+    return np.concatenate([np.arange(head), np.arange(head, vertices, UNIT), [vertices]]), head
+
+
+def _bucket_units(starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """First unit of each bucket of whole units, of about `size` arcs, and the end; `starts` [units + 1] are of arcs."""
+    marks = np.searchsorted(starts, np.arange(0, int(starts[-1]), size))
+    return np.unique(np.concatenate([[0], marks, [len(starts) - 1]]))
 
 
 @nb.njit(cache=True, inline="always")
@@ -291,14 +347,16 @@ def _scatter_rows(
     edges: Edges,
     weights: Weights,
     symmetric: bool,
-    bucket_of: NDArray[np.int32],
-    low: int,
+    bucket_of: NDArray[np.uint16],
+    unit: int,
+    head: int,
     first: int,
     end: int,
     places: NDArray[np.int64],
     arcs: Edges,
     moved: Weights,
 ) -> None:
+    """Write the arcs of rows first to end - 1 to their buckets; bucket_of[0] is the bucket of the unit `unit`."""
     workers = places.shape[0]
     for worker in nb.prange(workers):
         place = places[worker].copy()
@@ -307,7 +365,7 @@ def _scatter_rows(
             for _ in range(2 if symmetric else 1):
                 row = np.int64(edge >> _HALF)
                 if first <= row < end:
-                    bucket = bucket_of[row] - low
+                    bucket = np.int64(bucket_of[min(row, head + ((row - head) >> _UNIT_BITS)) - unit])
                     arcs[place[bucket]] = edge
                     if len(moved):
                         moved[place[bucket]] = weights[i]
@@ -327,7 +385,10 @@ def _sort_buckets(
     indices: NDArray[np.int32],
     out_weights: Weights,
 ) -> None:
-    """Write each bucket's arcs to its rows: stable counting sorts by the digits of the second end, then by row."""
+    """Write the arcs of adjacent buckets to their rows, from `indices[0]` on.
+
+    Stable counting sorts, by the digits of the second end, then by row.
+    """
     mask = _U((1 << digit_bits) - 1)
     weighted = len(weights) > 0
     for bucket in nb.prange(len(starts) - 1):
@@ -353,7 +414,7 @@ def _sort_buckets(
             here, there = there, here
             here_weights, there_weights = there_weights, here_weights
         first = firsts[bucket]
-        cursor = indptr[first : firsts[bucket + 1]].copy()
+        cursor = indptr[first : firsts[bucket + 1]] - indptr[firsts[0]]
         for i in range(size):
             row = np.int64(here[i] >> _HALF) - first
             indices[cursor[row]] = np.int32(here[i] & _LOW)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from infra.dataset import DatasetWriter
+from infra.digest import SummedStream
 from infra.manifest import Stat
 from tasks._arrow import column
 from tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
@@ -30,6 +31,7 @@ def write_graph(
     counts: EndCounts,
     labels: pa.Array,
     symmetric: bool,
+    scratch: Edges | None = None,
 ) -> dict[str, Stat]:
     """Write a graph as the index stage does (see there for the files).
 
@@ -40,6 +42,7 @@ def write_graph(
         counts: of the ends of these edges in this order.
         labels: Arrow large strings [vertices].
         symmetric: the graph has no direction; each edge is stored in both rows.
+        scratch: memory for `assemble`.
 
     Returns:
         The facts that every graph dataset has: vertices, edges, directed_edges (arcs stored), directed, weighted,
@@ -52,16 +55,11 @@ def write_graph(
     indptr = row_starts(row_lengths)
     output.array("indptr.npy", indptr)
     arcs = int(indptr[-1])
-    with ExitStack() as files:
-        indices = files.enter_context(_array_file(output, "indices.npy", np.int32, arcs))
-        arc_weights = None
-        if weights is not None:
-            arc_weights = files.enter_context(_array_file(output, "weights.npy", np.float32, arcs))
-        assemble(edges, weights, indptr, symmetric, indices, arc_weights, counts)
-    with output.file("vertices.parquet") as path:
-        columns = [labels, column(degree)]
-        table = pa.table(columns, VERTICES)
-        pq.write_table(table, path, **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
+    with ThreadPoolExecutor(1, thread_name_prefix="write") as pool:
+        vertices = pool.submit(_write_vertices, output, labels, degree)
+        pieces = assemble(edges, weights, indptr, symmetric, counts, scratch)
+        _write_rows(output, pool, arcs, weights is not None, pieces)
+        vertices.result()
     return {
         "vertices": len(row_lengths),
         "edges": len(edges),
@@ -75,20 +73,33 @@ def write_graph(
     }
 
 
-@contextmanager
-def _array_file(output: DatasetWriter, name: str, dtype: Any, length: int) -> Iterator[NDArray[Any]]:
-    """A `.npy` file of the dataset as an array to fill; its space is taken first, so that a full disk is an error."""
-    with output.file(name) as path:
-        with path.open("wb") as stream:
-            np.lib.format.write_array_header_1_0(
-                stream, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
-            )
-            offset = stream.tell()
-            if length:
-                os.posix_fallocate(stream.fileno(), offset, length * np.dtype(dtype).itemsize)
-        if not length:
-            yield np.empty(0, dtype)
-            return
-        array = np.memmap(path, dtype, "r+", offset, (length,))
-        yield array
-        array.flush()
+def _write_vertices(output: DatasetWriter, labels: pa.Array, degree: NDArray[np.int64]) -> None:
+    with output.file("vertices.parquet") as path:
+        table = pa.table([labels, column(degree)], VERTICES)
+        pq.write_table(table, path, **VERTICES_FORMAT, row_group_size=VERTICES_ROW_GROUP)
+
+
+def _write_rows(
+    output: DatasetWriter,
+    pool: ThreadPoolExecutor,
+    arcs: int,
+    weighted: bool,
+    pieces: Iterator[tuple[NDArray[np.int32], Weights | None]],
+) -> None:
+    """Write `indices.npy` and perhaps `weights.npy`; a piece is written while the next is made."""
+    with ExitStack() as files:
+        streams = []
+        for name, dtype in [("indices.npy", np.int32), ("weights.npy", np.float32)][: 1 + weighted]:
+            streams.append(files.enter_context(output.stream(name)))
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (arcs,)}
+            np.lib.format.write_array_header_1_0(streams[-1], header)
+        written: Future[Any] = pool.submit(int)
+        for piece in pieces:
+            written.result()
+            written = pool.submit(_write_piece, streams, piece)
+        written.result()
+
+
+def _write_piece(streams: list[SummedStream], piece: tuple[NDArray[np.int32], Weights | None]) -> None:
+    for stream, array in zip(streams, piece, strict=False):
+        stream.write(array)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from infra.dataset import PARTS_FOLDER, FileWriter
-from infra.digest import file_sha256
+from infra.digest import SummedStream, file_sha256
 from infra.manifest import FileEntry
 
 
@@ -55,32 +53,3 @@ class TaskWriter(FileWriter):
             stream = SummedStream(raw)
             yield stream
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
-
-
-class SummedStream:
-    """A stream to write to that knows its length and SHA-256."""
-
-    closed = False
-
-    def __init__(self, raw: BinaryIO):
-        self._raw, self._sum, self._size = raw, hashlib.sha256(), 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self._sum.update(view)
-        self._raw.write(view)
-        self._size += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        self._raw.flush()
-
-    def close(self) -> None:
-        """Whoever opened the stream closes it."""
-
-    @property
-    def sha256(self) -> str:
-        return self._sum.hexdigest()

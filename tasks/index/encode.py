@@ -54,20 +54,22 @@ class Encoder:
         """Distinct labels so far."""
         return int(self._counters[COUNT])
 
-    def result(self) -> tuple[NDArray[np.int32], NDArray[np.float32] | None, NDArray[np.uint64], NDArray[np.uint8]]:
+    def result(
+        self,
+    ) -> tuple[NDArray[np.int32], int, NDArray[np.float32] | None, NDArray[np.uint64], NDArray[np.uint8]]:
         """Rows and labels; the encoder is spent.
 
         Returns:
-            Ends [rows, 2], weights [rows] or None, and the labels by number: their keys [labels, 2] and the arena
-            (see `table.py`).
+            Ends of row after row, with more room behind them than they take; the number of rows; weights [rows] or
+            None; and the labels by number: their keys [labels, 2] and the arena (see `table.py`).
         """
         keys = np.empty((self.labels, 2), np.uint64)
         labels_by_number(self._slots, keys)
         self._slots = self._slots[:0]
-        self._ends.resize(2 * self.rows, refcheck=False)
         self._weights.resize(self.rows if self.weighted else 0, refcheck=False)
         return (
-            self._ends.reshape(-1, 2),
+            self._ends,
+            self.rows,
             self._weights if self.weighted else None,
             keys,
             self._arena,
@@ -162,7 +164,7 @@ class Encoder:
         need = self.rows + more
         if 2 * need > len(self._ends):
             size = max(need, min(expected + expected // 50 + more, 64 * need))  # what is not used takes no memory
-            self._ends = _larger(self._ends, 2 * size, 2 * self.rows)
+            self._ends = _larger(self._ends, 4 * size, 2 * self.rows)  # also room for the arcs of the graph
             if self.weighted:
                 self._weights = _larger(self._weights, size, self.rows)
 
@@ -257,10 +259,7 @@ def _line_bounds(text: NDArray[np.uint8], size: int, parts: int) -> NDArray[np.i
 
 
 def _larger(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
-    """`array` with room for `size`, its first `used` items kept; in place when there is much to keep."""
-    if used > size // 3:
-        array.resize(size, refcheck=False)
-        return array
+    """`array` with room for `size`, its first `used` items kept; memory that is not written to is not taken."""
     larger = np.empty(size, array.dtype)
     larger[:used] = array[:used]
     return larger

@@ -41,6 +41,7 @@ class Indexed:
         weights: float32 [m] or None.
         rows, self_loops: rows read, and those with the same node twice.
         counts: of the edges' ends.
+        scratch: memory that is no longer needed.
     """
 
     labels: pa.Array
@@ -49,6 +50,7 @@ class Indexed:
     rows: int
     self_loops: int
     counts: _csr.EndCounts
+    scratch: _csr.Edges | None = None
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -82,12 +84,13 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     """Index with kernels, in memory."""
     params, threads = job.params, job.threads
     encoder = _encode(job, path, dialect, where)
-    ends, weights, keys, arena = encoder.result()
-    rows = len(ends)
+    buffer, rows, weights, keys, arena = encoder.result()
+    ends = buffer[: 2 * rows].reshape(-1, 2)
     del encoder
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
     edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     del ends
+    buffer.resize(min(len(buffer), 2 * _csr.MOST_ARCS), refcheck=False)
     counts = _csr.count_ends(edges, len(keys), threads)
     first, second = _csr.degrees(counts)
     order = order_by_degree(first + second, keys, arena)
@@ -101,7 +104,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
         labels = label_array(order, keys, arena)
     except pa.ArrowInvalid as error:
         raise not_utf8(str(path), dialect, where, error) from None
-    return Indexed(labels, edges, weights, rows, loops, counts)
+    return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64))
 
 
 def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
@@ -227,7 +230,8 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
         edges, weights = edges[kept], weights[kept] if weights is not None else None
         counts = _csr.count_ends(edges, vertices, threads)
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
-    stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric=not params.directed)
+    symmetric = not params.directed
+    stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric, graph.scratch)
     return Output(
         rows=len(edges),
         stats={

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from infra.dataset import PARTS_FOLDER
+from infra.digest import SummedStream
 from infra.filesystem import Location
 from infra.manifest import FileEntry
-from infra.spark.files import SummedStream, TaskWriter
+from infra.spark.files import TaskWriter
 from infra.spark.tasks import run_tasks, spark_errors
 from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.dataset import PARTS_FOLDER, Dataset
+from infra.digest import SummedStream
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
 from infra.progress import Progress
 from infra.resources import Resources
-from infra.spark.files import SummedStream
 from infra.store import Store
 from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from tasks.index import STAGE, IndexParams, spark_csr, spark_rows

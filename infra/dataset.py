@@ -50,6 +50,7 @@ class Dataset:
         self._verified: set[str] = set()
         self._cache: Path | None = None
         self._guard = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
 
     @classmethod
     def find(cls, location: Location) -> Dataset | None:
@@ -132,6 +133,13 @@ class Dataset:
             raise UserError(
                 f"the dataset has no file {name}", where=self.uri, remedy=f"It has: {', '.join(self.files())}"
             )
+        with self._guard:
+            turn = self._turns.setdefault(name, threading.Lock())
+        with turn:  # threads of one stage may ask for the same file at once
+            return self._fetched(entry)
+
+    def _fetched(self, entry: FileEntry) -> Path:
+        name = entry.path
         remote = self.location.join(name)
         path = remote.local_path or self._cached(name)
         if name not in self._verified:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +98,21 @@ def test_reads_again_after_release_and_close(store: Store) -> None:
     dataset.close()
     assert dataset.array("values.npy", mmap=False)[7] == 7
     dataset.close()
+
+
+def test_threads_may_ask_for_one_file_at_once(s3_store: Store) -> None:
+    """The second must not take what the first has fetched half."""
+    uri = _make(s3_store).uri
+    for _ in range(5):
+        dataset, together = Dataset.open(Location.of(uri)), threading.Barrier(4)
+
+        def read(_: int, dataset: Dataset = dataset, together: threading.Barrier = together) -> int:
+            together.wait()
+            return len(dataset.array("values.npy", mmap=False))
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(read, range(4))) == [1000] * 4
+        dataset.close()
 
 
 def test_scratch_of_a_remote_dataset_is_bounded_and_removed(s3_store: Store) -> None:

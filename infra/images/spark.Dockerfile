@@ -8,12 +8,12 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_FIND_LINKS
 
-# What changes least comes first: the layers above the project's own code are built once.
+# What changes least comes first: the layers above the project's own code are built once, the first ones for all images.
+COPY infra/images/base.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.txt
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && apt-get clean && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man
-COPY infra/images/base.txt /opt/requirements/
-RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.txt
 # Hive, the REPL, Spark Connect, YARN and streaming state are of no use to a stage: a third of pyspark. What is left
 # imports pyspark.testing.
 COPY infra/images/spark.txt /opt/requirements/

@@ -9,8 +9,10 @@ and the project through volumes of the node.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -18,9 +20,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlparse
 
+import fsspec
 import numpy as np
 import pytest
+import s3fs
 import yaml
 
 from infra.kubernetes.api import Json, KubernetesApi
@@ -238,3 +243,47 @@ def spark(settings: Settings, account: None) -> Settings:
         return settings(**{**given, **more}, env=env)
 
     return make
+
+
+async def node_address(api: KubernetesApi) -> str:
+    """Address of this machine that pods reach."""
+    return str(urlparse(api.server).hostname)
+
+
+@pytest.fixture
+def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
+    host = cluster.do(node_address)
+    with socket.socket() as free:
+        free.bind((host, 0))
+        port = free.getsockname()[1]
+    log = (tmp_path / "s3.log").open("w")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], stdout=log, stderr=log
+    )
+    secret = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-cluster"}
+    for name, value in {
+        **secret,
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex((host, port)) == 0:
+                    break
+            time.sleep(0.1)
+        fsspec.filesystem("s3").mkdir("cluster-tests")
+        cluster.do(lambda api: api.create(path, body))
+        yield "s3://cluster-tests"
+    finally:
+        cluster.do(lambda api: api.delete(f"{path}/s3"))
+        s3fs.S3FileSystem.clear_instance_cache()
+        server.kill()
+        server.wait()
+        log.close()

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import pytest
 import yaml
 from mlflow import MlflowClient
 
 from infra.kubernetes.api import Json, KubernetesApi
-from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings
+from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
 from tests.flows.command_line import SMALL, STAGES
 from tests.flows.conftest import prefect_server
 from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
@@ -34,11 +33,7 @@ _PATHS = {
 @pytest.fixture(scope="module")
 def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """API of a Prefect server that pods reach."""
-
-    async def host(api: KubernetesApi) -> str:
-        return str(urlparse(api.server).hostname)
-
-    with prefect_server(cluster.do(host), tmp_path_factory.mktemp("server")) as url:
+    with prefect_server(cluster.do(node_address), tmp_path_factory.mktemp("server")) as url:
         yield url
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlparse
 
-import fsspec
 import pytest
-import s3fs
 import yaml
 
 from infra.dataset import Dataset
@@ -26,7 +18,6 @@ from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import Event, StageCall
 from infra.profile import Placement
 from infra.resources import Resources
-from tests.cluster.conftest import NAMESPACE as TESTS
 from tests.cluster.conftest import ROOT, Call, Cluster, Settings
 from tests.cluster.test_launcher import FOREVER, parent_arguments
 
@@ -120,49 +111,6 @@ async def _text(api: KubernetesApi, path: str) -> str:
         if refused.status == 400 and "waiting to start" in str(refused):
             return ""
         raise
-
-
-@pytest.fixture
-def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
-    host = cluster.do(_server_host)
-    with socket.socket() as free:
-        free.bind((host, 0))
-        port = free.getsockname()[1]
-    log = (tmp_path / "s3.log").open("w")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], stdout=log, stderr=log
-    )
-    secret = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-cluster"}
-    for name, value in {
-        **secret,
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
-    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
-    path = f"/api/v1/namespaces/{TESTS}/secrets"
-    s3fs.S3FileSystem.clear_instance_cache()
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex((host, port)) == 0:
-                    break
-            time.sleep(0.1)
-        fsspec.filesystem("s3").mkdir("cluster-tests")
-        cluster.do(lambda api: api.create(path, body))
-        yield "s3://cluster-tests"
-    finally:
-        cluster.do(lambda api: api.delete(f"{path}/s3"))
-        s3fs.S3FileSystem.clear_instance_cache()
-        server.kill()
-        server.wait()
-        log.close()
-
-
-async def _server_host(api: KubernetesApi) -> str:
-    return str(urlparse(api.server).hostname)
 
 
 def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> None:

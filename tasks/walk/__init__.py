@@ -80,13 +80,18 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     second_order = not (params.p == 1 and params.q == 1)
 
     shard = min(walks, shard_walks(params.walk_length)) * params.walk_length * item
-    memory = (
-        _PROCESS_BYTES + item * edges + 16 * vertices + min(2, -(-walks // shard_walks(params.walk_length))) * shard
-    )
+    buffers = min(2, -(-walks // shard_walks(params.walk_length))) * shard
+    memory = _PROCESS_BYTES + item * edges + 16 * vertices
     if params.q != 1:
         memory += min(32 << 20, vertices * vertices // 8) if vertices < 23_000 else edges * 10 // 16
     if weighted:
-        memory += 20 * edges + 24 * vertices if second_order else 12 * edges + 8 * vertices
+        memory += 24 * edges + 24 * vertices if second_order else 12 * edges + 8 * vertices
+    if params.q > 1 and vertices >= 23_000 and not graph.get("directed"):
+        # What finds the triangles has gone before there are walks; its answer is there while alias tables are made.
+        finding = edges if weighted else (item + 3) * edges // 2 + 12 * vertices
+        memory += max(edges // 8 + buffers, finding)
+    else:
+        memory += buffers
     if params.start_vertices:
         memory += _LABEL_BYTES * vertices
 
@@ -116,7 +121,7 @@ _LABEL_BYTES = 48
 
 STAGE = Stage(
     name="walk",
-    version="1",
+    version="2",
     params=WalkParams,
     inputs={"graph": Input("index dataset: the graph to walk on")},
     run="tasks.walk.run:run",

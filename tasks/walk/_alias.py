@@ -10,6 +10,8 @@ import numpy as np
 
 from tasks.walk._rows import OPTIONS
 
+WIDE = 5
+CLEAR_BIT = np.uint32(31)
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -27,24 +29,32 @@ def build_alias(indptr, weights, first, last, alias, totals):  # type: ignore[no
 
 
 @nb.njit(**OPTIONS)
-def build_wide_alias(indptr, indices, weights, first, last, alias, totals):  # type: ignore[no-untyped-def]
-    """As `build_alias`, with the neighbours in the table, so that one look into memory tells where a dart leads.
+def build_wide_alias(indptr, indices, weights, clear, first, last, alias, totals):  # type: ignore[no-untyped-def]
+    """As `build_alias`, with all that a step needs to know of an edge, so that one look into memory is enough.
 
-    ``alias`` is uint64[2 * edges]: for each column ``threshold << 32 | neighbour`` of the edge itself, and
-    ``other << 32 | neighbour`` of the other one. Vertices have to be under 2**32.
+    ``alias`` is uint32[WIDE * edges], for each column: threshold, neighbour and weight (float32) of the edge itself,
+    neighbour and weight of the other one. ``clear`` is 1 for edges of no triangle, or empty; a neighbour has bit
+    `CLEAR_BIT` set then. Vertices have to be under 2**31.
     """
     largest = 0
     for v in range(first, last):
         largest = max(largest, indptr[v + 1] - indptr[v])
     row = np.empty(largest, np.uint64)
+    reals = alias.view(np.float32)
+    marked = len(clear) > 0
     for v in range(first, last):
         begin = indptr[v]
         degree = indptr[v + 1] - begin
         totals[v] = _build_row(weights, begin, degree, row, 0)
         for i in range(degree):
-            other = row[i] & _LOW
-            alias[2 * (begin + i)] = (row[i] >> _32) << _32 | np.uint64(np.int64(indices[begin + i]))
-            alias[2 * (begin + i) + 1] = other << _32 | np.uint64(np.int64(indices[begin + np.int64(other)]))
+            j, other = begin + i, begin + np.int64(row[i] & _LOW)
+            at = WIDE * j
+            alias[at] = row[i] >> _32
+            alias[at + 1] = np.uint32(indices[j]) | (np.uint32(clear[j]) << CLEAR_BIT if marked else np.uint32(0))
+            alias[at + 3] = np.uint32(indices[other]) | (
+                np.uint32(clear[other]) << CLEAR_BIT if marked else np.uint32(0)
+            )
+            reals[at + 2], reals[at + 4] = weights[j], weights[other]
 
 
 @nb.njit(**OPTIONS)

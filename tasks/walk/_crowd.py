@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tasks.walk._pairs import has_tries
 from tasks.walk._ranges import Ranges, Rows
 from tasks.walk._travel import ENDED, advance, begin, sort_by_task, walker_type
 
@@ -124,10 +125,11 @@ def go_on(crowd: Crowd, rows: Rows, task: int, ranges: Ranges, rules: Rules) -> 
     words = np.empty(len(crowd.words) + 2 * n + 64, np.int64)
     tokens = np.empty(len(crowd.tokens) + 2 * n + 2 * rules.length, rules.vertex)
     cursor = np.zeros(5, np.int64)
+    tries = has_tries(rules.q, int(ranges.cuts[-1]), rules.directed)
     while not advance(
         crowd.walkers, crowd.words, crowd.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
         rows.low, rows.high, rows.headers, rows.bits, rows.indices, rows.weights, rows.alias, rows.totals,
-        rules.directed, rules.second_order, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
+        rules.directed, rules.second_order, tries, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
     ):  # fmt: skip
         # What was done in part is done again, with twice the space.
         words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (words, tokens))

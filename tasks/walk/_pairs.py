@@ -36,6 +36,14 @@ def table_bytes(vertices: int, edges: int, directed: bool) -> tuple[int, bool]:
     return (entered * BITS_PER_EDGE // 64 + 1) * 8, False
 
 
+def has_tries(q: float, vertices: int, directed: bool) -> bool:
+    """Whether second-order steps are made by tries and a dart (`_inward`) or by darts alone (`_darts`).
+
+    Tries save what a dart above the certain part costs where its answer is not in the cache.
+    """
+    return q > 1 and not table_bytes(vertices, 0, directed)[1]
+
+
 @nb.njit(inline="always")
 def locate(t, x, vertices, words, directed, final):  # type: ignore[no-untyped-def]
     """(word, bits of the word) of a pair; vertices and words as uint64, t and x as int64."""

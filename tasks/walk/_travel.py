@@ -5,9 +5,10 @@ all of its state, so it can go on at any task that has the row of its vertex. A 
 other row. A second-order step throws its darts where the row of its vertex is, and notes those for which the edge
 t -> x decides, up to the first that is taken in any case. The list is answered at a task that has the row of t,
 or, for an undirected graph, that of the x in question, and the walker goes on at the x that is taken. Random
-numbers are those of `_second_order`, word for word: a dart is noted with the number of words drawn until then.
+numbers are those of `_darts` and `_inward`, word for word: a dart is noted with the number of words drawn until then.
+Where steps have tries (`_travel_inward`) these are noted, and last the dart that is taken if none of them is.
 
-A step that is to be drawn from the whole row (see `_second_order`) takes the row along to the task of t. Such a
+A step that is to be drawn from the whole row takes the row along to the task of t. Such a
 row may be long, so a task sends only so much of them at once; further walkers wait at home.
 """
 
@@ -20,16 +21,19 @@ import numpy.typing as npt
 from tasks.walk._first_order import start_vertex
 from tasks.walk._random import GAMMA, mix, walk_state
 from tasks.walk._rows import OPTIONS, find
+from tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, fraction_of, step_inward
 from tasks.walk._trial import (
     FRACTION,
     FREE_TRIALS,
+    TRIAL_WORDS,
     acceptance,
     alias_column,
     alias_edge,
     exact_edge,
+    exact_near,
     free_trials,
-    second_height,
     throw,
+    try_state,
     uniform_edge,
 )
 
@@ -48,11 +52,12 @@ _LOW, _12, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(12), np.uint64(32), np.u
 
 def walker_type(vertex: npt.DTypeLike) -> np.dtype[Any]:
     """Record of a walker. `walk` counts from the first of its batch; `words` and `tokens` are how much of the
-    list and of the walk it has with it; `closed` tells that this step's return target is known to be missing."""
+    list and of the walk it has with it; `closed` tells that this step's return target is known to be missing, and or
+    that its row is for what is left of its tries, of which it has `tried` some."""
     return np.dtype(
         [
-            ("state", "u8"), ("walk", "i4"), ("position", "i4"), ("trials", "i4"), ("words", "i4"), ("tokens", "i4"),
-            ("previous", vertex), ("current", vertex), ("phase", "i1"), ("closed", "i1"),
+            ("state", "u8"), ("walk", "i4"), ("position", "i4"), ("trials", "i4"), ("tried", "i4"), ("words", "i4"),
+            ("tokens", "i4"), ("previous", vertex), ("current", vertex), ("phase", "i1"), ("closed", "i1"),
         ]
     )  # fmt: skip
 
@@ -79,7 +84,7 @@ def begin(seed, starts, n_starts, first, base, cuts, copies, walkers, tokens, to
         w = walkers[i]
         w.state, w.walk, w.position, w.trials = walk_state(seed, walk), first + i - base, 0, 0
         w.words, w.tokens, w.previous, w.current = 0, 1, -1, v
-        w.phase, w.closed = ARRIVE, 0
+        w.phase, w.closed, w.tried = ARRIVE, 0, 0
         tokens[i] = v
         to[i] = owner(v, first + i - base, cuts, copies)
 
@@ -87,7 +92,7 @@ def begin(seed, starts, n_starts, first, base, cuts, copies, walkers, tokens, to
 @nb.njit(**OPTIONS)
 def advance(  # type: ignore[no-untyped-def]
     walkers, words, tokens, out, out_words, out_tokens, to, cursor, here, cuts, copies,
-    low, high, headers, bits, indices, weights, alias, totals, directed, second_order, p, q, length,
+    low, high, headers, bits, indices, weights, alias, totals, directed, second_order, inward, p, q, length,
     list_words, row_words,
 ):  # fmt: skip
     """Let each walker go on as far as it can, and set in ``to`` the task that it has to go to.
@@ -112,6 +117,7 @@ def advance(  # type: ignore[no-untyped-def]
         w = walkers[i]
         state, walk, position, trials = w.state, np.int64(w.walk), np.int64(w.position), np.int64(w.trials)
         t, v, phase, closed = np.int64(w.previous), np.int64(w.current), np.int64(w.phase), np.int64(w.closed)
+        tried = np.int64(w.tried)
         listed, carried = np.int64(w.words), np.int64(w.tokens)
         if n_tokens + carried + length - position > len(out_tokens):
             return False
@@ -122,14 +128,26 @@ def advance(  # type: ignore[no-untyped-def]
         x = _NONE  # vertex that is taken
 
         if phase == EXACT:
-            degree = listed // 2 if weighted else listed
+            ahead = 2 if closed and inward else 0  # the dart's vertex and the width of its target
+            degree = (listed - ahead) // 2 if weighted else listed - ahead
             header = headers[t - low]
-            fraction = np.float64(np.int64(mix(state) >> _12)) * FRACTION
-            j = exact_edge(
-                words, np.uint64(word_at), np.uint64(degree), reals[degree:] if weighted else reals[:0],
-                indices, header >> bits, header & mask, t, p, q, fraction,
-            )  # fmt: skip
-            x = words[j]
+            row, t_row, t_degree = np.uint64(word_at + ahead), header >> bits, header & mask
+            row_weights = reals[degree:] if weighted else reals[:0]
+            if ahead:
+                state += TRIAL_WORDS
+                fraction = fraction_of(mix(try_state(state)))
+                j = exact_near(
+                    words, row, degree, row_weights, indices, t_row, t_degree, t, q, reals[word_at + 1], fraction
+                )
+                x = words[j] if j >= 0 else words[word_at]
+                if x < 0:
+                    trials += 1
+                    tried = np.int64(0)
+                phase = TRY
+            else:
+                fraction = fraction_of(mix(state))
+                j = exact_edge(words, row, degree, row_weights, indices, t_row, t_degree, t, p, q, fraction)
+                x = words[j]
         elif phase == ASK:
             drawn = np.uint64(0)
             phase = TRY
@@ -158,7 +176,9 @@ def advance(  # type: ignore[no-untyped-def]
                 if yes:
                     x = candidate
                     break
-            if phase == TRY:
+            if phase == TRY and inward:
+                state += TRIAL_WORDS if x >= 0 else np.uint64(0)
+            elif phase == TRY:
                 state += drawn * GAMMA
 
         while phase != ASK:
@@ -191,6 +211,42 @@ def advance(  # type: ignore[no-untyped-def]
                 x = np.int64(indices[j])
                 continue
 
+            if inward:
+                if phase == ARRIVE:
+                    trials, tried = np.int64(0), np.int64(0)
+                total = totals[v - low] if weighted else 0.0
+                end, x, state, trials, tried, kept, width = step_inward(
+                    state, t, trials, tried, low, high, headers, bits, header, indices, weights, alias, total, directed,
+                    p, q, out_words, n_words, list_words, _CERTAIN,
+                )  # fmt: skip
+                if end == TAKEN:
+                    continue
+                if end == NO_SPACE:
+                    return False
+                if end == ASKS:
+                    phase = ASK
+                    target = owner(t if asks_previous else out_words[n_words] & _VERTEX, walk, cuts, copies)
+                    break
+                ahead = 2 if end == WANTS_NEAR else 0
+                kept = ahead + np.int64(degree) * (2 if weighted else 1)
+                if n_words >= row_words:
+                    # Too much of this is on its way: the step begins again from where it was, with its tries answered.
+                    if end != WANTS_NEAR:
+                        state -= GAMMA
+                    phase, kept, x = TRY, 0, _NONE
+                    break
+                if n_words + kept > len(out_words):
+                    return False
+                if ahead:
+                    out_words[n_words], out_reals[n_words + 1] = x, width
+                for k in range(np.int64(degree)):
+                    out_words[n_words + ahead + k] = indices[np.int64(row) + k]
+                    if weighted:
+                        out_reals[n_words + ahead + np.int64(degree) + k] = weights[np.int64(row) + k]
+                phase, closed, x = EXACT, 1 if ahead else 0, _NONE
+                target = owner(t, walk, cuts, copies)
+                break
+
             edges = np.float64(np.int64(degree))
             if phase == ARRIVE:
                 trials = free_trials(degree) if t >= 0 else np.int64(FREE_TRIALS)
@@ -220,9 +276,7 @@ def advance(  # type: ignore[no-untyped-def]
                     if weighted:
                         s += GAMMA
                         draws += 1
-                        r = mix(s)
-                        j = alias_edge(alias[j], r & _LOW, j, row)
-                        height = second_height(r, board)
+                        j = alias_edge(alias[j], mix(s) & _LOW, j, row)
                     if left < 0:
                         if kept > 0:
                             break
@@ -293,7 +347,7 @@ def advance(  # type: ignore[no-untyped-def]
 
         w = out[i]
         w.state, w.walk, w.position, w.trials, w.words, w.tokens = state, walk, position, trials, kept, carried
-        w.previous, w.current, w.phase, w.closed = t, v, phase, closed
+        w.previous, w.current, w.phase, w.closed, w.tried = t, v, phase, closed, tried
         to[i] = target
         word_at += listed
         token_at += np.int64(walkers[i].tokens)

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._alias import build_alias, build_wide_alias
+from tasks.walk._alias import WIDE, build_alias, build_wide_alias
+from tasks.walk._darts import dart_walks
 from tasks.walk._first_order import uniform_walks, weighted_walks
-from tasks.walk._pairs import build_table
+from tasks.walk._inward import inward_walks
+from tasks.walk._pairs import build_table, has_tries
 from tasks.walk._rows import PADDING, degree_bits, pack_headers
-from tasks.walk._second_order import node2vec_walks
+from tasks.walk._triangles import edges_of_no_triangle, pack_bits
 
 WALKS_PER_CALL = 2048  # of one thread: large against a batch of walkers, small against a shard
 
@@ -68,6 +70,7 @@ class Walker:
             raise ValueError(f"start vertices must be in 0..{self.vertices - 1}")
         self._second_order = not (p == 1 and q == 1)
         self._p, self._q, self._directed = float(p), float(q), bool(directed)
+        self._tries = has_tries(q, self.vertices, self._directed)
         bits = degree_bits(indptr)
         self._bits = np.uint64(bits)
         self._headers = pack_headers(indptr, bits)
@@ -78,20 +81,27 @@ class Walker:
             raise ValueError(f"indptr tells of {edges} edges, indices has {len(indices) - PADDING}")
         self._indices = indices
         self._weights = np.empty(0, np.float32)
-        self._alias = np.empty(0, np.uint64)
+        self._alias: npt.NDArray[Any] = np.empty(0, np.uint32)
         self._nodes = self._headers
         self._table, self._final = np.zeros(1, np.uint64), True
+        clear = None
         if q != 1:
             with ThreadPoolExecutor(threads) as pool:
                 self._table, self._final = build_table(indptr, indices[:edges], self._directed, pool, threads)
+            if self._tries and not self._directed:
+                clear = edges_of_no_triangle(np.ascontiguousarray(indptr), indices, threads)
         if weights is not None:
-            self._prepare_weights(np.ascontiguousarray(indptr), weights, threads)
+            marks = np.empty(0, np.uint8) if clear is None else clear
+            self._prepare_weights(np.ascontiguousarray(indptr), weights, marks, threads)
+        self._clear = np.empty(0, np.uint64) if clear is None else pack_bits(clear)
 
-    def _prepare_weights(self, indptr: Any, weights: npt.NDArray[np.float32], threads: int) -> None:
+    def _prepare_weights(
+        self, indptr: Any, weights: npt.NDArray[np.float32], clear: npt.NDArray[np.uint8], threads: int
+    ) -> None:
         wide = self._second_order
-        if wide and self.vertices > 2**32:
-            raise ValueError(f"weighted second-order walks take graphs of up to 2**32 vertices, got {self.vertices}")
-        self._alias = np.zeros((2 if wide else 1) * (len(weights) + 1), np.uint64)
+        if wide and self.vertices > 2**31:
+            raise ValueError(f"weighted second-order walks take graphs of up to 2**31 vertices, got {self.vertices}")
+        self._alias = np.zeros(WIDE * (len(weights) + 1), np.uint32) if wide else np.zeros(len(weights) + 1, np.uint64)
         totals = np.zeros(self.vertices + 1)
         parts = 8 * threads
         cuts = np.searchsorted(indptr, np.linspace(0, len(weights), parts + 1))
@@ -101,7 +111,7 @@ class Walker:
             for a, b in pairwise(cuts):
                 rows: tuple[Any, ...] = (weights, a, b, self._alias, totals)
                 if wide:
-                    pending.append(pool.submit(build_wide_alias, indptr, self._indices, *rows))
+                    pending.append(pool.submit(build_wide_alias, indptr, self._indices, weights, clear, *rows[1:]))
                 else:
                     pending.append(pool.submit(build_alias, indptr, *rows))
             for done in pending:
@@ -142,8 +152,12 @@ class Walker:
         graph = (self._headers, self._bits, self._indices)
         origin = (self._starts, np.uint64(self.n_starts), self._seed, np.int64(first), out)
         if self._second_order:
-            bias = (self._weights, self._alias, self._table, self._final, self._directed, self._p, self._q)
-            node2vec_walks(self._nodes, self._bits, self._indices, *bias, *origin)
+            bias = (self._table, self._final, self._directed, self._p, self._q)
+            rows = (self._nodes, self._bits, self._indices, self._weights, self._alias)
+            if self._tries:
+                inward_walks(*rows, self._clear, *bias, *origin)
+            else:
+                dart_walks(*rows, *bias, *origin)
         elif len(self._alias):
             weighted_walks(*graph, self._alias, *origin)
         else:

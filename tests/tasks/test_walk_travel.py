@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.filesystem import Location
-from tasks.walk import _crowd
+from tasks.walk import _crowd, _pairs
 from tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
 from tasks.walk._files import array_header, read_slice
 from tasks.walk._ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
@@ -82,10 +82,14 @@ def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42,
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])
-@pytest.mark.parametrize(("p", "q"), BIASES)
+@pytest.mark.parametrize(
+    ("p", "q", "large"), [*((p, q, False) for p, q in BIASES), *((p, q, True) for p, q in BIASES if q > 1)]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_the_walks_of_one_process(tmp_path, p, q, weighted, directed, parts):
+def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed, parts):
+    if large:
+        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
     graph = random_csr(700, 6000, 1, directed=directed)
     rules = rules_of(p, q, 20, directed=directed)
     walker = Walker(*graph[:2], graph[2] if weighted else None, directed=directed, walk_length=20, p=p, q=q)
@@ -100,22 +104,31 @@ def test_the_walks_of_one_process(tmp_path, p, q, weighted, directed, parts):
 
 @given(
     st.integers(1, 60), st.integers(0, 400), st.booleans(), st.booleans(), st.sampled_from(BIASES),
-    st.integers(1, 12), st.integers(1, 30), st.integers(0, 2**63 - 1),
+    st.integers(1, 12), st.integers(1, 30), st.integers(0, 2**63 - 1), st.booleans(),
 )  # fmt: skip
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, parts, length, seed):
+def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, parts, length, seed, large):
     graph = random_csr(n, edges, seed % 2**20, directed=directed)
-    walker = Walker(
-        *graph[:2], graph[2] if weighted else None, directed=directed, walk_length=length, p=bias[0], q=bias[1],
-        seed=seed,
-    )  # fmt: skip
-    travel = Parts(tmp_path, graph, parts, rules_of(*bias, length, directed=directed, seed=seed), weighted=weighted)
-    np.testing.assert_array_equal(travel.walk(0, 3 * n), walker.walk(0, 3 * n))
+    rules = rules_of(*bias, length, directed=directed, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        if large:
+            patch.setattr(_pairs, "MATRIX_BYTES", 0)
+        walker = Walker(
+            *graph[:2], graph[2] if weighted else None, directed=directed, walk_length=length, p=bias[0], q=bias[1],
+            seed=seed,
+        )  # fmt: skip
+        travel = Parts(tmp_path, graph, parts, rules, weighted=weighted)
+        np.testing.assert_array_equal(travel.walk(0, 3 * n), walker.walk(0, 3 * n))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("p", "q", "n", "edges"), [(1e4, 1e4, 60, 900), (1e3, 1e-3, 30, 3000)])
-def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges):
+@pytest.mark.parametrize(
+    ("p", "q", "n", "edges", "large"),
+    [(1e4, 1e4, 60, 900, False), (1e3, 1e-3, 30, 3000, False), (1e4, 1e4, 60, 900, True)],
+)
+def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges, large):
+    if large:
+        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
     graph = random_csr(n, edges, 4)  # of few edges without a common neighbour, or of nearly all there can be
     walker = Walker(*graph[:2], graph[2] if weighted else None, walk_length=12, p=p, q=q)
     rules, supersteps = rules_of(p, q, 12, directed=False), []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.walk import _pairs
-from tasks.walk._alias import build_alias, build_wide_alias
+from tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
 from tasks.walk._pairs import build_table, locate
 from tasks.walk._random import start_position, start_positions
 from tasks.walk._rows import PADDING, degree_bits, find, pack_headers
@@ -42,15 +42,18 @@ graphs = st.builds(random_csr, st.integers(1, 60), st.integers(0, 400), st.integ
 biases = st.sampled_from([(1.0, 1.0), (0.5, 2.0), (4.0, 0.25), (1e-3, 1e3), (1e3, 1e-3), (2.0, 1.0)])
 
 
-@given(graphs, biases, st.booleans(), st.integers(1, 40), st.integers(0, 2**63 - 1))
+@given(graphs, biases, st.booleans(), st.integers(1, 40), st.integers(0, 2**63 - 1), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, walk_length, seed):
+def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, walk_length, seed, large):
     indptr, indices, weights = graph
     n = len(indptr) - 1
-    walker = Walker(
-        indptr, indices, weights if weighted else None, directed=True, walk_length=walk_length,
-        p=bias[0], q=bias[1], seed=seed,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        if large:
+            patch.setattr(_pairs, "MATRIX_BYTES", 0)
+        walker = Walker(
+            indptr, indices, weights if weighted else None, directed=True, walk_length=walk_length,
+            p=bias[0], q=bias[1], seed=seed,
+        )  # fmt: skip
     walks = walker.walk(0, 3 * n)
     edges, degrees = edge_set(indptr, indices), np.diff(indptr)
     assert walks.shape == (3 * n, walk_length)
@@ -62,10 +65,19 @@ def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, 
         assert length == walk_length or degrees[walk[length - 1]] == 0
 
 
-@pytest.mark.parametrize(("p", "q"), [(1, 1), (0.5, 2), (0.25, 0.25), (1e-3, 1e3), (2, 1)])
+@pytest.mark.parametrize(
+    ("p", "q", "large"),
+    [
+        *((p, q, False) for p, q in [(1, 1), (0.5, 2), (0.25, 0.25), (1e-3, 1e3), (2, 1)]),
+        (0.5, 2, True),
+        (4, 1e3, True),
+    ],
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_same_walks_for_any_threads_and_ranges(p, q, weighted, directed):
+def test_same_walks_for_any_threads_and_ranges(p, q, large, weighted, directed, monkeypatch):
+    if large:
+        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
     indptr, indices, weights = random_csr(700, 6000, 1, directed=directed)
     n = len(indptr) - 1
 
@@ -202,12 +214,15 @@ def test_alias_table_holds_the_weights(values):
     np.testing.assert_allclose(share / 2**32 / len(weights), wanted, atol=4 / 2**32, rtol=0)
     np.testing.assert_allclose(totals, [0, weights.sum(dtype=np.float64)])
     neighbours = np.arange(len(weights), dtype=np.int32)[::-1].copy()
-    wide = np.zeros(2 * len(weights), np.uint64)
-    build_wide_alias(indptr, neighbours, weights, 0, 2, wide, totals)
-    for entry, own, other in zip(alias[:-1].tolist(), wide[::2].tolist(), wide[1::2].tolist(), strict=True):
-        assert (own >> 32, other >> 32) == (entry >> 32, entry & 0xFFFFFFFF)
-        assert other & 0xFFFFFFFF == neighbours[other >> 32]
-    np.testing.assert_array_equal(wide[::2] & np.uint64(0xFFFFFFFF), neighbours)
+    clear = (np.arange(len(weights)) % 3 == 0).astype(np.uint8)
+    wide = np.zeros((len(weights), WIDE), np.uint32)
+    build_wide_alias(indptr, neighbours, weights, clear, 0, 2, wide.reshape(-1), totals)
+    entries = neighbours.astype(np.uint32) | clear.astype(np.uint32) << CLEAR_BIT
+    others = (alias[:-1] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    np.testing.assert_array_equal(wide[:, 0], alias[:-1] >> np.uint64(32))
+    np.testing.assert_array_equal(wide[:, 1], entries)
+    np.testing.assert_array_equal(wide[:, 3], entries[others])
+    np.testing.assert_array_equal(wide[:, 2::2].view(np.float32), np.stack([weights, weights[others]], 1))
 
 
 @given(st.sets(st.integers(0, 300), max_size=120), st.integers(0, 300))

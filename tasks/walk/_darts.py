@@ -24,11 +24,12 @@ row, or have no walk left, go round with ``LIVE`` 0 and draw nothing.
 import numba as nb
 import numpy as np
 
+from tasks.walk._alias import CLEAR_BIT, WIDE
 from tasks.walk._pairs import filter_place, matrix_place
 from tasks.walk._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, start_positions, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, second_height, throw
+from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, throw
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4
@@ -40,19 +41,22 @@ _LOW = np.uint64(0xFFFFFFFF)
 # Fields of a chunk's record, and what is read from the graph for its next phase.
 FIELDS = 19
 STATE, NODE, EXTRA, DRAW, HIT, EDGE, PREVIOUS, CURRENT, CANDIDATE, WORD = range(10)
-PATTERN, VERDICT, LIVE, LANDING, WAY, WEIGHT, PLACE, END, TRIALS = range(10, 19)
-FIRST, SECOND, BITS, TOTAL, ARRIVED = range(5)
+PATTERN, VERDICT, LIVE, LANDING, PLACE, END, TRIALS = range(10, 17)
+WEIGHT, NEXT_WEIGHT = 17, 18  # of the edge by which the walker came, and of the candidate's
+FIRST, FIRST_WEIGHT, SECOND, SECOND_WEIGHT, THRESHOLD, BITS, TOTAL = range(7)
 BESIDE = 4  # in HIT, above two bits: under the bias of an x that is not t, and of t
 SURE = 1  # a VERDICT; 2 is unsure, 0 no
 
 _12 = np.uint64(12)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
+_2, _3, _4 = np.uint64(2), np.uint64(3), np.uint64(4)
+_VERTEX = (_ONE << np.uint64(CLEAR_BIT)) - _ONE
 _PADDING = np.uint64(PADDING)
 
 
 @nb.njit(**OPTIONS)
-def node2vec_walks(  # type: ignore[no-untyped-def]
+def dart_walks(  # type: ignore[no-untyped-def]
     nodes, bits, indices, weights, alias, table, final, directed, p, q, starts, n_starts, seed, first, out
 ):
     """Fill ``out`` [walks, walk_length] with the walks first, first + 1, ...; -1 after a sink.
@@ -72,8 +76,9 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
 
     u = np.zeros((CHUNKS, FIELDS, LANES), np.uint64)
     s, f = u.view(np.int64), u.view(np.float64)
-    seen = np.zeros((5, LANES), np.uint64)
+    seen = np.zeros((7, LANES), np.uint64)
     seen_real = seen.view(np.float64)
+    alias_real = alias.view(np.float32)
     seen_real[0, 0] = beside
     beside_bits = np.int64(seen[0, 0])
     # Lanes in doubt: the bit table holds the edge possible, a search of the row has to tell.
@@ -108,7 +113,7 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
             for k in range(LANES):
                 came = -(s[c4, VERDICT, k] & ~(s[c4, EDGE, k] >> 63))
                 old = s[c4, WEIGHT, k]
-                s[c4, WEIGHT, k] = old ^ ((old ^ np.int64(seen[ARRIVED, k])) & came)
+                s[c4, WEIGHT, k] = old ^ ((old ^ s[c4, NEXT_WEIGHT, k]) & came)
             for k in range(LANES):
                 edges = np.float64(np.int64(u[c4, NODE, k] & mask))
                 f[c4, EXTRA, k] = edges * (f[c4, WEIGHT, k] / seen_real[TOTAL, k]) * beside
@@ -152,8 +157,6 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
         if outlier:
             for k in range(LANES):
                 seen_real[TOTAL, k] = node_totals[np.uint64((s[n4, LANDING, k] << wide) + 1)]
-            for k in range(LANES):
-                seen_real[ARRIVED, k] = np.float64(weights[np.uint64(s[n4, WAY, k])])
 
         # Read the bits of the table; search the row where they only say perhaps.
         doubts = 0
@@ -207,14 +210,8 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
             yes = -s[c3, VERDICT, k]
             v = s[c3, CURRENT, k]
             s[c3, LANDING, k] = v ^ ((v ^ s[c3, CANDIDATE, k]) & yes)
-            if outlier:
-                j = s[c3, EDGE, k]
-                s[c3, WAY, k] = j & ~(j >> 63) & yes
         for k in range(LANES):
             prefetch(nodes, s[c3, LANDING, k] << wide)
-        if outlier:
-            for k in range(LANES):
-                prefetch(weights, s[c3, WAY, k])
 
         n3 = (c3 + 1) & (CHUNKS - 1)
         for k in range(LANES):
@@ -223,13 +220,9 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
         # See what the darts hit.
         if weighted:
             for k in range(LANES):
-                own, other = seen[FIRST, k], seen[SECOND, k]
-                itself = (u[c2, DRAW, k] & _LOW) < (own >> _32)
-                seen[FIRST, k] = (own if itself else other) & _LOW
-                live = -s[c2, LIVE, k]
-                kept = s[c2, EDGE, k]
-                j = kept if itself else np.int64((u[c2, NODE, k] >> bits) + (other >> _32))
-                s[c2, EDGE, k] = kept ^ ((kept ^ j) & live)
+                itself = (u[c2, DRAW, k] & _LOW) < seen[THRESHOLD, k]
+                seen[FIRST, k] = (seen[FIRST, k] if itself else seen[SECOND, k]) & _VERTEX
+                f[c2, NEXT_WEIGHT, k] = seen_real[FIRST_WEIGHT, k] if itself else seen_real[SECOND_WEIGHT, k]
         special = 0
         for k in range(LANES):
             live = -s[c2, LIVE, k]
@@ -264,6 +257,8 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                     )  # fmt: skip
                     s[c2, EDGE, k] = j
                     s[c2, CANDIDATE, k] = np.int64(indices[np.uint64(j)])
+                    if weighted:
+                        f[c2, NEXT_WEIGHT, k] = np.float64(weights[np.uint64(j)])
                     s[c2, VERDICT, k] = SURE
         if final:
             for k in range(LANES):
@@ -281,9 +276,12 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
         n2 = (c2 + 1) & (CHUNKS - 1)
         if weighted:
             for k in range(LANES):
-                pair = np.uint64(s[n2, EDGE, k]) << _ONE
-                seen[FIRST, k] = alias[pair]
-                seen[SECOND, k] = alias[pair + _ONE]
+                at = np.uint64(s[n2, EDGE, k] * WIDE)
+                seen[THRESHOLD, k] = alias[at]
+                seen[FIRST, k] = alias[at + _ONE]
+                seen_real[FIRST_WEIGHT, k] = alias_real[at + _2]
+                seen[SECOND, k] = alias[at + _3]
+                seen_real[SECOND_WEIGHT, k] = alias_real[at + _4]
         else:
             for k in range(LANES):
                 seen[FIRST, k] = np.uint64(np.int64(indices[np.uint64(s[n2, EDGE, k])]))
@@ -301,9 +299,9 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                 live = -s[c1, LIVE, k]
                 column, height = throw(mix(z), (np.float64(degree) + f[c1, EXTRA, k]) * FRACTION)
                 inside = np.int64(column < degree)
-                r = mix(z + GAMMA)
-                height = second_height(r, board)
-                u[c1, DRAW, k] = r
+                height = height * board
+                coin = u[c1, DRAW, k]
+                u[c1, DRAW, k] = coin ^ ((coin ^ mix(z + GAMMA)) & np.uint64(live))
                 hit = np.int64(height < certain) | (np.int64(height < returning) << 1)
                 s[c1, HIT, k] = hit | (7 & (inside - 1))
                 draws = GAMMA + (GAMMA & np.uint64(-inside))
@@ -328,7 +326,8 @@ def node2vec_walks(  # type: ignore[no-untyped-def]
                 s[c1, TRIALS, k] += live
         if weighted:
             for k in range(LANES):
-                prefetch(alias, s[c1, EDGE, k] << 1)
+                prefetch(alias, s[c1, EDGE, k] * WIDE)
+                prefetch(alias, s[c1, EDGE, k] * WIDE + (WIDE - 1))
         else:
             for k in range(LANES):
                 prefetch(indices, s[c1, EDGE, k])

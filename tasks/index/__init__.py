@@ -157,8 +157,8 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
 
     Reading holds the rows' ends, two blocks of text and the table of labels. Merging holds the rows' ends twice, of
     which the second are the edges. Filling holds the edges, arcs in flight (`_csr.assemble`: at most 2048 buckets of
-    32768), two pieces of rows on their way to the store, and of each vertex its label, degrees, row lengths, row's start, and
-    how often each of up to eight workers has met it.
+    32768), two pieces of rows on their way to the store, and of each vertex its label, degrees, row lengths, row's
+    start, and how often each of up to eight workers has met it.
     """
     per_row = 12 if weighted else 8
     reading = rows * per_row + min(2 * text_bytes, 16 << 20) + 80 * vertices

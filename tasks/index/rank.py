@@ -14,6 +14,7 @@ from tasks.index.table import label_byte, label_bytes, label_length, label_lengt
 
 _U = np.uint64
 _PREFIX = 15  # bytes of a label that are sorted without looking it up
+_MOST_TIES = 64
 _PARTS = 64  # sorted by themselves, then merged by pairs
 
 
@@ -28,6 +29,22 @@ def order_by_degree(degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: 
     Returns:
         Numbers of labels, [vertices].
     """
+    if not len(degree):
+        return np.empty(0, np.int32)
+    words = np.empty(len(degree), np.uint64)
+    _words_after_prefix(keys, arena, words)
+    by_label = np.argsort(words)
+    if not _sort_ties(words, keys, arena, by_label):
+        return _order_by_merging(degree, keys, arena)
+    place = ((degree.max(initial=0) - degree[by_label]).astype(np.uint64) << _U(32)) | np.arange(len(degree), dtype=_U)
+    place.sort()
+    return by_label[place & _U(0xFFFFFFFF)].astype(np.int32)
+
+
+def _order_by_merging(
+    degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: NDArray[np.uint8]
+) -> NDArray[np.int32]:
+    """The same for labels that differ late."""
     used = np.arange(len(degree))
     here = np.empty((len(used), 4), np.uint64)
     _sort_keys(used, degree, keys, arena, here)
@@ -54,6 +71,55 @@ def label_array(order: NDArray[np.int32], keys: NDArray[np.uint64], arena: NDArr
     column = pa.LargeStringArray.from_buffers(len(order), pa.py_buffer(offsets), pa.py_buffer(text))
     column.validate(full=True)
     return column
+
+
+@nb.njit(cache=True, parallel=True)
+def _words_after_prefix(keys: NDArray[np.uint64], arena: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """The eight bytes of each label after what all labels begin with, as numbers in the order of bytes."""
+    first0, first1 = keys[0, 0], keys[0, 1]
+    prefix = label_length(arena, first0, first1)
+    for i in nb.prange(len(keys)):
+        most, at = min(label_length(arena, keys[i, 0], keys[i, 1]), label_length(arena, first0, first1)), 0
+        while at < most and label_byte(arena, keys[i, 0], keys[i, 1], at) == label_byte(arena, first0, first1, at):
+            at += 1
+        prefix = min(prefix, at)
+    for i in nb.prange(len(keys)):
+        word = _U(0)
+        length = label_length(arena, keys[i, 0], keys[i, 1])
+        for at in range(prefix, min(length, prefix + 8)):
+            word |= _U(label_byte(arena, keys[i, 0], keys[i, 1], at)) << _U(56 - 8 * (at - prefix))
+        words[i] = word
+
+
+@nb.njit(cache=True)
+def _sort_ties(
+    words: NDArray[np.uint64], keys: NDArray[np.uint64], arena: NDArray[np.uint8], order: NDArray[np.int64]
+) -> bool:
+    """Sort labels with the same word, which stand together in `order`; false, and nothing sorted, if they are many."""
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or words[order[end]] != words[order[start]]:
+            if end - start > _MOST_TIES:
+                return False
+            for i in range(start + 1, end):
+                label, at = order[i], i
+                while at > start and _label_before(label, order[at - 1], 0, keys, arena):
+                    order[at] = order[at - 1]
+                    at -= 1
+                order[at] = label
+            start = end
+    return True
+
+
+@nb.njit(cache=True)
+def _label_before(a: int, b: int, start: int, keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
+    """Whether label `a` comes before `b` by their bytes from `start` on."""
+    length_a, length_b = label_length(arena, keys[a, 0], keys[a, 1]), label_length(arena, keys[b, 0], keys[b, 1])
+    for at in range(start, min(length_a, length_b)):
+        byte_a, byte_b = label_byte(arena, keys[a, 0], keys[a, 1], at), label_byte(arena, keys[b, 0], keys[b, 1], at)
+        if byte_a != byte_b:
+            return byte_a < byte_b
+    return length_a < length_b
 
 
 @nb.njit(cache=True, parallel=True)
@@ -89,13 +155,7 @@ def _before(a: NDArray[np.uint64], b: NDArray[np.uint64], keys: NDArray[np.uint6
             return a[word] < b[word]
     if a[2] & _U(0xFF) <= _U(_PREFIX):
         return False
-    key_a, key_b = keys[np.int64(a[3])], keys[np.int64(b[3])]
-    length_a, length_b = label_length(arena, key_a[0], key_a[1]), label_length(arena, key_b[0], key_b[1])
-    for at in range(_PREFIX, min(length_a, length_b)):
-        byte_a, byte_b = label_byte(arena, key_a[0], key_a[1], at), label_byte(arena, key_b[0], key_b[1], at)
-        if byte_a != byte_b:
-            return byte_a < byte_b
-    return length_a < length_b
+    return _label_before(np.int64(a[3]), np.int64(b[3]), _PREFIX, keys, arena)
 
 
 @nb.njit(cache=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tasks.index.encode import Encoder, NeedsReader, encode_file
-from tasks.index.rank import label_array
+from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect
 
 
@@ -62,3 +62,21 @@ def test_blanks_comments_and_line_ends_of_any_kind(tmp_path):
     encoder = Encoder(2, False)
     encode_file(encoder, str(path), Dialect("whitespace"), path.stat().st_size, lambda read: None)
     assert _read(encoder) == [("a", "b"), ("a", "b"), ("c" * 200, "d"), ("x", "y")]
+
+
+@pytest.mark.parametrize("shared", ["", "http://example.org/node/", "http://example.org/node/\0same for many "])
+def test_vertices_are_ordered_by_degree_and_then_by_the_bytes_of_labels(shared):
+    labels = [shared + label for label in _labels(3000)]
+    if len(shared) > 30:
+        labels += [f"other {i}" for i in range(3000)]  # no prefix in common any more: thousands of ties
+    rng = np.random.default_rng(7)
+    labels = [labels[i] for i in rng.permutation(len(labels))]
+    encoder = Encoder(2, False)
+    encoder.add_columns([pa.array(labels, pa.string())] * 2, None, len(labels))
+    _, _, _, keys, arena = encoder.result()
+    names = label_array(np.arange(len(keys), dtype=np.int32), keys, arena).to_pylist()
+    degree = rng.integers(0, 5, len(names))
+    order = order_by_degree(degree, keys, arena)
+    assert [names[i] for i in order] == [
+        name for _, name in sorted(zip(-degree, names, strict=True), key=lambda each: (each[0], each[1].encode()))
+    ]

@@ -29,7 +29,7 @@ from tasks.walk._pairs import filter_place, matrix_place
 from tasks.walk._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, start_positions, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, throw
+from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, fraction_of, throw
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4
@@ -47,7 +47,6 @@ FIRST, FIRST_WEIGHT, SECOND, SECOND_WEIGHT, THRESHOLD, BITS, TOTAL = range(7)
 BESIDE = 4  # in HIT, above two bits: under the bias of an x that is not t, and of t
 SURE = 1  # a VERDICT; 2 is unsure, 0 no
 
-_12 = np.uint64(12)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _2, _3, _4 = np.uint64(2), np.uint64(3), np.uint64(4)
@@ -249,7 +248,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
                 elif s[c2, LIVE, k] != 0 and s[c2, TRIALS, k] < 0:
                     z = u[c2, STATE, k] + GAMMA
                     u[c2, STATE, k] = z
-                    fraction = np.float64(np.int64(mix(z) >> _12)) * FRACTION
+                    fraction = fraction_of(mix(z))
                     h, near_row = u[c2, NODE, k], nodes[np.uint64(s[c2, PREVIOUS, k] << wide)]
                     j = exact_edge(
                         indices, h >> bits, h & mask, weights, indices, near_row >> bits, near_row & mask,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tasks.walk._first_order import start_vertex
 from tasks.walk._random import GAMMA, mix, walk_state
 from tasks.walk._rows import OPTIONS, find
-from tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, fraction_of, step_inward
+from tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 from tasks.walk._trial import (
     FRACTION,
     FREE_TRIALS,
@@ -31,6 +31,7 @@ from tasks.walk._trial import (
     alias_edge,
     exact_edge,
     exact_near,
+    fraction_of,
     free_trials,
     throw,
     try_state,
@@ -47,7 +48,7 @@ _VERTEX = (1 << _VERTEX_BITS) - 1
 _DRAWS = (1 << 23) - 1
 _CERTAIN = -(1 << 63)
 _NONE = np.int64(-1)
-_LOW, _12, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(12), np.uint64(32), np.uint64(1)
+_LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
 
 def walker_type(vertex: npt.DTypeLike) -> np.dtype[Any]:
@@ -283,7 +284,7 @@ def advance(  # type: ignore[no-untyped-def]
                         s += GAMMA
                         if low <= t < high:
                             h = headers[t - low]
-                            fraction = np.float64(np.int64(mix(s) >> _12)) * FRACTION
+                            fraction = fraction_of(mix(s))
                             j = exact_edge(
                                 indices, row, degree, weights, indices, h >> bits, h & mask, t, p, q, fraction
                             )

@@ -13,6 +13,7 @@ from tasks.walk._trial import (
     dart_beside,
     exact_edge,
     exact_near,
+    fraction_of,
     free_trials,
     near_tries,
     throw,
@@ -24,7 +25,7 @@ TAKEN, ASKS, WANTS_NEAR, WANTS_EDGE, NO_SPACE = 0, 1, 2, 3, 4
 """How it ends: with the next vertex; with tries to ask about; with a row to draw from at the task of t, what is left
 of its tries or all of it; with more words than there is space for."""
 
-_LOW, _12 = np.uint64(0xFFFFFFFF), np.uint64(12)
+_LOW = np.uint64(0xFFFFFFFF)
 _NONE = np.int64(-1)
 
 
@@ -32,12 +33,6 @@ _NONE = np.int64(-1)
 def drawn_edge(alias, j, row, word, weighted):  # type: ignore[no-untyped-def]
     """The edge of a column, by the coin ``word`` if there are weights."""
     return alias_edge(alias[j], word & _LOW, j, row) if weighted else j
-
-
-@nb.njit(inline="always")
-def fraction_of(word):  # type: ignore[no-untyped-def]
-    """A random word as a number in [0, 1)."""
-    return np.float64(np.int64(word >> _12)) * FRACTION
 
 
 @nb.njit(**OPTIONS)

@@ -100,6 +100,12 @@ def try_state(state):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(inline="always")
+def fraction_of(word):  # type: ignore[no-untyped-def]
+    """A random word as a number in [0, 1)."""
+    return np.float64(np.int64(word >> _12)) * FRACTION
+
+
+@nb.njit(inline="always")
 def free_trials(degree):  # type: ignore[no-untyped-def]
     """Trials of a step before it is drawn from the whole row."""
     return FREE_TRIALS + np.int64(degree >> _2)

@@ -152,12 +152,12 @@ class Walker:
         graph = (self._headers, self._bits, self._indices)
         origin = (self._starts, np.uint64(self.n_starts), self._seed, np.int64(first), out)
         if self._second_order:
-            bias = (self._table, self._final, self._directed, self._p, self._q)
             rows = (self._nodes, self._bits, self._indices, self._weights, self._alias)
+            bias = (self._directed, self._p, self._q)
             if self._tries:
-                inward_walks(*rows, self._clear, *bias, *origin)
+                inward_walks(*rows, self._clear, self._table, *bias, *origin)
             else:
-                dart_walks(*rows, *bias, *origin)
+                dart_walks(*rows, self._table, self._final, *bias, *origin)
         elif len(self._alias):
             weighted_walks(*graph, self._alias, *origin)
         else:

@@ -48,10 +48,10 @@ def run_stage(
 def embed_graph(
     setting: Setting, edges: Path, folder: Path, walk: Mapping[str, Any], embed: Mapping[str, Any]
 ) -> dict[str, StageResult]:
-    """The stages from an edge list to vectors, by name."""
+    """The stages from an edge list to vectors, by name; index computes with kernels, also where SQL would do."""
     graph, walks, vocabulary = folder / "index", folder / "walk", folder / "prepare"
     return {
-        "index": run_stage(setting, "index", {"edges": edges}, graph, {"weighted": False}),
+        "index": run_stage(setting, "index", {"edges": edges}, graph, {"weighted": False, "engine": "compiled"}),
         "walk": run_stage(setting, "walk", {"graph": graph}, walks, walk),
         "prepare": run_stage(setting, "prepare", {"graph": graph, "walks": walks}, vocabulary),
         "embed": run_stage(
@@ -66,5 +66,3 @@ def warm_up(setting: Setting) -> None:
     if not edges.exists():
         edges.write_text("source,target\n" + "".join(f"{i},{(i * 7 + k) % 100}\n" for i in range(100) for k in (1, 2)))
     embed_graph(setting, edges, setting.data / "warm-up", {"num_walks": 1, "q": 0.5}, {"dimensions": 128})
-    # So small a file is indexed with SQL, unless one asks for the kernels.
-    run_stage(setting, "index", {"edges": edges}, setting.data / "warm-up" / "index", {"engine": "compiled"})

@@ -145,6 +145,15 @@ def test_events_tell_more() -> None:
     assert found is not None
     assert "hostPath" in found.summary
     assert waiting_problem(_pod({"running": {}}), mount) is None
+
+
+def test_a_node_that_cannot_make_pods() -> None:
+    refused = {"reason": "FailedCreatePodSandBox", "message": "failed to get sandbox image"}
+    found = waiting_problem(_pod({"waiting": {"reason": "ContainerCreating"}}), [{"reason": "Scheduled"}, refused])
+    assert found is not None
+    assert (found.reason, "failed to get sandbox image" in found.summary) == (Reason.NOT_STARTED, True)
+    assert waiting_problem(_pod({"waiting": {"reason": "ContainerCreating"}}), [refused, {"reason": "Pulling"}]) is None
+    assert waiting_problem(_pod({"running": {}}), [refused]) is None
     quota = [{"reason": "FailedCreate", "message": "exceeded quota"}]
     found = waiting_problem(None, quota)
     assert found is not None

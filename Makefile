@@ -52,9 +52,9 @@ KINDS ?= cpu torch-cpu torch-cuda spark flow
 REGISTRY ?= superworkflow
 TAG ?= 0.1.0
 
-images:  ## all images, with Docker; DOCKER_ARGS="--build-arg BASE=..." for another base image
+images:  ## all images, with Docker, cpu before those that take its kernels; DOCKER_ARGS="--build-arg BASE=..." for another base
 	for kind in $(KINDS); do \
-	    $(DOCKER) build $(DOCKER_ARGS) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
+	    $(DOCKER) build $(DOCKER_ARGS) --build-arg KERNELS=$(REGISTRY)/cpu:$(TAG) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

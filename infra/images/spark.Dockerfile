@@ -1,6 +1,8 @@
 # Stages with `engine: spark`: the driver, which is the stage's own pod, and its executors.
-# docker build -f infra/images/spark.Dockerfile -t superworkflow/spark .
+# docker build -f infra/images/spark.Dockerfile -t superworkflow/spark .      # after cpu, whose compiled kernels it takes
 ARG BASE=python:3.11-slim-bookworm
+ARG KERNELS=superworkflow/cpu:0.1.0
+FROM ${KERNELS} AS kernels
 FROM ${BASE}
 
 # For builders with a package index of their own; unset, pip asks PyPI.
@@ -31,6 +33,8 @@ COPY superworkflow superworkflow
 COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY --from=kernels /opt/numba /opt/numba
+ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000
 # Spark ends the command line of its executors' pods with `executor`, which is then the command.
 ENTRYPOINT ["python", "-m", "superworkflow"]

@@ -1,6 +1,8 @@
 # The embed stage without a GPU.
-# docker build -f infra/images/torch-cpu.Dockerfile -t superworkflow/torch-cpu .
+# docker build -f infra/images/torch-cpu.Dockerfile -t superworkflow/torch-cpu .      # after cpu, whose compiled kernels it takes
 ARG BASE=python:3.11-slim-bookworm
+ARG KERNELS=superworkflow/cpu:0.1.0
+FROM ${KERNELS} AS kernels
 FROM ${BASE}
 
 # For builders with a package index of their own; unset, pip asks PyPI.
@@ -20,5 +22,7 @@ COPY superworkflow superworkflow
 COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY --from=kernels /opt/numba /opt/numba
+ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000
 ENTRYPOINT ["python", "-m", "superworkflow"]

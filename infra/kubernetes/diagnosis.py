@@ -75,7 +75,7 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
         return Diagnosis(
             Reason.NOT_STARTED, f"a volume cannot be mounted ({_short(mount)})", "Check the volumes of the profile."
         )
-    # Only while nothing came after it: it is often over with the next try, and an image may take long to be pulled then.
+    # Only while nothing came after it: the next try often succeeds, and then an image may take long to be pulled.
     if events and events[-1].get("reason") == "FailedCreatePodSandBox" and not _running(status):
         return Diagnosis(
             Reason.NOT_STARTED,

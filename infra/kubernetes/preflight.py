@@ -62,10 +62,29 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     if where.local_path is not None and not settings.covers(where.uri):
         detail = "pods do not see this folder; use s3://bucket/prefix, or name it in kubernetes.volumes"
         return [*checks, Check("store", False, f"{where.uri}: {detail}")]
+    idle = idle_images(profile)
     images = dict.fromkeys([*settings.images.values(), *(p.image for p in _placements(profile).values() if p.image)])
     if not images:
         checks.append(Check("images", False, "the profile names none under kubernetes.images"))
-    return [*checks, *await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))]
+    looked = await asyncio.gather(*(_image(api, settings, image, where.uri) for image in images))
+    for image, check in zip(images, looked, strict=True):
+        if image in idle and not check.ok:
+            check = Check(check.name, None, f"{idle[image]}. {check.detail}")
+        checks.append(check)
+    return checks
+
+
+def idle_images(profile: Profile) -> dict[str, str]:
+    """Images that the profile names and that none of its stages runs, each with what would run it."""
+    placements, images = _placements(profile).values(), profile.kubernetes.images
+    idle = {kind: "only stages with GPUs run it" for kind in images if kind.endswith("-cuda")}
+    if any(placement.resources.gpu.count for placement in placements):
+        idle = {}
+    if not any(placement.engine == "spark" for placement in placements):
+        idle["spark"] = "only stages with `engine: spark` run it"
+    idle["flow"] = "only flows that are deployed run it"
+    used = {image for kind, image in images.items() if kind not in idle} | {each.image for each in placements}
+    return {images[kind]: why for kind, why in idle.items() if kind in images and images[kind] not in used}
 
 
 async def _right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from infra.launch.base import Event, StageCall
 from infra.profile import Placement
 from infra.resources import Resources
 from tests.cluster.conftest import ROOT, Call, Cluster, Settings
+from tests.cluster.test_commands import _checks, _profile
 from tests.cluster.test_launcher import FOREVER, parent_arguments
 
 NAMESPACE = "superworkflow"
@@ -129,3 +131,17 @@ def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> N
     dataset.verify()
     dataset.close()
     assert "a-secret-of-the-cluster" not in str(events)
+
+
+def test_check_finds_wrong_credentials(settings: Settings, bucket: str, tmp_path: Path) -> None:
+    """The server looks at credentials from now on, and knows none."""
+    request = urllib.request.Request(
+        f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}
+    )
+    assert urllib.request.urlopen(request).status == 200
+    changed = {"env": {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")}}
+    profile = _profile(tmp_path, settings, env_secrets=["s3"], **changed)
+    ok, detail = _checks("--profile", profile, "--store", f"{bucket}/s", expect=1)["image: localhost/busybox:1"]
+    assert ok is False
+    assert "the store cannot be written" in detail
+    assert "Access Key" in detail

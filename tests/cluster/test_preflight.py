@@ -75,3 +75,18 @@ def test_gpu_of_a_type_that_no_node_has(settings: Settings, store: str, tmp_path
     found = _checks("--profile", path, "--store", store, expect=1)
     assert found["size: embed"] == (False, "no node has the labels {'accelerator': 'a100'}")
     assert found[IMAGE][0]
+
+
+def test_an_image_that_no_stage_runs_may_be_missing(
+    settings: Settings, store: str, tmp_path: Path, cluster: Cluster
+) -> None:
+    missing = {"spark": "localhost/none:1", "torch-cuda": "localhost/none:2", "flow": "localhost/none:3"}
+    images = {"cpu": "localhost/busybox:1", "torch": "localhost/busybox:1"}
+    path = _profile(tmp_path, settings, images=images | missing, start_patience_s=2)
+    found = _checks("--profile", path, "--store", store, expect=0)
+    assert found[IMAGE][0] is True
+    for image in missing.values():
+        ok, detail = found[f"image: {image}"]
+        assert ok is None
+        assert detail.startswith("only ")
+        assert "cannot be had" in detail

@@ -79,12 +79,19 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
     """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
-        for name, values in tables.arrays().items():
-            saved = np.load(folder / state["files"][name], mmap_mode="r", allow_pickle=False)
-            if saved.shape != values.shape or saved.dtype != values.dtype:
-                return None
-        for name, values in tables.arrays().items():
-            values[...] = np.load(folder / state["files"][name], mmap_mode="r", allow_pickle=False)
+        streams = {name: (folder / state["files"][name]).open("rb") for name in tables.arrays()}
+        try:
+            for name, values in tables.arrays().items():
+                np.lib.format.read_magic(streams[name])
+                shape, _, dtype = np.lib.format.read_array_header_1_0(streams[name])
+                whole = streams[name].tell() + values.nbytes == (folder / state["files"][name]).stat().st_size
+                if shape != values.shape or dtype != values.dtype or not whole:
+                    return None
+            for name, values in tables.arrays().items():
+                streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
+        finally:
+            for stream in streams.values():
+                stream.close()
         return Position(**state["position"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

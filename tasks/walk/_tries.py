@@ -25,7 +25,7 @@ from tasks.walk._trial import (
     uniform_edge,
 )
 
-BATCH = 256
+BATCH = 512
 """Walkers in step."""
 TOGETHER = 4  # tries of a walker that are looked up at once
 

@@ -29,6 +29,10 @@ class StageResult:
         return dict(json.loads((self.output / MANIFEST).read_text())["stats"])
 
 
+INDEX: Mapping[str, Any] = {"weighted": False, "engine": "compiled"}
+"""Parameters of index here: kernels also where the file is so small that SQL would do."""
+
+
 def run_stage(
     setting: Setting, name: str, inputs: Mapping[str, Path], output: Path, params: Mapping[str, Any] | None = None
 ) -> StageResult:
@@ -51,7 +55,7 @@ def embed_graph(
     """The stages from an edge list to vectors, by name; index computes with kernels, also where SQL would do."""
     graph, walks, vocabulary = folder / "index", folder / "walk", folder / "prepare"
     return {
-        "index": run_stage(setting, "index", {"edges": edges}, graph, {"weighted": False, "engine": "compiled"}),
+        "index": run_stage(setting, "index", {"edges": edges}, graph, INDEX),
         "walk": run_stage(setting, "walk", {"graph": graph}, walks, walk),
         "prepare": run_stage(setting, "prepare", {"graph": graph, "walks": walks}, vocabulary),
         "embed": run_stage(

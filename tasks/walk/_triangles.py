@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.walk._prefetch import prefetch
-from tasks.walk._rows import OPTIONS
+from tasks.walk._rows import OPTIONS, find
 
 SAMPLE = 2048
 WORTH = 0.5
@@ -92,6 +92,12 @@ def _sampled(indptr, indices, size):  # type: ignore[no-untyped-def]
                 b += 1
         clear += a == a_end or b == b_end
     return clear / size
+
+
+@nb.njit(inline="always")
+def _edge(indptr, indices, v, u):  # type: ignore[no-untyped-def]
+    """Index of the edge v -> u, or -1."""
+    return find(indices, np.uint64(indptr[v]), np.uint64(indptr[v + 1] - indptr[v]), u)
 
 
 @nb.njit(inline="always")
@@ -177,14 +183,7 @@ def _to_both_rows(indptr, indices, degrees, upward, heads, marked, answer, first
             if place < upward[u + 1] and v == heads[place]:
                 if marked[place]:
                     answer[j] = 0
-                    low, high = indptr[v], indptr[v + 1]
-                    while high - low > 1:
-                        middle = (low + high) >> 1
-                        if indices[middle] <= u:
-                            low = middle
-                        else:
-                            high = middle
-                    answer[low] = 0
+                    answer[_edge(indptr, indices, v, u)] = 0
                 place += 1
 
 
@@ -192,10 +191,7 @@ def _to_both_rows(indptr, indices, degrees, upward, heads, marked, answer, first
 def _mark_loops(indptr, indices, answer, first, last):  # type: ignore[no-untyped-def]
     """Vertices that have an edge to themselves: all of their edges, in both directions."""
     for u in range(first, last):
-        begin, end = indptr[u], indptr[u + 1]
-        at = begin + np.searchsorted(indices[begin:end], u)
-        if at < end and indices[at] == u:
-            for j in range(begin, end):
+        if _edge(indptr, indices, u, u) >= 0:
+            for j in range(indptr[u], indptr[u + 1]):
                 answer[j] = 0
-                v = indices[j]
-                answer[indptr[v] + np.searchsorted(indices[indptr[v] : indptr[v + 1]], u)] = 0
+                answer[_edge(indptr, indices, np.int64(indices[j]), u)] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -79,8 +80,10 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
     """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
-        streams = {name: (folder / state["files"][name]).open("rb") for name in tables.arrays()}
-        try:
+        with ExitStack() as opened:
+            streams = {
+                name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables.arrays()
+            }
             for name, values in tables.arrays().items():
                 np.lib.format.read_magic(streams[name])
                 shape, _, dtype = np.lib.format.read_array_header_1_0(streams[name])
@@ -89,9 +92,6 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
                     return None
             for name, values in tables.arrays().items():
                 streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
-        finally:
-            for stream in streams.values():
-                stream.close()
         return Position(**state["position"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

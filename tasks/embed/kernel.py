@@ -8,13 +8,14 @@ over its random windows (Mikolov et al., 2013):
 
 with w_ij = (W - |i-j| + 1) / W, s the logistic function, N negatives per pair, and K negatives v_m that the
 positions of a block share. All scores of a block are taken from the same vectors, so scores and gradients are products
-of small matrices, tiled in registers (`simd.set_product`): full ones for the negatives, bands of 2 W + 1 diagonals for
-the pairs of the walk. Then every row takes one step,
+of small matrices, tiled in registers (`_products.set_product`): full ones for the negatives, bands of 2 W + 1
+diagonals for the pairs of the walk. Their factors are rounded to bfloat16, all sums are of float32. Then every row
+takes one step,
 
     row += lr / (1 + b lr h) gradient,
 
 where h bounds the curvature of the block's objective along that row: the sum over its pairs (duplicates of the
-vertex in the block included) of weight times `simd._curvature` times the other row's squared norm. Hubs, whose
+vertex in the block included) of weight times `_steps._curvature` times the other row's squared norm. Hubs, whose
 gradients are sums over many pairs, thus take about the step of an implicit method, and rare vertices the full one.
 A negative may happen to be a vertex of the walk; its distribution is that of noise-contrastive estimation.
 
@@ -30,18 +31,20 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.embed import simd
-from tasks.embed.simd import LANES, ROWS
+from tasks.embed import _products, _steps
+from tasks.embed._lanes import LANES
+from tasks.embed._products import ROWS
+from tasks.embed._words import WORD
 
 njit: Any = numba.njit  # what it makes has other types than what it is given
-add_product: Any = simd.add_product
-add_row: Any = simd.add_row
-copy_row: Any = simd.copy_row
-prefetch_row: Any = simd.prefetch_row
-score_row: Any = simd.score_row
-set_product: Any = simd.set_product
-squared_norms: Any = simd.squared_norms
-transpose_rows: Any = simd.transpose_rows
+add_product: Any = _products.add_product
+add_row: Any = _steps.add_row
+pack_left: Any = _products.pack_left
+pack_right: Any = _products.pack_right
+prefetch_row: Any = _steps.prefetch_row
+score_rows: Any = _steps.score_rows
+set_product: Any = _products.set_product
+squared_norms: Any = _steps.squared_norms
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -76,6 +79,13 @@ def _matrix(rows: int, columns: int) -> Floats:
     room = np.zeros(size + LANES, np.float32)
     start = ((64 - (room.ctypes.data & 63)) // 4) & (LANES - 1)
     return room[start : start + size]
+
+
+@njit
+def _word_matrix(rows: int, columns: int) -> Floats:
+    """Room for as many factors, in words of two (see `_words`); an odd number of rows may be taken in pairs."""
+    room: Floats = _matrix((rows + 1) // 2 * WORD, columns)
+    return room
 
 
 @njit(nogil=True, cache=True)
@@ -145,14 +155,11 @@ def _peak(norms: Floats, count: int, limit: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _step(
-    rate: Any, bound: float, curvature: Any, adagrad: bool, sums: Floats, row: int, mean_square: float
-) -> np.float32:
-    """What a row's gradient is multiplied by."""
+def _step(rate: Any, bound: float, curvature: Any, adagrad: bool, squares: Any) -> np.float32:
+    """What a row's gradient is multiplied by; `squares` is AdaGrad's sum for the row."""
     scale = np.float32(rate)
     if adagrad:
-        sums[row] += mean_square
-        scale = np.float32(rate / np.sqrt(sums[row] + np.float32(1e-10)))
+        scale = np.float32(rate / np.sqrt(squares + np.float32(1e-10)))
     return np.float32(scale / (np.float32(1) + np.float32(bound) * scale * curvature))
 
 
@@ -163,30 +170,31 @@ def _minus_log_logistic(score: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _block_loss(
-    x: Floats,
-    y: Floats,
-    z: Floats,
-    stride: int,
+    centre: Floats,
+    context: Floats,
+    d: int,
+    rows: Integers,
+    begin: int,
+    end: int,
     count: int,
-    contexts: int,
-    shift: int,
-    window: int,
+    negatives: Integers,
+    chosen: int,
     pool: int,
+    window: int,
     negative_weight: Floats,
 ) -> tuple[float, float]:
-    """The block's objective and the weight of its positive pairs."""
+    """The objective of the centres `begin` to `end` of a walk, and the weight of their positive pairs."""
     loss = total = 0.0
-    for i in range(count):
-        a = x[i * stride : (i + 1) * stride]
-        for j in range(max(0, i + shift - window), min(contexts, i + shift + window + 1)):
-            if j != i + shift:
-                weight = (window - abs(j - i - shift) + 1) / window
-                b = y[(window + j) * stride : (window + j + 1) * stride]
-                loss += weight * _minus_log_logistic(float(np.sum(a * b)))
+    for i in range(begin, end):
+        a = centre[rows[i] * d : (rows[i] + 1) * d]
+        for j in range(max(0, i - window), min(count, i + window + 1)):
+            if j != i:
+                weight = (window - abs(j - i) + 1) / window
+                loss += weight * _minus_log_logistic(float(np.sum(a * context[rows[j] * d : (rows[j] + 1) * d])))
                 total += weight
-        for m in range(pool):
-            score = float(np.sum(a * z[m * stride : (m + 1) * stride]))
-            loss += negative_weight[i] * _minus_log_logistic(-score)
+        for m in range(chosen, chosen + pool):
+            score = float(np.sum(a * context[negatives[m] * d : (negatives[m] + 1) * d]))
+            loss += negative_weight[i - begin] * _minus_log_logistic(-score)
     return loss, total
 
 
@@ -224,22 +232,28 @@ def train_walks(
     length, d = walks.shape[1], dimensions
     block = min(block, length)
     stride = _up(d, LANES)
-    vectors = stride // LANES
+    vectors, half = stride // LANES, stride // 2
     # The columns of a band that 8 centres meet: the first belongs to the first centre's farthest context.
     reach = 2 * window + ROWS
     band = _up(reach, LANES)
     x_rows = _up(block, LANES) + LANES
     y_rows = _up(block + 2 * window + band, LANES) + LANES  # contexts begin at row `window`; zeros on both sides
     z_rows = _up(shared, LANES) + LANES
-    x, gx, nx, hx = _matrix(x_rows, stride), _matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, 1)
-    y, gy, ny, hy = _matrix(y_rows, stride), _matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, 1)
-    z, gz, nz, hz = _matrix(z_rows, stride), _matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, 1)
-    y_columns, z_columns = _matrix(stride, y_rows), _matrix(stride, z_rows)  # y and z transposed
+    gx, nx, hx = _matrix(x_rows, stride), _matrix(x_rows, 1), _matrix(x_rows, 1)
+    gy, ny, hy = _matrix(y_rows, stride), _matrix(y_rows, 1), _matrix(y_rows, 1)
+    gz, nz, hz = _matrix(z_rows, stride), _matrix(z_rows, 1), _matrix(z_rows, 1)
+    # Factors of the products, in words of two: one row after the other, rows in pairs, columns in pairs.
+    x_words, x_pairs = _word_matrix(x_rows, stride), _word_matrix(x_rows, stride)
+    y_columns, y_pairs = _word_matrix(stride, y_rows), _word_matrix(y_rows, stride)
+    z_columns, z_pairs = _word_matrix(stride, z_rows), _word_matrix(z_rows, stride)
     scores = _matrix(ROWS, max(band, z_rows))
-    # By rows: element ROWS + W + j - i of row i is the gradient by the score of centre i and context j.
+    # Gradients by the scores: rows of `band_words` begin with the farthest context of the first of 8 centres; word
+    # ROWS + W + j - i of row i / 2 of `band_pairs`, i even, is for the centres i, i + 1 and the context j.
     diagonals = band + ROWS
-    g_band, g_pool = _matrix(x_rows, diagonals), _matrix(x_rows, z_rows)
-    negative_weight, ones = _matrix(x_rows, 1), _matrix(z_rows, 1)
+    band_words, band_pairs = _word_matrix(x_rows, band), _word_matrix(x_rows, diagonals)
+    pool_words, pool_pairs = _word_matrix(x_rows, z_rows), _word_matrix(x_rows, z_rows)
+    negative_weight, inside, ones = _matrix(x_rows, 1), _matrix(x_rows, 1), _matrix(z_rows, 1)
+    zeros = _matrix(1, stride)
     pair_weight = _matrix(diagonals, 1)
     for distance in range(1, window + 1):
         pair_weight[ROWS + window + distance] = (window - distance + 1) / window
@@ -258,6 +272,8 @@ def train_walks(
     slot, negative_slot = np.zeros(y_rows, np.int64), np.zeros(shared, np.int64)
     curve_x, curve_y = _matrix(y_rows + z_rows, 1), _matrix(y_rows + z_rows, 1)
 
+    # AdaGrad's sum for the row in hand: a call that took the array of the sums would count references to it each time.
+    squares = np.float32(0)
     loss = weight = peak = 0.0
     count, next_count = 0, 0
     for step in range(-1, len(walks)):
@@ -280,39 +296,36 @@ def train_walks(
             begin, end = n * size, min(count, (n + 1) * size)
             start, stop = max(0, begin - window), min(count, end + window)
             centres, contexts, shift = end - begin, stop - start, begin - start
+            # Contexts begin at row `lead` of y, so that the first of the first centre's is at an even row.
+            lead, shift = window + shift % 2, shift + shift % 2
             x_count, pool_count = _up(centres, ROWS), _up(pool, LANES)
             y_count = _up(x_count + shift + band, LANES)
-            for i in range(centres):
-                copy_row(centre, rows[begin + i] * d, d, x, i * stride)
-            for i in range(contexts):
-                copy_row(context, rows[start + i] * d, d, y, (window + i) * stride)
-            for m in range(pool):
-                copy_row(context, negatives[n * pool + m] * d, d, z, m * stride)
-            x[centres * stride : _up(centres, LANES) * stride] = 0
-            y[(window + contexts) * stride : y_count * stride] = 0
-            z[pool * stride : pool_count * stride] = 0
             hx[:x_count] = 0
             hy[:y_count] = 0
             hz[:pool_count] = 0
             ones[:pool] = 1
             ones[pool:pool_count] = 0
+            chosen = n * pool
             for i in range(0, x_count, LANES):
-                squared_norms(x, i, stride, nx)
+                pack_left(centre, d, rows, begin + i, begin, end, zeros, x_words, half, x_pairs, nx, i)
             for i in range(0, y_count, LANES):
-                squared_norms(y, i, stride, ny)
-                transpose_rows(y, i * stride, stride, y_columns, i, y_rows)
+                pack_right(context, d, rows, start + i - lead, start, stop, zeros, y_columns, y_rows, y_pairs, ny, i)
             for i in range(0, pool_count, LANES):
-                squared_norms(z, i, stride, nz)
-                transpose_rows(z, i * stride, stride, z_columns, i, z_rows)
-            peak = max(peak, _peak(nx, centres, limit), _peak(ny, window + contexts, limit), _peak(nz, pool, limit))
+                pack_right(
+                    context, d, negatives, chosen + i, chosen, chosen + pool, zeros, z_columns, z_rows, z_pairs, nz, i
+                )
+            peak = max(peak, _peak(nx, centres, limit), _peak(ny, lead + contexts, limit), _peak(nz, pool, limit))
             if peak > limit:
                 return loss, weight, np.inf
             for i in range(x_count):
                 p = begin + i
                 pairs = one_side[p] + one_side[count - 1 - p] if i < centres else 0.0
                 negative_weight[i] = np.float32(pairs * negative / pool)
+                inside[i] = np.float32(i < centres)
             if sampled:
-                a, b = _block_loss(x, y, z, stride, centres, contexts, shift, window, pool, negative_weight)
+                a, b = _block_loss(
+                    centre, context, d, rows, begin, end, count, negatives, chosen, pool, window, negative_weight
+                )
                 loss, weight = loss + a, weight + b
 
             drawn = 0
@@ -321,25 +334,32 @@ def train_walks(
                 drawn = next_blocks * next_pool
             for i in range(0, x_count, ROWS):
                 corner = i + shift  # row of `y`, column of the band
-                set_product(x, i * stride, stride, 1, y_columns, corner, y_rows, scores, 0, band, d, band // LANES)
-                for r in range(ROWS):
-                    hx[i + r] += score_row(
-                        scores, r * band, g_band, (i + r) * diagonals + ROWS - r, pair_weight, ROWS - r,
-                        band, np.float32(i + r < centres), np.float32(1), ny, corner, hy, corner, nx[i + r],
+                set_product(
+                    x_words, i * half, half, 1, y_columns, 0, y_rows, corner, scores, 0, band, half, band // LANES
+                )
+                for r in range(0, ROWS, 2):
+                    score_rows(
+                        scores, r * band, pair_weight, ROWS - r, -1, band, inside, nx, hx, i + r, np.float32(1),
+                        ny, corner, hy, band_words, (i + r) * band // 2,
+                        band_pairs, (i + r) // 2 * diagonals + ROWS - r,
                     )  # fmt: skip
                 set_product(
-                    g_band, i * diagonals + ROWS, diagonals - 1, 1, y, corner * stride, stride,
-                    gx, i * stride, stride, reach, vectors,
+                    band_words, i * band // 2, band // 2, 1, y_pairs, corner // 2, stride, 0,
+                    gx, i * stride, stride, reach // 2, vectors,
                 )  # fmt: skip
                 set_product(
-                    x, i * stride, stride, 1, z_columns, 0, z_rows, scores, 0, pool_count, d, pool_count // LANES
-                )
-                for r in range(ROWS):
-                    hx[i + r] += score_row(
-                        scores, r * pool_count, g_pool, (i + r) * pool_count, ones, 0,
-                        pool_count, negative_weight[i + r], np.float32(0), nz, 0, hz, 0, nx[i + r],
+                    x_words, i * half, half, 1, z_columns, 0, z_rows, 0,
+                    scores, 0, pool_count, half, pool_count // LANES,
+                )  # fmt: skip
+                for r in range(0, ROWS, 2):
+                    score_rows(
+                        scores, r * pool_count, ones, 0, 0, pool_count, negative_weight, nx, hx, i + r, np.float32(0),
+                        nz, 0, hz, pool_words, (i + r) * pool_count // 2, pool_pairs, (i + r) // 2 * pool_count,
                     )  # fmt: skip
-                add_product(g_pool, i * pool_count, pool_count, 1, z, 0, stride, gx, i * stride, stride, pool, vectors)
+                add_product(
+                    pool_words, i * pool_count // 2, pool_count // 2, 1, z_pairs, 0, stride, 0,
+                    gx, i * stride, stride, pool // 2, vectors,
+                )  # fmt: skip
                 if n + 1 == blocks:
                     done = i + ROWS
                     for t in range(next_count * i // x_count, next_count * done // x_count):
@@ -347,24 +367,26 @@ def train_walks(
                         prefetch_row(context, next_rows[t] * d, d)
                     for m in range(drawn * i // x_count, drawn * done // x_count):
                         prefetch_row(context, next_negatives[m] * d, d)
-            for c in range(window, window + contexts, ROWS):
-                low, high = max(0, c - shift - 2 * window), min(x_count, c - shift + ROWS)
+            for c in range(lead, lead + contexts, ROWS):
+                low, high = max(0, c - shift - 2 * window) // 2, (min(x_count, c - shift + ROWS) + 1) // 2
                 set_product(
-                    g_band, low * (diagonals - 1) + c - shift + ROWS, 1, diagonals - 1, x, low * stride, stride,
+                    band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2, x_pairs, low, stride, 0,
                     gy, c * stride, stride, high - low, vectors,
                 )  # fmt: skip
             for m in range(0, pool, ROWS):
-                set_product(g_pool, m, 1, pool_count, x, 0, stride, gz, m * stride, stride, x_count, vectors)
+                set_product(
+                    pool_pairs, m, 1, pool_count, x_pairs, 0, stride, 0, gz, m * stride, stride, x_count // 2, vectors
+                )
 
             keys[:] = -1
             used = _slots(rows, start, contexts, keys, values, slot, 0)
-            used = _slots(negatives, n * pool, pool, keys, values, negative_slot, used)
+            used = _slots(negatives, chosen, pool, keys, values, negative_slot, used)
             curve_x[:used] = 0
             curve_y[:used] = 0
             for i in range(centres):
-                curve_x[slot[i + shift]] += hx[i]
+                curve_x[slot[begin - start + i]] += hx[i]
             for i in range(contexts):
-                curve_y[slot[i]] += hy[window + i]
+                curve_y[slot[i]] += hy[lead + i]
             for m in range(pool):
                 curve_y[negative_slot[m]] += hz[m]
             if adagrad:
@@ -376,14 +398,23 @@ def train_walks(
                     squared_norms(gz, i, stride, nz)
             for i in range(centres):
                 row = rows[begin + i]
-                scale = _step(rate, bound, curve_x[slot[i + shift]], adagrad, centre_sum, row, nx[i] / d)
+                if adagrad:
+                    squares = np.float32(centre_sum[row] + nx[i] / d)
+                    centre_sum[row] = squares
+                scale = _step(rate, bound, curve_x[slot[begin - start + i]], adagrad, squares)
                 add_row(centre, row * d, d, scale, gx, i * stride)
             for i in range(contexts):
                 row = rows[start + i]
-                scale = _step(rate, bound, curve_y[slot[i]], adagrad, context_sum, row, ny[window + i] / d)
-                add_row(context, row * d, d, scale, gy, (window + i) * stride)
+                if adagrad:
+                    squares = np.float32(context_sum[row] + ny[lead + i] / d)
+                    context_sum[row] = squares
+                scale = _step(rate, bound, curve_y[slot[i]], adagrad, squares)
+                add_row(context, row * d, d, scale, gy, (lead + i) * stride)
             for m in range(pool):
-                row = negatives[n * pool + m]
-                scale = _step(rate, bound, curve_y[negative_slot[m]], adagrad, context_sum, row, nz[m] / d)
+                row = negatives[chosen + m]
+                if adagrad:
+                    squares = np.float32(context_sum[row] + nz[m] / d)
+                    context_sum[row] = squares
+                scale = _step(rate, bound, curve_y[negative_slot[m]], adagrad, squares)
                 add_row(context, row * d, d, scale, gz, m * stride)
     return loss, weight, peak

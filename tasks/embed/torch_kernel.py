@@ -163,6 +163,6 @@ class TorchKernel:
 
 
 def _curvature(score: torch.Tensor) -> torch.Tensor:
-    """(logistic(s) - 1/2) / s; see `tasks.embed.simd`."""
+    """(logistic(s) - 1/2) / s; see `tasks.embed._steps`."""
     flat = score.abs() < 1e-2
     return torch.where(flat, 0.25, (torch.sigmoid(score) - 0.5) / torch.where(flat, 1.0, score))

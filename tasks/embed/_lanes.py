@@ -1,0 +1,114 @@
+"""Code for vectors of 16 float32: what the intrinsics of training are made of.
+
+LLVM vectorizes simple loops by itself but does not tile them in registers, and Numba has no prefetch. LLVM splits these
+vectors on processors with narrower registers, so that nothing here needs AVX-512. Matrices are flat float32 arrays of
+rows of `stride` floats, a multiple of `LANES`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding  # type: ignore[import-untyped]
+import numba
+from llvmlite import ir
+from numba.core import cgutils as numba_cgutils
+
+cgutils: Any = numba_cgutils
+
+LANES = 16
+FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+VECTOR, INT_VECTOR = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
+_UNDEFINED = ir.Constant(VECTOR, ir.Undefined)
+
+
+def has(feature: str) -> bool:
+    """Whether the processor that Numba compiles for has this feature."""
+    features: str | None = getattr(numba.config, "CPU_FEATURES")  # noqa: B009
+    if features is not None:
+        return f"+{feature}" in features.split(",")
+    return bool(llvmlite.binding.get_host_cpu_features().get(feature))
+
+
+def splat(value: float) -> ir.Constant:
+    return ir.Constant(VECTOR, [float(value)] * LANES)
+
+
+def splat_int(value: int) -> ir.Constant:
+    return ir.Constant(INT_VECTOR, [value] * LANES)
+
+
+def pick(builder: Any, vector: Any, lanes: list[int], other: Any = None) -> Any:
+    """The chosen lanes of `vector` (0..15) and `other` (16..31)."""
+    second = ir.Constant(vector.type, ir.Undefined) if other is None else other
+    return builder.shuffle_vector(vector, second, ir.Constant(ir.VectorType(INT32, len(lanes)), lanes))
+
+
+def load(builder: Any, pointer: Any, kind: Any = VECTOR) -> Any:
+    value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    value.align = 4
+    return value
+
+
+def load_part(builder: Any, pointer: Any, count: Any) -> Any:
+    """The first `count` lanes of a vector, zeros in the others; nothing beyond them is read."""
+    flags, pointer_kind = ir.VectorType(ir.IntType(1), LANES), VECTOR.as_pointer()
+    kind = ir.FunctionType(VECTOR, [pointer_kind, flags, VECTOR])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0")
+    some = builder.insert_element(ir.Constant(INT_VECTOR, ir.Undefined), builder.trunc(count, INT32), INT32(0))
+    lanes = ir.Constant(INT_VECTOR, list(range(LANES)))
+    mask = builder.icmp_signed("<", lanes, pick(builder, some, [0] * LANES))
+    return builder.call(function, [builder.bitcast(pointer, pointer_kind), mask, splat(0)])
+
+
+def store(builder: Any, value: Any, pointer: Any) -> None:
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer())).align = 4
+
+
+def call(builder: Any, name: str, *arguments: Any) -> Any:
+    kind = ir.FunctionType(VECTOR, [VECTOR] * len(arguments))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v16f32"), arguments)
+
+
+def fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return call(builder, "fma", x, y, z)
+
+
+def data(context: Any, builder: Any, signature: Any, arguments: Any, index: int) -> Any:
+    array = context.make_array(signature.args[index])(context, builder, arguments[index])
+    return array.data
+
+
+def spread(builder: Any, value: Any) -> Any:
+    return pick(builder, builder.insert_element(_UNDEFINED, value, INT32(0)), [0] * LANES)
+
+
+def sum_lanes(builder: Any, vectors: list[Any]) -> Any:
+    """Lane t of the result is the sum of all lanes of `vectors[t]`: a butterfly of 15 additions."""
+    width = LANES
+    while len(vectors) > 1:
+        half = width // 2
+        low = [s * LANES + g + lane for s in (0, 1) for g in range(0, LANES, width) for lane in range(half)]
+        high = [lane + half for lane in low]
+        vectors = [
+            builder.fadd(pick(builder, a, low, b), pick(builder, a, high, b))
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
+        width = half
+    return vectors[0]
+
+
+def transpose(builder: Any, vectors: list[Any]) -> list[Any]:
+    """16 vectors of 16 lanes: lane r of result k is lane k of vector r."""
+    width = 1
+    while width < LANES:  # exchange off-diagonal squares of this width
+        low = [lane if not lane & width else LANES + lane - width for lane in range(LANES)]
+        high = [lane + width if not lane & width else LANES + lane for lane in range(LANES)]
+        swapped = list(vectors)
+        for r in range(LANES):
+            if not r & width:
+                swapped[r] = pick(builder, vectors[r], low, vectors[r + width])
+                swapped[r + width] = pick(builder, vectors[r], high, vectors[r + width])
+        vectors = swapped
+        width *= 2
+    return vectors

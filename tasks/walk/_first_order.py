@@ -1,15 +1,16 @@
 """First-order walks: the next vertex depends on the present one alone (p = q = 1).
 
-A single walker waits for memory at each step. Here a batch of walkers advances in step, in phases: draw an
-edge for every walker and prefetch it; then read every edge and prefetch the row it leads to. By the time a
-phase reads, the lines have come, and dozens of misses are in flight at once.
+A single walker waits for memory at each step. Here a batch of walkers advances in step, in phases: random
+numbers for all, which touches no graph and compiles to vectors; draw an edge for every walker and prefetch it;
+then read every edge and prefetch the row it leads to. By the time a phase reads, the lines have come, and
+dozens of misses are in flight at once.
 """
 
 import numba as nb
 import numpy as np
 
 from tasks.walk._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, start_position, walk_state
+from tasks.walk._random import GAMMA, mix, start_positions, walk_state
 from tasks.walk._rows import OPTIONS
 from tasks.walk._trial import alias_column, alias_edge, uniform_edge
 
@@ -19,11 +20,27 @@ _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 
 
-@nb.njit(inline="always")
-def start_vertex(seed, walk, starts, n_starts):  # type: ignore[no-untyped-def]
-    """Start of a walk: entry of ``starts``, or the vertex itself where ``starts`` is empty (all vertices)."""
-    position = start_position(seed, walk // n_starts, walk % n_starts, n_starts)
-    return np.int64(starts[position]) if len(starts) > 0 else np.int64(position)
+@nb.njit(**OPTIONS)
+def _begin(headers, starts, n_starts, seed, first, vertex, state, out):  # type: ignore[no-untyped-def]
+    """Starts and random states of the walks first, first + 1, ..., one for each row of ``out``."""
+    active = len(out)
+    position = np.empty(active, np.int64)
+    start_positions(seed, np.uint64(first), n_starts, position)
+    for k in range(active):
+        v = np.int64(starts[position[k]]) if len(starts) > 0 else position[k]
+        vertex[k] = v
+        state[k] = walk_state(seed, np.uint64(first + k))
+        out[k, 0] = v
+        prefetch(headers, v)
+
+
+@nb.njit(**OPTIONS)
+def _draw(state, draw, active):  # type: ignore[no-untyped-def]
+    """The next 64 random bits of every walker."""
+    for k in range(active):
+        s = state[k] + GAMMA
+        state[k] = s
+        draw[k] = mix(s)
 
 
 @nb.njit(**OPTIONS)
@@ -37,25 +54,18 @@ def uniform_walks(headers, bits, indices, starts, n_starts, seed, first, out):  
     mask = (_ONE << bits) - _ONE
     vertex = np.empty(BATCH, np.int64)
     edge = np.empty(BATCH, np.int64)
-    state = np.empty(BATCH, np.uint64)
+    state, draw = np.empty(BATCH, np.uint64), np.empty(BATCH, np.uint64)
     # Rows a multiple of 2 KiB apart share a few sets of the first-level cache: fewer of them at once.
     batch = 64 if length % 512 == 0 else BATCH
     for row in range(0, rows, batch):
         active = min(batch, rows - row)
-        for k in range(active):
-            walk = np.uint64(first + row + k)
-            v = start_vertex(seed, walk, starts, n_starts)
-            vertex[k] = v
-            state[k] = walk_state(seed, walk)
-            out[row + k, 0] = v
-            prefetch(headers, v)
+        _begin(headers, starts, n_starts, seed, first + row, vertex, state, out[row : row + active])
         for step in range(1, length):
+            _draw(state, draw, active)
             for k in range(active):
                 header = headers[np.uint64(vertex[k])]
                 degree = header & mask
-                s = state[k] + GAMMA
-                state[k] = s
-                j = uniform_edge(mix(s), header >> bits, degree)
+                j = uniform_edge(draw[k], header >> bits, degree)
                 edge[k] = j if degree > 0 else -1
                 prefetch(indices, j)
             for k in range(active):
@@ -83,24 +93,17 @@ def weighted_walks(headers, bits, indices, alias, starts, n_starts, seed, first,
     edge = np.empty(BATCH, np.int64)
     base = np.empty(BATCH, np.uint64)
     height = np.empty(BATCH, np.uint64)
-    state = np.empty(BATCH, np.uint64)
+    state, draw = np.empty(BATCH, np.uint64), np.empty(BATCH, np.uint64)
     batch = 64 if length % 512 == 0 else BATCH
     for row in range(0, rows, batch):
         active = min(batch, rows - row)
-        for k in range(active):
-            walk = np.uint64(first + row + k)
-            v = start_vertex(seed, walk, starts, n_starts)
-            vertex[k] = v
-            state[k] = walk_state(seed, walk)
-            out[row + k, 0] = v
-            prefetch(headers, v)
+        _begin(headers, starts, n_starts, seed, first + row, vertex, state, out[row : row + active])
         for step in range(1, length):
+            _draw(state, draw, active)
             for k in range(active):
                 header = headers[np.uint64(vertex[k])]
                 degree = header & mask
-                s = state[k] + GAMMA
-                state[k] = s
-                product = alias_column(mix(s), degree)
+                product = alias_column(draw[k], degree)
                 j = np.int64((header >> bits) + (product >> _32))
                 base[k] = header >> bits
                 height[k] = product & _LOW

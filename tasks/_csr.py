@@ -29,7 +29,7 @@ BUCKET = 1 << 15
 _UNIT_BITS = 5
 UNIT = 1 << _UNIT_BITS
 """Short rows that share an entry in the table of buckets, which then stays in a core's cache."""
-MOST_BUCKETS = 2048
+MOST_BUCKETS = 4096
 """Buckets written to at a time: more would thrash the address translation."""
 MOST_ARCS = MOST_BUCKETS * BUCKET
 """Arcs in flight, unless one row has more."""

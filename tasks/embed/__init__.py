@@ -82,9 +82,9 @@ class EmbedParams(StageParams):
         description="Parts of the walks that the mllib kernel trains on side by side; more are faster and worse.",
     )  # fmt: skip
     products: Literal["float32", "tf32", "bfloat16"] = Field(
-        default="float32",
-        description="Precision of the torch kernel's matrix products on cuda; those of the numba kernel are "
-        "bfloat16. The tables are float32 in any case.",
+        default="bfloat16",
+        description="What the factors of matrix products are rounded to: bfloat16, the only one of the numba kernel; "
+        "on cuda also tf32 or float32. Tables and sums are float32 in any case; torch on cpu does not round.",
     )
     seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
 

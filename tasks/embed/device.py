@@ -7,11 +7,16 @@ from tasks.embed import EmbedParams
 
 
 def check_device(params: EmbedParams) -> None:
-    """Refuse a device that cannot be used.
+    """Refuse a device, or a precision, that cannot be used.
 
     Raises:
         UserError: the kernel cannot use it, or this machine does not have it.
     """
+    if params.engine == "numba" and params.products != "bfloat16":
+        raise UserError(
+            "the numba kernel multiplies in bfloat16", where="embed.products", value=params.products,
+            remedy="Leave it at bfloat16, or set embed.kernel=torch",
+        )  # fmt: skip
     if params.device == "cpu":
         return
     if params.kernel == "numba":

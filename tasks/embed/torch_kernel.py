@@ -148,7 +148,9 @@ class TorchKernel:
         return self._band[1]
 
     def _product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return (a.bfloat16() @ b.bfloat16()).float() if self.half else a @ b
+        if self.half:  # sums stay float32, which bmm does on CUDA alone
+            return torch.bmm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32)
+        return a @ b
 
     def _apply(self, name: str, rows: torch.Tensor, steps: torch.Tensor, curve: torch.Tensor, rate: float) -> None:
         self.curvature.index_add_(0, rows, curve)

@@ -161,6 +161,11 @@ def test_a_gpu_that_is_not_there_is_named(communities):
         communities.embed("gpu", device="cuda", kernel="numba", **SMALL)
 
 
+def test_a_precision_that_the_kernel_does_not_have_is_named(communities):
+    with pytest.raises(UserError, match=r"embed.products: the numba kernel multiplies in bfloat16.*got 'float32'"):
+        communities.embed("precise", products="float32", **SMALL)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("window", 0), ("dimensions", 1), ("negative", 0), ("epochs", 0), ("learning_rate", 0), ("shared_negatives", 9)],

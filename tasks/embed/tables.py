@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from infra.dataset import Dataset
 from infra.errors import UserError
+from tasks._npy import read_header
 from tasks._pages import on_huge_pages
 
 Floats = NDArray[np.float32]
@@ -91,8 +92,7 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
                 name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables.arrays()
             }
             for name, values in tables.arrays().items():
-                np.lib.format.read_magic(streams[name])
-                shape, _, dtype = np.lib.format.read_array_header_1_0(streams[name])
+                shape, dtype = read_header(streams[name])
                 whole = streams[name].tell() + values.nbytes == (folder / state["files"][name]).stat().st_size
                 if shape != values.shape or dtype != values.dtype or not whole:
                     return None

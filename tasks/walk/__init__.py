@@ -17,6 +17,7 @@ from pydantic.config import JsonDict
 from infra.params import StageParams
 from infra.resources import Resources
 from infra.stage import Estimate, Input, Stage, Stats
+from tasks.walk._table_size import has_tries, table_bytes
 
 SHARD_BYTES = 32 << 20
 _BATCH = 2048
@@ -77,16 +78,16 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     walks = params.num_walks * (len(params.start_vertices) if params.start_vertices else vertices)
     tokens = walks * params.walk_length
     item = 4 if vertices < 2**31 else 8
-    second_order = not (params.p == 1 and params.q == 1)
+    second_order, directed = not (params.p == 1 and params.q == 1), bool(graph.get("directed"))
 
     shard = min(walks, shard_walks(params.walk_length)) * params.walk_length * item
     buffers = min(2, -(-walks // shard_walks(params.walk_length))) * shard
     memory = _PROCESS_BYTES + item * edges + 16 * vertices
     if params.q != 1:
-        memory += min(32 << 20, vertices * vertices // 8) if vertices < 23_000 else edges * 10 // 16
+        memory += table_bytes(vertices, edges, directed)[0]
     if weighted:
         memory += 24 * edges + 24 * vertices if second_order else 12 * edges + 8 * vertices
-    if params.q > 1 and vertices >= 23_000 and not graph.get("directed"):
+    if has_tries(params.q, vertices, directed) and not directed:
         # What finds the triangles has gone before there are walks; its answer is there while alias tables are made.
         finding = edges if weighted else (item + 3) * edges // 2 + 12 * vertices
         memory += max(edges // 8 + buffers, finding)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._pairs import has_tries
 from tasks.walk._ranges import Ranges, Rows
+from tasks.walk._table_size import has_tries
 from tasks.walk._travel import ENDED, advance, begin, sort_by_task, walker_type
 
 LIST_WORDS = 256

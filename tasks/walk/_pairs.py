@@ -16,32 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.walk._rows import OPTIONS
-
-BITS_PER_EDGE = 10
-MATRIX_BYTES = 1 << 25
-"""Largest adjacency matrix, in bytes: what a processor's last-level cache can hold."""
+from tasks.walk._table_size import table_bytes
 
 _ONE = np.uint64(1)
 _3, _6, _12, _32, _63 = np.uint64(3), np.uint64(6), np.uint64(12), np.uint64(32), np.uint64(63)
 _FACTOR_1 = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR_2 = np.uint64(0xD6E8FEB86659FD93)
-
-
-def table_bytes(vertices: int, edges: int, directed: bool) -> tuple[int, bool]:
-    """(bytes of the table, whether its answers are all final), for a number of directed edges."""
-    pairs = vertices * vertices if directed else vertices * (vertices + 1) // 2
-    if pairs <= MATRIX_BYTES * 8:
-        return (pairs // 64 + 1) * 8, True
-    entered = edges if directed else edges // 2
-    return (entered * BITS_PER_EDGE // 64 + 1) * 8, False
-
-
-def has_tries(q: float, vertices: int, directed: bool) -> bool:
-    """Whether second-order steps are made by tries and a dart (`_inward`) or by darts alone (`_darts`).
-
-    Tries save what a dart above the certain part costs where its answer is not in the cache.
-    """
-    return q > 1 and not table_bytes(vertices, 0, directed)[1]
 
 
 @nb.njit(inline="always")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from tasks.walk import _pairs
+from tasks.walk import _table_size
 from tasks.walk.walker import Walker
 
 P_VALUE = 1e-4
@@ -99,7 +99,7 @@ def check(weight: Weights, p: float, q: float, *, directed: bool, weighted: bool
 def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of bit table: small graphs would take the matrix only."""
     if request.param == "filter":
-        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
 
 
 BIASES = [(1, 1), (0.25, 0.25), (0.5, 2), (4, 0.25), (0.25, 4), (2, 1), (0.2, 1), (1, 2), (1, 0.5), (1, 1e-3)]

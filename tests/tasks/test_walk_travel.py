@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.filesystem import Location
-from tasks.walk import _crowd, _pairs
+from tasks.walk import _crowd, _table_size
 from tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
 from tasks.walk._files import array_header, read_slice
 from tasks.walk._ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
@@ -89,7 +89,7 @@ def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42,
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed, parts):
     if large:
-        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
     graph = random_csr(700, 6000, 1, directed=directed)
     rules = rules_of(p, q, 20, directed=directed)
     walker = Walker(*graph[:2], graph[2] if weighted else None, directed=directed, walk_length=20, p=p, q=q)
@@ -112,7 +112,7 @@ def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, pa
     rules = rules_of(*bias, length, directed=directed, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(_pairs, "MATRIX_BYTES", 0)
+            patch.setattr(_table_size, "MATRIX_BYTES", 0)
         walker = Walker(
             *graph[:2], graph[2] if weighted else None, directed=directed, walk_length=length, p=bias[0], q=bias[1],
             seed=seed,
@@ -128,7 +128,7 @@ def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, pa
 )
 def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges, large):
     if large:
-        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
     graph = random_csr(n, edges, 4)  # of few edges without a common neighbour, or of nearly all there can be
     walker = Walker(*graph[:2], graph[2] if weighted else None, walk_length=12, p=p, q=q)
     rules, supersteps = rules_of(p, q, 12, directed=False), []

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tasks.walk import _pairs, _triangles, walker
+from tasks.walk import _table_size, _triangles, walker
 from tasks.walk._triangles import edges_of_no_triangle, pack_bits
 from tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
@@ -54,7 +54,7 @@ def test_not_sought_where_most_edges_close_triangles_or_rows_are_long(monkeypatc
 @pytest.mark.parametrize(("p", "q"), [(0.5, 2), (4, 3), (1e-3, 1e3), (1e3, 1e3), (1, 1.5)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_knowing_them_changes_no_walk(p, q, weighted, monkeypatch):
-    monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
+    monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
     indptr, indices, weights = with_hub_and_loops(900, 1200, 2)
 
     def walks() -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.walk import _pairs
+from tasks.walk import _table_size
 from tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
 from tasks.walk._pairs import build_table, locate
 from tasks.walk._random import start_position, start_positions
@@ -49,7 +49,7 @@ def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, 
     n = len(indptr) - 1
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(_pairs, "MATRIX_BYTES", 0)
+            patch.setattr(_table_size, "MATRIX_BYTES", 0)
         walker = Walker(
             indptr, indices, weights if weighted else None, directed=True, walk_length=walk_length,
             p=bias[0], q=bias[1], seed=seed,
@@ -77,7 +77,7 @@ def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, 
 @pytest.mark.parametrize("directed", [False, True])
 def test_same_walks_for_any_threads_and_ranges(p, q, large, weighted, directed, monkeypatch):
     if large:
-        monkeypatch.setattr(_pairs, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
     indptr, indices, weights = random_csr(700, 6000, 1, directed=directed)
     n = len(indptr) - 1
 
@@ -168,13 +168,13 @@ def test_pair_tables_know_every_edge(graph, final):
     indptr, indices, _ = graph
     n, edges = np.uint64(len(indptr) - 1), edge_set(graph[0], graph[1])
     directed = any((b, a) not in edges for a, b in edges)
-    limit = _pairs.MATRIX_BYTES
+    limit = _table_size.MATRIX_BYTES
     try:
-        _pairs.MATRIX_BYTES = limit if final else -1
+        _table_size.MATRIX_BYTES = limit if final else -1
         with ThreadPoolExecutor(3) as pool:
             table, is_final = build_table(indptr, indices, directed, pool, 3)
     finally:
-        _pairs.MATRIX_BYTES = limit
+        _table_size.MATRIX_BYTES = limit
     assert is_final is final
     for t in range(int(n)):
         for x in range(int(n)):

@@ -1,0 +1,19 @@
+"""The header of a `.npy` file, for those who read the values after it by themselves."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def read_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """(shape, dtype); the values follow in the stream.
+
+    Raises:
+        ValueError: this is not such a file.
+    """
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    return shape, dtype

@@ -1,11 +1,14 @@
-"""Large arrays on huge pages, so that random access to them does not wait for page tables."""
+"""Large arrays on huge pages, so that random access to them does not wait for page tables, or on small ones."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 _PAGE = 2 << 20
@@ -24,3 +27,21 @@ def on_huge_pages(array: NDArray[Any]) -> bool:
     last = (array.ctypes.data + array.nbytes) // _PAGE * _PAGE
     library = ctypes.CDLL(None)
     return int(library.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _COLLAPSE)) == 0
+
+
+@contextmanager
+def small_pages(wanted: bool = True) -> Iterator[None]:
+    """Arrays that are made meanwhile are not asked to be on huge pages, if `wanted`.
+
+    A hypervisor that takes back what its guest has freed does so by huge pages, and to get one again took 2 to 3 ms
+    where this was measured. Arrays that are used for a second or two are better off without.
+    """
+    switch = getattr(np._core.multiarray, "_set_madvise_hugepage", None)  # type: ignore[attr-defined]
+    if not wanted or switch is None:
+        yield
+        return
+    before = switch(False)
+    try:
+        yield
+    finally:
+        switch(before)

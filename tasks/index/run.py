@@ -20,6 +20,7 @@ from infra.stage import Output, StageRun
 from tasks import _csr
 from tasks._graph_files import write_graph
 from tasks._numba import load_kernels_fast
+from tasks._pages import small_pages
 from tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
 from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
 from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
@@ -28,6 +29,8 @@ from tasks.index.source import Dialect, broken_gzip, detect
 from tasks.index.trim import kept_edges
 
 load_kernels_fast()
+LARGE_TEXT = 1 << 30
+"""Bytes of an edge list from which on its arrays are on huge pages: they are used long enough (`small_pages`)."""
 _RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
 
 
@@ -59,14 +62,20 @@ def run(job: StageRun[IndexParams]) -> Output:
     Raises:
         UserError: names file, line or field, the value and the remedy.
     """
-    source, params = job.sources["edges"], job.params
+    source = job.sources["edges"]
     where = source.uri
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     path = source.local(job.scratch)
-    dialect = detect(str(path), params, where)
+    dialect = detect(str(path), job.params, where)
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = _unpacked(path, dialect, job.scratch)
     job.progress.log(dialect.describe())
+    with small_pages(path.stat().st_size < LARGE_TEXT):
+        return _index(job, path, dialect, where)
+
+
+def _index(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Output:
+    params = job.params
     work = index_compiled if _suits_kernels(job, path, dialect) else index_relational
     graph = work(job, path, dialect, where)
     if not len(graph.edges):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks._pages import on_huge_pages
+from tasks._pages import on_huge_pages, small_pages
 
 
 def huge_bytes() -> int:
@@ -26,3 +26,15 @@ def test_an_array_moves_to_huge_pages_and_keeps_its_values() -> None:
 
 def test_small_arrays_are_left_alone() -> None:
     assert not on_huge_pages(np.zeros(10))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="huge pages of Linux")
+def test_arrays_are_not_on_huge_pages_where_small_ones_are_wanted() -> None:
+    with small_pages():
+        before = huge_bytes()
+        small = np.ones(8 << 20, np.float32)
+        assert huge_bytes() - before < small.nbytes // 8
+    with small_pages(False):
+        large = np.ones(8 << 20, np.float32)
+    if huge_bytes() - before < large.nbytes // 2:
+        pytest.skip("this kernel gives no huge pages at once")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ class Answer:
         return {stage["name"]: stage["state"] for stage in self.document["stages"]}
 
 
+def _hear_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would what the tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class CommandLine:
     """Runs `superworkflow` with one store, one graph and one Prefect server."""
@@ -66,8 +72,9 @@ class CommandLine:
             arguments += ["--set", *self.settings]
         arguments += ["--store", str(self.store), *more]
         return subprocess.Popen(
-            arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=_hear_interrupts,
+        )  # fmt: skip
 
     def __call__(self, command: str, *more: str, labels: bool = True, expect: int | None = 0) -> Answer:
         process = self.start(command, *more, labels=labels)

@@ -24,7 +24,7 @@ _UNDEFINED = ir.Constant(VECTOR, ir.Undefined)
 
 def has(feature: str) -> bool:
     """Whether the processor that Numba compiles for has this feature."""
-    features: str | None = getattr(numba.config, "CPU_FEATURES")  # noqa: B009
+    features: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
     if features is not None:
         return f"+{feature}" in features.split(",")
     return bool(llvmlite.binding.get_host_cpu_features().get(feature))
@@ -44,8 +44,8 @@ def pick(builder: Any, vector: Any, lanes: list[int], other: Any = None) -> Any:
     return builder.shuffle_vector(vector, second, ir.Constant(ir.VectorType(INT32, len(lanes)), lanes))
 
 
-def load(builder: Any, pointer: Any, kind: Any = VECTOR) -> Any:
-    value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+def load(builder: Any, pointer: Any) -> Any:
+    value = builder.load(builder.bitcast(pointer, VECTOR.as_pointer()))
     value.align = 4
     return value
 

@@ -27,7 +27,7 @@ import numpy as np
 from tasks.walk._alias import CLEAR_BIT, WIDE
 from tasks.walk._pairs import filter_place, matrix_place
 from tasks.walk._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, start_positions, walk_state
+from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
 from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, fraction_of, throw
 
@@ -87,11 +87,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
     base, span = np.empty((CHUNKS, LANES), np.uint64), np.empty((CHUNKS, LANES), np.uint64)
 
     flat = out.reshape(-1)
-    begins = np.empty(rows, np.int64)
-    start_positions(seed, np.uint64(first), n_starts, begins)
-    if len(starts) > 0:
-        for i in range(rows):
-            begins[i] = starts[begins[i]]
+    begins = start_vertices(seed, first, n_starts, starts, rows)
     for i in range(min(AHEAD, rows)):
         prefetch(nodes, begins[i] << wide)
     if rows > 0:

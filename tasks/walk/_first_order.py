@@ -10,7 +10,7 @@ import numba as nb
 import numpy as np
 
 from tasks.walk._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, start_positions, walk_state
+from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS
 from tasks.walk._trial import alias_column, alias_edge, uniform_edge
 
@@ -23,11 +23,8 @@ _ONE = np.uint64(1)
 @nb.njit(**OPTIONS)
 def _begin(headers, starts, n_starts, seed, first, vertex, state, out):  # type: ignore[no-untyped-def]
     """Starts and random states of the walks first, first + 1, ..., one for each row of ``out``."""
-    active = len(out)
-    position = np.empty(active, np.int64)
-    start_positions(seed, np.uint64(first), n_starts, position)
-    for k in range(active):
-        v = np.int64(starts[position[k]]) if len(starts) > 0 else position[k]
+    begins = start_vertices(seed, first, n_starts, starts, len(out))
+    for k, v in enumerate(begins):
         vertex[k] = v
         state[k] = walk_state(seed, np.uint64(first + k))
         out[k, 0] = v

@@ -20,7 +20,7 @@ import numpy as np
 
 from tasks.walk._alias import CLEAR_BIT, WIDE
 from tasks.walk._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, start_positions, walk_state
+from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, find
 from tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, fraction_of, throw
 from tasks.walk._tries import (
@@ -79,11 +79,7 @@ def inward_walks(  # type: ignore[no-untyped-def]
     looks_back = directed and beside > 0.0
     looks = 1 if looks_back else 0
 
-    begins = np.empty(rows, np.int64)
-    start_positions(seed, np.uint64(first), n_starts, begins)
-    if len(starts) > 0:
-        for i in range(rows):
-            begins[i] = starts[begins[i]]
+    begins = start_vertices(seed, first, n_starts, starts, rows)
 
     u = np.zeros((FIELDS, BATCH), np.uint64)
     s, f = u.view(np.int64), u.view(np.float64)

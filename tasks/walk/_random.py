@@ -36,27 +36,11 @@ def walk_state(seed, walk):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, error_model="numpy")
-def start_position(seed, walk_round, k, n):  # type: ignore[no-untyped-def]
-    """The position, in 0..n-1, of the ``k``-th start of a round: a bijection in ``k`` (all uint64)."""
-    one = np.uint64(1)
-    half = one
-    while (one << (half + half)) < n:
-        half += one
-    mask = (one << half) - one
-    key = mix(mix(seed ^ _ORDER_DOMAIN) + mix(walk_round * GAMMA + GAMMA))
-    position = k
-    while True:
-        left, right = position >> half, position & mask
-        for i in range(_FEISTEL_ROUNDS):
-            left, right = right, left ^ (mix(key + np.uint64(i) * GAMMA + (right << np.uint64(8))) & mask)
-        position = (left << half) | right
-        if position < n:
-            return position
-
-
-@nb.njit(cache=True, error_model="numpy")
 def start_positions(seed, first, n, positions):  # type: ignore[no-untyped-def]
-    """Fill int64 ``positions`` with `start_position` of the walks first, first + 1, ..., in loops over all of them."""
+    """Fill int64 ``positions`` with the positions, in 0..n-1, at which the walks first, first + 1, ... start.
+
+    Those of a round, n walks from a multiple of n on, are a permutation. Loops over all walks compile to vectors.
+    """
     count = len(positions)
     one = np.uint64(1)
     half = one
@@ -89,3 +73,14 @@ def start_positions(seed, first, n, positions):  # type: ignore[no-untyped-def]
             at[outside], keys[outside], left[outside], right[outside] = at[i], keys[i], left[i], right[i]
             outside += position >= n
         count = outside
+
+
+@nb.njit(cache=True, error_model="numpy")
+def start_vertices(seed, first, n_starts, starts, count):  # type: ignore[no-untyped-def]
+    """Start vertices, int64 [count], of the walks first, first + 1, ...: of ``starts``, or of all if that is empty."""
+    vertices = np.empty(count, np.int64)
+    start_positions(seed, np.uint64(first), n_starts, vertices)
+    if len(starts) > 0:
+        for k in range(count):
+            vertices[k] = starts[vertices[k]]
+    return vertices

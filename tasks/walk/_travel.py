@@ -18,7 +18,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._random import GAMMA, mix, start_positions, walk_state
+from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, find
 from tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 from tasks.walk._trial import (
@@ -78,10 +78,7 @@ def owner(v, walk, cuts, copies):  # type: ignore[no-untyped-def]
 @nb.njit(**OPTIONS)
 def begin(seed, starts, n_starts, first, base, cuts, copies, walkers, tokens, to):  # type: ignore[no-untyped-def]
     """The walks first, first + 1, … of the batch that begins with walk ``base``, at their start vertices."""
-    position = np.empty(len(walkers), np.int64)
-    start_positions(seed, np.uint64(first), n_starts, position)
-    for i in range(len(walkers)):
-        v = np.int64(starts[position[i]]) if len(starts) > 0 else position[i]
+    for i, v in enumerate(start_vertices(seed, first, n_starts, starts, len(walkers))):
         w = walkers[i]
         w.state, w.walk, w.position, w.trials = walk_state(seed, np.uint64(first + i)), first + i - base, 0, 0
         w.words, w.tokens, w.previous, w.current = 0, 1, -1, v

@@ -195,11 +195,6 @@ def test_training_stops_at_a_vector_that_is_not_a_number_or_explodes():
 
 _PRINT_TABLES = """
 import hashlib
-import os
-import subprocess
-import sys
-
-import llvmlite.binding
 import numpy as np
 from tasks.embed import EmbedParams
 from tasks.embed._words import WORD

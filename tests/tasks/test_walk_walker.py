@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tasks.walk import _table_size
 from tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
 from tasks.walk._pairs import build_table, locate
-from tasks.walk._random import start_position, start_positions
+from tasks.walk._random import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
 from tasks.walk._rows import PADDING, degree_bits, find, pack_headers
 from tasks.walk.walker import WALKS_PER_CALL, Walker
 
@@ -127,6 +128,25 @@ def test_rounds_are_different_permutations_of_the_starts(q):
     every = Walker(indptr, indices, q=q).walk(0, 1000)[:, 0].reshape(2, 500)
     np.testing.assert_array_equal(np.sort(every, 1), np.tile(np.arange(500), (2, 1)))
     assert (every[0] != every[1]).mean() > 0.9
+
+
+@nb.njit(error_model="numpy")
+def start_position(seed, walk_round, k, n):
+    """The position of the ``k``-th start of a round, one at a time (all uint64)."""
+    one = np.uint64(1)
+    half = one
+    while (one << (half + half)) < n:
+        half += one
+    mask = (one << half) - one
+    key = mix(mix(seed ^ _ORDER_DOMAIN) + mix(walk_round * GAMMA + GAMMA))
+    position = k
+    while True:
+        left, right = position >> half, position & mask
+        for i in range(_FEISTEL_ROUNDS):
+            left, right = right, left ^ (mix(key + np.uint64(i) * GAMMA + (right << np.uint64(8))) & mask)
+        position = (left << half) | right
+        if position < n:
+            return position
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1), st.integers(0, 2**32))

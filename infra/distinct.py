@@ -25,11 +25,11 @@ def estimate_distinct(counts: NDArray[np.int64], share: float, total: float) -> 
         share: of the whole that is in the sample, above 0.
         total: occurrences in the whole of all values together.
     """
-    from scipy.optimize import nnls
-    from scipy.stats import binom
-
     if share >= 1 or not len(counts):
         return float(len(counts))
+    from scipy.optimize import nnls  # half a second, which plans of short files do without
+    from scipy.stats import binom
+
     frequent = counts > _COUNTED
     seen = np.bincount(counts[~frequent], minlength=_COUNTED + 1)[1:].astype(float)
     left = total - counts[frequent].sum() / share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zlib
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from infra.distinct import estimate_distinct
@@ -41,18 +39,19 @@ def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int 
         magic = stream.read(4)
     if magic == b"PAR1":
         rows, parts = _parquet_parts(path, sample_bytes)
-        return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": rows, **_columns(parts, rows)}
+        share = sum(len(part[0]) for part in parts) / max(rows, 1)
+        return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": rows, **_columns(parts, share)}
     gzipped = magic[:2] == b"\x1f\x8b"
     texts, share = _gzip_text(path, size, sample_bytes) if gzipped else _text_parts(path, size, sample_bytes)
     looked_at = sum(len(text) for text in texts)
     lines = sum(text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts)
-    rows = max(1, round(lines / share))
+    parts = [part for part in map(_parsed, texts) if part]
     return {
         "bytes": size,
         "gzipped": gzipped,
         "text_bytes": round(looked_at / share) if gzipped else size,
-        "rows": rows,
-        **_columns([part for part in map(_parsed, texts) if part], rows),
+        "rows": max(1, round(lines / share)),
+        **_columns(parts, share * len(parts) / len(texts)),
     }
 
 
@@ -88,22 +87,36 @@ def _gzip_text(path: Path, size: int, most: int) -> tuple[list[bytes], float]:
 
 
 def _parsed(text: bytes) -> list[Any]:
-    """The first two columns of some lines, as Arrow strings; none where these are no table."""
-    text = re.sub(rb"^(?:[#%].*\n)+", b"", text)
-    first = text[: text.find(b"\n") + 1] or text
-    delimiter = next((each for each in (b"\t", b",") if each in first), b" ")
-    if delimiter == b" ":
-        text = re.sub(rb"(?m)^ +| +(?= |$)", b"", text) if re.search(rb"^ |  |\n | \n", text) else text
-        first = text[: text.find(b"\n") + 1] or text
-    columns = pyarrow.csv.ReadOptions(column_names=[f"c{i}" for i in range(first.strip().count(delimiter) + 1)])
-    parse = pyarrow.csv.ParseOptions(delimiter=delimiter.decode(), invalid_row_handler=lambda row: "skip")
-    types = dict.fromkeys(("c0", "c1"), pa.string())
-    convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=["c0", "c1"])
+    """The first two columns of some lines, as Arrow strings; none where these are no table.
+
+    Arrow's own reader of text leaves threads behind that let go of Python's objects later, now and then while the
+    interpreter ends, which aborts the process (https://github.com/apache/arrow/issues/34314). What is here starts none.
+    """
     try:
-        table = pyarrow.csv.read_csv(io.BytesIO(text), columns, parse, convert)
-    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        lines = _lines(text)
+    except pa.ArrowInvalid:  # not UTF-8
         return []
-    return [table[name].combine_chunks() for name in ("c0", "c1")]
+    lines = lines.filter(pc.invert(pc.match_substring_regex(lines, r"^\s*$|^[#%]")))
+    if not len(lines):
+        return []
+    first = lines[0].as_py()
+    delimiter = next((each for each in ("\t", ",") if each in first), None)
+    fields = pc.split_pattern(lines, delimiter, max_splits=2) if delimiter else pc.ascii_split_whitespace(lines)
+    fields = fields.filter(pc.greater_equal(pc.list_value_length(fields), 2))
+    return [pc.list_element(fields, place) for place in (0, 1)] if len(fields) else []
+
+
+def _lines(text: bytes) -> Any:
+    """Each line without blanks around it, as Arrow strings.
+
+    Raises:
+        pa.ArrowInvalid: it is not UTF-8.
+    """
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    bounds = np.concatenate([[0], ends, [len(text)]]).astype(np.int32)
+    lines = pa.Array.from_buffers(pa.string(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(text)])
+    lines.validate(full=True)
+    return pc.ascii_trim(lines, " \r\n")
 
 
 def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
@@ -119,8 +132,8 @@ def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
     return rows, parts
 
 
-def _columns(parts: Sequence[list[Any]], rows: int) -> dict[str, int | bool]:
-    """Different values, by `estimate_distinct`.
+def _columns(parts: Sequence[list[Any]], share: float) -> dict[str, int | bool]:
+    """Different values in the whole, of which the parts are a share, by `estimate_distinct`.
 
     A value that follows itself in its column counts once: files are often in the order of one column, and parts of them
     then hold all occurrences of a few values.
@@ -128,7 +141,6 @@ def _columns(parts: Sequence[list[Any]], rows: int) -> dict[str, int | bool]:
     if not parts:
         return {}
     columns = [pa.chunked_array([part[place] for part in parts]) for place in (0, 1)]
-    share = min(1.0, len(columns[0]) / max(rows, 1))
     turns = pa.chunked_array([_turns(part[place]) for place in (0, 1) for part in parts])
     counts = pc.value_counts(turns).field("counts").to_numpy()
     values = estimate_distinct(counts, share, len(turns) / share)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,20 @@ def test_kinds_of_the_second_column(tmp_path: Path, text: str) -> None:
     path = tmp_path / "labels.txt"
     path.write_text(text)
     assert sample_table(path)["kinds"] == 2
+
+
+def test_reading_text_starts_no_thread(tmp_path: Path) -> None:
+    """A thread of Arrow's that lets go of a Python object while the interpreter ends aborts the process."""
+    path = tmp_path / "edges.csv"
+    path.write_text("".join(f"{i},{i + 1}\n" for i in range(10_000)))
+    script = (
+        "import os, sys\nfrom pathlib import Path\nimport infra.sample\n"
+        "threads = lambda: len(os.listdir('/proc/self/task'))\n"
+        "before = threads()\ninfra.sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    before, after = ended.stdout.split()
+    assert before == after
 
 
 def test_no_table(tmp_path: Path) -> None:

@@ -19,24 +19,16 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks._csr_size import BUCKET, MOST_ARCS, MOST_BUCKETS, MOST_WORKERS, PIECE
+
 Edges = NDArray[np.uint64]
 Weights = NDArray[np.float32]
 EndCounts = NDArray[np.int32]
 """[2, workers, vertices]: how often a vertex is first, and second, among the edges of a worker; see `count_ends`."""
 
-BUCKET = 1 << 15
-"""Edges that a bucket should hold."""
 _UNIT_BITS = 5
 UNIT = 1 << _UNIT_BITS
 """Short rows that share an entry in the table of buckets, which then stays in a core's cache."""
-MOST_BUCKETS = 4096
-"""Buckets written to at a time: more would thrash the address translation."""
-MOST_ARCS = MOST_BUCKETS * BUCKET
-"""Arcs in flight, unless one row has more."""
-PIECE = 1 << 22
-"""Arcs of a piece of rows."""
-MOST_WORKERS = 8
-"""Workers with counters of their own; more gain little where memory is the limit."""
 
 SUM, MAX, MIN = 0, 1, 2
 

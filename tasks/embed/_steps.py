@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+from tasks._prefetch import hint
 from tasks.embed._lanes import (
     INT32,
     INT64,
@@ -181,17 +181,13 @@ def add_row(typing_context: Any, table: Any, place: Any, length: Any, step: Any,
 
 @intrinsic
 def prefetch_row(typing_context: Any, table: Any, place: Any, length: Any) -> Any:
-    """Ask for the cache lines of table[place:place+length] in the second-level cache."""
+    """The hint for each cache line of table[place:place+length]."""
     signature = types.void(table, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start = builder.gep(data(context, builder, signature, arguments, 0), [arguments[1]])
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
-        hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         with cgutils.for_range_slice(builder, INT64(0), arguments[2], INT64(LANES), INT64) as (k, _):
-            line = builder.bitcast(builder.gep(start, [k]), byte)
-            builder.call(hint, [line, INT32(0), INT32(3), INT32(1)])
+            hint(builder, builder.gep(start, [k]))
         return context.get_dummy_value()
 
     return signature, generate

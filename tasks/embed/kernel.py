@@ -280,13 +280,14 @@ def train_walks(
         rows, next_rows = next_rows, rows
         negatives, next_negatives = next_negatives, negatives
         count = next_count
-        next_count = 0
+        next_count, drawn = 0, 0
         if step + 1 < len(walks):
             state = mix(key + np.uint64(number + step + 1) * _GOLDEN)
             next_count, state = _read_walk(walks[step + 1], remap, keep, state, next_rows)
             if next_count > 1:
                 blocks, _, pool = pool_size(next_count, block, shared)
-                _draw(state, next_negatives, blocks * pool, threshold, alias)
+                drawn = blocks * pool
+                _draw(state, next_negatives, drawn, threshold, alias)
         if step < 0 or count < 2:
             continue
         rate = np.float32(first_rate + (last_rate - first_rate) * step / len(walks))
@@ -328,10 +329,6 @@ def train_walks(
                 )
                 loss, weight = loss + a, weight + b
 
-            drawn = 0
-            if next_count > 1:
-                next_blocks, _, next_pool = pool_size(next_count, block, shared)
-                drawn = next_blocks * next_pool
             for i in range(0, x_count, ROWS):
                 corner = i + shift  # row of `y`, column of the band
                 set_product(

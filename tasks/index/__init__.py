@@ -31,6 +31,7 @@ from pydantic import Field, field_validator
 from infra.params import StageParams
 from infra.resources import Resources
 from infra.stage import Estimate, Input, Stage, Stats
+from tasks._csr_size import MOST_ARCS, MOST_WORKERS, PIECE
 
 
 class IndexParams(StageParams):
@@ -156,15 +157,14 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
     """Peak bytes of the compiled kernels: the largest of their three phases, beside the libraries.
 
     Reading holds the rows' ends, two blocks of text and the table of labels. Merging holds the rows' ends twice, of
-    which the second are the edges. Filling holds the edges, arcs in flight (`_csr.assemble`: at most 4096 buckets of
-    32768), two pieces of rows on their way to the store, and of each vertex its label, degrees, row lengths, row's
-    start, and how often each of up to eight workers has met it.
+    which the second are the edges. Filling holds the edges, arcs in flight, two pieces of rows on their way to the
+    store, and of each vertex its label, degrees, row lengths, row's start, and how often each worker has met it.
     """
     per_row = 12 if weighted else 8
     reading = rows * per_row + min(2 * text_bytes, 16 << 20) + 80 * vertices
     merging = 2 * rows * per_row + 24 * vertices
-    filling = rows * per_row + min(arcs, 4096 << 15) * per_row + 2 * min(arcs, 1 << 22) * (per_row - 4)
-    filling += vertices * (72 + 12 * min(threads, 8))
+    filling = rows * per_row + min(arcs, MOST_ARCS) * per_row + 2 * min(arcs, PIECE) * (per_row - 4)
+    filling += vertices * (72 + 12 * min(threads, MOST_WORKERS))
     return _PROCESS_BYTES + max(reading, merging, filling)
 
 

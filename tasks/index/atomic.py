@@ -1,4 +1,4 @@
-"""Memory operations that Numba does not offer: atomics, unaligned words, prefetch; for kernels that share a table."""
+"""Memory operations that Numba does not offer: atomics and unaligned words; for kernels that share a table."""
 
 # mypy: disable-error-code="import-untyped,no-untyped-call"
 # Numba's extension interface has no types.
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 
@@ -76,22 +76,6 @@ def word_at(typing: Any, data: Any, index: Any) -> Any:
         return builder.load(word, align=1)
 
     return types.uint64(data, types.intp), generate
-
-
-@intrinsic
-def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of `array[index]` without waiting for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        address = builder.bitcast(pointer, cgutils.voidptr_t)
-        integer = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, integer, integer, integer])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [address, integer(0), integer(3), integer(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
 
 
 @intrinsic

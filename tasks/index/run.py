@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from infra.errors import UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
+from tasks._csr_size import MOST_ARCS
 from tasks._graph_files import write_graph
 from tasks._numba import load_kernels_fast
 from tasks._pages import small_pages
@@ -99,7 +100,7 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
     edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     del ends
-    buffer.resize(min(len(buffer), 2 * _csr.MOST_ARCS), refcheck=False)
+    buffer.resize(min(len(buffer), 2 * MOST_ARCS), refcheck=False)
     counts = _csr.count_ends(edges, len(keys), threads)
     first, second = _csr.degrees(counts)
     order = order_by_degree(first + second, keys, arena)

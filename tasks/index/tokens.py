@@ -14,7 +14,8 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.index.atomic import positions_of, prefetch, trailing_zeros
+from tasks._prefetch import prefetch
+from tasks.index.atomic import positions_of, trailing_zeros
 from tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, key_of, line_of, number_of, seen_number
 
 _U = np.uint64

@@ -9,7 +9,7 @@ dozens of misses are in flight at once.
 import numba as nb
 import numpy as np
 
-from tasks.walk._prefetch import prefetch
+from tasks._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS
 from tasks.walk._trial import alias_column, alias_edge, uniform_edge

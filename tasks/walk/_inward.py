@@ -18,8 +18,8 @@ through phases of their own while the darts' lines are on their way.
 import numba as nb
 import numpy as np
 
+from tasks._prefetch import prefetch
 from tasks.walk._alias import CLEAR_BIT, WIDE
-from tasks.walk._prefetch import prefetch
 from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, find
 from tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, fraction_of, throw

@@ -16,7 +16,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._prefetch import prefetch
+from tasks._prefetch import prefetch
 from tasks.walk._rows import OPTIONS, find
 
 SAMPLE = 2048

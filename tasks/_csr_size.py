@@ -1,0 +1,14 @@
+"""How much `_csr` has in hand at a time; known without compiled kernels."""
+
+from __future__ import annotations
+
+BUCKET = 1 << 15
+"""Edges that a bucket should hold."""
+MOST_BUCKETS = 4096
+"""Buckets written to at a time: more would thrash the address translation."""
+MOST_ARCS = MOST_BUCKETS * BUCKET
+"""Arcs in flight, unless one row has more."""
+PIECE = 1 << 22
+"""Arcs of a piece of rows."""
+MOST_WORKERS = 8
+"""Workers with counters of their own; more gain little where memory is the limit."""

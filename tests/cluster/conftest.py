@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kubernetes)
+    # Images are built when the tests that run beside these ones are over and have left the processor to them.
+    items.sort(key=lambda item: item.path.name == "test_images.py")
 
 
 @dataclass

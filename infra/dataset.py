@@ -7,8 +7,6 @@ through a scratch folder: uploaded and dropped as soon as it is complete, fetche
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +24,7 @@ from infra.digest import SummedStream, file_sha256
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
+from infra.scratch import Scratch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -48,7 +47,7 @@ class Dataset:
         self.location, self.manifest = location, manifest
         self._entries = {entry.path: entry for entry in manifest.files}
         self._verified: set[str] = set()
-        self._cache: Path | None = None
+        self._cache: Scratch | None = None
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
 
@@ -164,7 +163,7 @@ class Dataset:
     def release(self, name: str) -> None:
         """Drop the scratch copy of a file of a remote dataset, so that streaming takes bounded disk."""
         if self._cache is not None:
-            (self._cache / name).unlink(missing_ok=True)
+            (self._cache.path / name).unlink(missing_ok=True)
             self._verified.discard(name)
 
     def array(self, name: str, *, mmap: bool = True) -> NDArray[Any]:
@@ -185,13 +184,13 @@ class Dataset:
     def _cached(self, name: str) -> Path:
         with self._guard:
             if self._cache is None:
-                self._cache = Path(tempfile.mkdtemp(prefix=f"superworkflow-{self.digest[:8]}-"))
-        return self._cache / name
+                self._cache = Scratch(f"input-{self.digest[:8]}")
+            return self._cache.path / name
 
     def close(self) -> None:
         """Remove scratch copies."""
         if self._cache is not None:
-            shutil.rmtree(self._cache, ignore_errors=True)
+            self._cache.remove()
             self._cache = None
             self._verified.clear()
 
@@ -248,10 +247,8 @@ class DatasetWriter(FileWriter):
         super().__init__(location)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
         self._sums: dict[str, Future[str]] = {}
-        self._scratch: Path | None = None
         location.make()
-        if location.local_path is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="superworkflow-write-"))
+        self._scratch = Scratch("output") if location.local_path is None else None
         for name in location.walk_files():
             if not name.startswith(CHECKPOINT_FOLDER + "/"):
                 location.join(name).delete()
@@ -262,9 +259,9 @@ class DatasetWriter(FileWriter):
 
         Files that stay where they are are summed beside what the stage does next.
         """
-        root = self.location.local_path or self._scratch
-        assert root is not None
-        path = root / name
+        folder = self._scratch.path if self._scratch is not None else self.location.local_path
+        assert folder is not None
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
         self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256="")
@@ -335,4 +332,4 @@ class DatasetWriter(FileWriter):
         """Stop summing, and remove the scratch folder."""
         self._pool.shutdown(cancel_futures=True)
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.remove()

@@ -7,12 +7,10 @@ import errno
 import importlib.metadata
 import platform
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
@@ -25,6 +23,7 @@ from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, proce
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
+from infra.scratch import Scratch, remove_abandoned
 from infra.stage import IN_PROCESS, Output, Stage, StageRun
 from infra.store import Source
 
@@ -193,7 +192,9 @@ class _folders:
 
     def __init__(self, location: Location):
         self._remote = location.join(CHECKPOINT_FOLDER)
-        self.scratch = Path(tempfile.mkdtemp(prefix="superworkflow-scratch-"))
+        remove_abandoned()
+        self._folder = Scratch("stage")
+        self.scratch = self._folder.path
         self.checkpoint = self._remote.local_path or self.scratch / CHECKPOINT_FOLDER
 
     def __enter__(self) -> _folders:
@@ -214,7 +215,7 @@ class _folders:
                 self._remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
 
     def __exit__(self, *exc: object) -> None:
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._folder.remove()
         if self._remote.local_path is not None and self.checkpoint.is_dir() and not any(self.checkpoint.iterdir()):
             self.checkpoint.rmdir()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,18 @@ from pathlib import Path
 from infra.dataset import PARTS_FOLDER, FileWriter
 from infra.digest import SummedStream, file_sha256
 from infra.manifest import FileEntry
+from infra.scratch import Scratch
+
+
+@contextmanager
+def _part(dataset: Path) -> Iterator[Path]:
+    """A folder beside the files of a dataset, for one of them that is not whole yet."""
+    folder = dataset / PARTS_FOLDER / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class TaskWriter(FileWriter):
@@ -24,12 +35,7 @@ class TaskWriter(FileWriter):
     def file(self, name: str) -> Iterator[Path]:
         """See `FileWriter`. Of a remote dataset the file needs room on the executor's disk."""
         local = self.location.local_path
-        if local is None:
-            folder = Path(tempfile.mkdtemp(prefix="superworkflow-write-"))
-        else:
-            folder = local / PARTS_FOLDER / uuid.uuid4().hex
-            folder.mkdir(parents=True)
-        try:
+        with Scratch("output") if local is None else _part(local) as folder:
             path = folder / Path(name).name
             yield path
             self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path))
@@ -38,8 +44,6 @@ class TaskWriter(FileWriter):
             else:
                 (local / name).parent.mkdir(parents=True, exist_ok=True)
                 path.replace(local / name)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[SummedStream]:

@@ -5,13 +5,13 @@ No task holds more than a block of the graph; the driver holds counts only.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from infra.errors import UserError
 from infra.filesystem import Location
+from infra.scratch import Scratch
 from infra.spark.session import spark_session
 from infra.spark.tasks import run_tasks, spark_errors
 from infra.stage import Output, StageRun
@@ -143,8 +143,8 @@ def _named(session: Any, file: Faulty) -> UserError:
 
 
 def _raise_for(file: Faulty) -> None:
-    with tempfile.TemporaryDirectory(prefix="superworkflow-search-") as folder:
-        path, dialect = str(whole_file(Location.of(file.uri), file.dialect, Path(folder))), file.dialect
+    with Scratch("search") as folder:
+        path, dialect = str(whole_file(Location.of(file.uri), file.dialect, folder)), file.dialect
         if dialect.kind == "parquet":
             dialect = Dialect("parquet", columns=dialect.columns, names=dialect.names)
         if file.duplicates:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.filesystem import Location
+from infra.scratch import Scratch
 from tasks.index.source import Dialect
 
 PART_BYTES = 64 << 20
@@ -71,9 +71,9 @@ def _read(uri: str, dialect: Dialect, parts: list[Part], numbers: Iterator[pa.Re
     schema = arrow_schema(dialect.weighted)
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            with tempfile.TemporaryDirectory(prefix="superworkflow-rows-") as folder:
+            with Scratch("rows") as folder:
                 try:
-                    yield from _rows(Location.of(uri), dialect, parts[number], Path(folder), schema)
+                    yield from _rows(Location.of(uri), dialect, parts[number], folder, schema)
                 except duckdb.OutOfMemoryException:
                     raise
                 except (duckdb.Error, NotRows):

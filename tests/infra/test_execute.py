@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from infra.manifest import MANIFEST_NAME
 from infra.measure import process_age_seconds
 from infra.progress import Progress, parse_event
 from infra.resources import Resources
+from infra.scratch import PREFIX
 from infra.stage import Stage
 from infra.store import Source, Store
 from tests.toy_stages import COUNT, SCALE
@@ -67,6 +69,14 @@ def _number(store: Store) -> Dataset:
 def _digest(stage: Stage[Any], store: Store, text: str, params: dict[str, Any]) -> str:
     inputs = {"text": Source.of(text).digest} if stage is COUNT else {"number": _number(store).digest}
     return dataset_digest(stage.name, stage.version, stage.params(**params).identity(), inputs)
+
+
+def test_removes_what_a_killed_stage_left(run: Run, scratch: Path) -> None:
+    left = scratch / f"{PREFIX}stage-killed"
+    (left / "spill").mkdir(parents=True)
+    os.utime(left, (1e9, 1e9))
+    run(COUNT)
+    assert not left.exists()
 
 
 def test_makes_the_dataset(run: Run, store: Store) -> None:

@@ -96,9 +96,9 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
     failed = _condition((job or {}).get("status") or {}, "Failed")
     failed = failed if failed is not None and failed.get("status") == "True" else None
     if failed is not None and failed.get("reason") == "DeadlineExceeded":
-        return _deadline(job or {})
+        return past_deadline(job or {})
     if status.get("reason") == "DeadlineExceeded":
-        return _deadline(job or {})
+        return past_deadline(job or {})
     ended = (_container(status).get("state") or {}).get("terminated")
     if ended is not None and ended.get("reason") == "OOMKilled":
         return _out_of_memory(pod or {})
@@ -119,7 +119,8 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
     return None
 
 
-def _deadline(job: Json) -> Diagnosis:
+def past_deadline(job: Json) -> Diagnosis:
+    """The diagnosis of a Job that took longer than it may."""
     seconds = (job.get("spec") or {}).get("activeDeadlineSeconds")
     after = f" of {seconds} s" if seconds else ""
     return Diagnosis(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
 from infra.kubernetes.executors import ExecutorPods
 from infra.kubernetes.patience import Patience
 from infra.kubernetes.pod_log import read_log
@@ -30,6 +30,10 @@ LOG_SECONDS = 20.0
 
 SETTLE_SECONDS = 15.0
 """How long the Job's own word on its end may take to arrive after that of its container."""
+
+
+LATE_SECONDS = 15.0
+"""How long after its deadline and the grace of its pod a Job is waited for."""
 
 
 @dataclass
@@ -108,6 +112,7 @@ class JobFollower:
                 if problem is None and self._executors is not None and "started" in self._seen:
                     problem = await self._executors.look()
                     of_executor = problem is not None
+                problem = problem or self._overdue()
                 if problem is not None:
                     break
                 with contextlib.suppress(TimeoutError):
@@ -149,6 +154,8 @@ class JobFollower:
         return gone or bool(self._terminated()) or self._job_finished() or self._phase() == "Failed"
 
     def _note_times(self) -> None:
+        if ((self._job or {}).get("status") or {}).get("startTime"):
+            self._seen.setdefault("counted", time.monotonic())
         if self._condition("PodScheduled") == "True":
             self._seen.setdefault("scheduled", time.monotonic())
         if self._state().keys() & {"running", "terminated"}:
@@ -160,6 +167,15 @@ class JobFollower:
         if "started" not in self._seen and time.monotonic() - self._seen["created"] > 2:
             events = await self._events()
         return self._patience.consider(waiting_problem(self._pod, events), "started" in self._seen)
+
+    def _overdue(self) -> Diagnosis | None:
+        """Its deadline, where the cluster does not keep it: controllers may miss it, or a pod's end never be told."""
+        job = self._job or {}
+        most = (job.get("spec") or {}).get("activeDeadlineSeconds")
+        if most is None or "counted" not in self._seen:
+            return None
+        late = time.monotonic() - self._seen["counted"] - most - self._settings.grace_s
+        return past_deadline(job) if late > LATE_SECONDS else None
 
     async def _events(self) -> list[Json]:
         about = self._pod or self._job

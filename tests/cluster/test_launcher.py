@@ -18,6 +18,7 @@ import pytest
 from infra.dataset import Dataset
 from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
+from infra.kubernetes import follow, launcher
 from infra.kubernetes.job import Owner, job_manifest
 from infra.kubernetes.launcher import KubernetesLauncher
 from infra.launch.base import Event, StageCall
@@ -146,6 +147,37 @@ def test_missing_secret(settings: Settings, walk: Call) -> None:
 def test_deadline(settings: Settings, walk: Call) -> None:
     with pytest.raises(StageFailed, match="deadline of 4 s"):
         KubernetesLauncher(settings(deadline_s=4)).launch(walk(**FOREVER), _ignore)
+
+
+def test_deadline_that_the_cluster_does_not_keep(
+    settings: Settings, walk: Call, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Controllers of Kubernetes 1.20 forget one now and then; here they stand still."""
+    monkeypatch.setattr(follow, "LATE_SECONDS", 1.0)
+    monkeypatch.setattr(follow, "LOG_SECONDS", 1.0)
+    monkeypatch.setattr(launcher, "REMOVE_SECONDS", 3.0)
+    command = ["/bin/busybox", "sh", "-c", "echo some words; sleep 600"]
+    controllers, events = cluster.process("kube-controller-manager"), list[Event]()
+    resumed = threading.Timer(60, os.kill, (controllers, signal.SIGCONT))
+
+    def stop(event: Event) -> None:
+        if not events:
+            os.kill(controllers, signal.SIGSTOP)
+            resumed.start()
+        events.append(event)
+
+    try:
+        with pytest.raises(StageFailed, match="deadline of 10 s"):
+            KubernetesLauncher(settings(deadline_s=10, grace_s=1, command=command)).launch(walk(), stop)
+        assert resumed.is_alive()
+        assert "could not be removed" in events[-1]["message"]  # which takes the controllers as well
+    finally:
+        resumed.cancel()
+        os.kill(controllers, signal.SIGCONT)
+    for _ in range(300):  # they need a while to find their feet
+        if not cluster.jobs() + cluster.pods():
+            break
+        time.sleep(0.2)
 
 
 def test_deleted_from_outside(settings: Settings, walk: Call, cluster: Cluster) -> None:

@@ -31,7 +31,6 @@ LOG_SECONDS = 20.0
 SETTLE_SECONDS = 15.0
 """How long the Job's own word on its end may take to arrive after that of its container."""
 
-
 LATE_SECONDS = 15.0
 """How long after its deadline and the grace of its pod a Job is waited for."""
 

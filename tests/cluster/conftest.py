@@ -124,19 +124,26 @@ async def _make_namespace(api: KubernetesApi) -> None:
         await asyncio.sleep(0.2)
 
 
+def left_over(cluster: Cluster, looks: int) -> list[str]:
+    """Names of our Jobs and pods, as soon as there are none or after so many looks."""
+    left: list[str] = []
+    for _ in range(looks):
+        left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods()]
+        if not left:
+            break
+        time.sleep(0.2)
+    return left
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(cluster: Cluster) -> Iterator[None]:
     """No Job and no pod of ours may be left behind."""
     yield
-    left: list[str] = []
-    for _ in range(100):
-        left = [each["metadata"]["name"] for each in cluster.jobs() + cluster.pods()]
-        if not left:
-            return
-        time.sleep(0.2)
-    for job in cluster.jobs():
-        cluster.delete_job(job["metadata"]["name"])
-    raise AssertionError(f"left in the cluster: {left}")
+    left = left_over(cluster, 100)
+    if left:
+        for job in cluster.jobs():
+            cluster.delete_job(job["metadata"]["name"])
+        raise AssertionError(f"left in the cluster: {left}")
 
 
 @pytest.fixture(scope="session")

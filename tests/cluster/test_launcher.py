@@ -24,9 +24,9 @@ from infra.kubernetes.launcher import KubernetesLauncher
 from infra.launch.base import Event, StageCall
 from infra.launch.exit_status import Reason
 from infra.resources import Resources
-from tests.cluster.conftest import ROOT, Call, Cluster, Settings
+from tests.cluster.conftest import ROOT, Call, Cluster, Settings, left_over
 
-FOREVER = {"num_walks": 100_000}
+FOREVER = {"num_walks": 1_000_000}
 """Parameters with which the walks take minutes."""
 
 SECONDS = {"num_walks": 3000}
@@ -174,10 +174,7 @@ def test_deadline_that_the_cluster_does_not_keep(
     finally:
         resumed.cancel()
         os.kill(controllers, signal.SIGCONT)
-    for _ in range(300):  # they need a while to find their feet
-        if not cluster.jobs() + cluster.pods():
-            break
-        time.sleep(0.2)
+    assert left_over(cluster, 300) == []  # they need a while to find their feet
 
 
 def test_deleted_from_outside(settings: Settings, walk: Call, cluster: Cluster) -> None:

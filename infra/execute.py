@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.attempt import remove_marker
+from infra.dataset import Dataset, DatasetWriter
 from infra.digest import dataset_digest
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
-from infra.manifest import InputEntry, Manifest, Measurement
+from infra.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
 from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
@@ -50,6 +51,7 @@ def execute(
     resources: Resources,
     progress: Progress,
     engine: str = IN_PROCESS,
+    expected: str = "",
 ) -> Executed:
     """Make one dataset.
 
@@ -61,9 +63,11 @@ def execute(
         resources: what the stage may use.
         progress: where it tells how far it is.
         engine: which of the stage's engines computes; the dataset is the same.
+        expected: digest that a run has planned with; empty for whatever the inputs give.
 
     Raises:
-        UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
+        UserError: bad parameters, inputs, engine or output, or inputs that gave another digest than was expected, or
+            that were changed while they were read. Nothing that looks complete is left behind.
     """
     stage.check_engine(engine, "--engine")
     spark = _spark_settings() if engine == "spark" else {}
@@ -78,6 +82,8 @@ def execute(
     } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
     identity = parsed.identity()
     digest = dataset_digest(stage.name, stage.version, identity, {n: entry.digest for n, entry in given.items()})
+    if expected not in ("", digest):
+        raise _unexpected(stage, inputs, expected, digest)
     location = Location.of(output)
     asked = time.monotonic()
     with (
@@ -94,8 +100,9 @@ def execute(
                     remedy=f"Choose another --output, or one that ends in {digest}",
                 )  # fmt: skip
             existing.verify("size")
+            remove_marker(location)
             return Executed(existing, reused=True)
-        writer = DatasetWriter(location)
+        writer = DatasetWriter(location, digest)
         with _folders(location) as folders:
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
@@ -104,11 +111,22 @@ def execute(
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
+                for source in sources.values():
+                    source.check_unchanged()
                 confirm()
-                dataset = _commit(stage, engine, digest, identity, given, writer, result, waited)
+                dataset = _commit(stage, engine, identity, given, writer, result, waited)
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
+
+
+def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, digest: str) -> UserError:
+    named = ", ".join(f"{name}={uri}" for name, uri in inputs.items())
+    return UserError(
+        f"what the stage has read is not what the run was planned with: its digest would be {digest}, and {expected}"
+        " was planned. An input has changed since then, or this program has another version of the stage",
+        where=f"stage {stage.name}", value=named, remedy="Run again, which plans anew with the inputs as they are now",
+    )  # fmt: skip
 
 
 def _spark_settings() -> dict[str, str]:
@@ -156,7 +174,6 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
 def _commit(
     stage: Stage[Any],
     engine: str,
-    digest: str,
     identity: Mapping[str, Any],
     given: Mapping[str, InputEntry],
     writer: DatasetWriter,
@@ -171,7 +188,7 @@ def _commit(
         container_cpu_s=container_cpu_s, container_peak_memory_bytes=container_peak,
     )  # fmt: skip
     return writer.commit(
-        stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,
+        stage=stage.name, version=stage.version, params=identity, inputs=given,
         stats=result.stats, measured=measured, software=software_versions(), engine=engine,
     )  # fmt: skip
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
 
 from infra.errors import UserError
+from infra.names import checked_name, fault_of
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class Location:
         """Normalise: local paths become absolute, trailing slashes go.
 
         Raises:
-            UserError: unknown protocol.
+            UserError: unknown protocol, or a NUL, which no path may hold.
         """
         text = str(uri)
+        if "\0" in text:
+            raise UserError("not a path or URI", value=text, remedy="Leave the NUL character out")
         if text.startswith("file://"):
-            text = text.removeprefix("file://")
+            text = unquote(text.removeprefix("file://"))
         if "://" not in text:
             # Not resolve(): a store behind a link keeps the name that the user gave it.
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
@@ -57,10 +62,19 @@ class Location:
     def _fs(self) -> tuple[Any, str]:
         import fsspec
 
-        return cast("tuple[Any, str]", fsspec.core.url_to_fs(self.uri, use_listings_cache=False))
+        # Not `url_to_fs`, for which a `::` in a path begins another URL.
+        kind = fsspec.get_filesystem_class(self.uri.split("://", 1)[0])
+        options = {**kind._get_kwargs_from_urls(self.uri), "use_listings_cache": False}
+        return kind(**options), str(kind._strip_protocol(self.uri))
 
     def join(self, *parts: str) -> Location:
-        return Location("/".join([self.uri, *parts]))
+        """What has this name inside this folder.
+
+        Raises:
+            UserError: a part is absolute, empty or has `..`: it may lead out of the folder.
+        """
+        names = [checked_name(part, self.uri) for part in parts]
+        return Location("/".join([self.uri.rstrip("/"), *names]))
 
     def open(self, mode: str = "rb") -> BinaryIO:
         if (path := self.local_path) is not None:
@@ -97,18 +111,22 @@ class Location:
             return path.stat().st_size if path.is_file() else None
         fs, path_in_fs = self._fs
         try:
-            return int(fs.info(path_in_fs)["size"])
+            info = fs.info(path_in_fs)
         except FileNotFoundError:
             return None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def fingerprint(self) -> str:
-        """Changes when the file does, without reading it: size and time, or the object's tag."""
+        """Changes when the file is written, without reading it: size and time, and the object's tag.
+
+        A local file that is written twice within a tick of the file system's clock may keep its own.
+        """
         if (path := self.local_path) is not None:
             status = path.stat()
             return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
         fs, path_in_fs = self._fs
         info = fs.info(path_in_fs)
-        return f"{info['size']}-{info.get('ETag') or info.get('LastModified') or info.get('mtime')}"
+        return "-".join(str(info.get(key)) for key in ("size", "ETag", "LastModified", "mtime") if info.get(key))
 
     def make(self) -> None:
         """Make a folder; object stores need none."""
@@ -116,35 +134,55 @@ class Location:
             path.mkdir(parents=True, exist_ok=True)
 
     def folders(self) -> list[str]:
-        """Names of the folders directly below, sorted; empty when this is no folder."""
+        """Names of the folders directly below, sorted; empty when this is no folder. Those that no name may be go."""
         if (path := self.local_path) is not None:
-            return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+            found = [entry.name for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+            return sorted(name for name in found if fault_of(name) is None)
         fs, path_in_fs = self._fs
         try:
-            found = fs.ls(path_in_fs, detail=True)
+            entries = fs.ls(path_in_fs, detail=True)
         except FileNotFoundError:
             return []
-        return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in found if entry["type"] == "directory")
+        names = [entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory"]
+        return sorted(name for name in names if fault_of(name) is None)
 
     def walk_files(self) -> list[str]:
-        """Paths of all files below, relative to this folder, with forward slashes."""
+        """Paths of all files below, relative to this folder, with forward slashes; links to folders count as files.
+
+        Raises:
+            UserError: the name of one, as joined to a folder, may lead out of it.
+        """
         if (path := self.local_path) is not None:
-            return sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+            found = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
+            names = [each.relative_to(path).as_posix() for each in found]
+        else:
+            names = self._keys_below()
+        return sorted(checked_name(name, self.uri) for name in names)
+
+    def _keys_below(self) -> list[str]:
+        """Keys of all objects below, relative to this folder, as they are; without what consoles make for folders."""
         fs, path_in_fs = self._fs
         prefix = path_in_fs.rstrip("/") + "/"
-        return sorted(name.removeprefix(prefix) for name in fs.find(path_in_fs) if name.startswith(prefix))
+        found = [name.removeprefix(prefix) for name in fs.find(path_in_fs) if name.startswith(prefix)]
+        return [name for name in found if name and not name.endswith("/")]
 
     def delete(self, *, recursive: bool = False) -> None:
-        """Remove a file, or a folder with all below it; nothing there is no error."""
+        """Remove a file, or a folder with all below it; of a link the link. Nothing there is no error."""
         if (path := self.local_path) is not None:
-            if recursive and path.is_dir():
+            if recursive and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
             return
         fs, path_in_fs = self._fs
-        with contextlib.suppress(FileNotFoundError):
-            fs.rm(path_in_fs, recursive=recursive)
+
+        def remove(key: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm_file(key)  # not `rm`, for which a `?` or `*` in a key stands for other letters
+
+        keys = [f"{path_in_fs}/{key}" for key in self._keys_below()] if recursive else [path_in_fs]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(remove, keys))
 
     def download(self, path: Path) -> None:
         fs, path_in_fs = self._fs

@@ -108,6 +108,7 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
     for name, uri in call.inputs.items():
         arguments += ["--input", f"{name}={uri}"]
     arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
+    arguments += ["--digest", call.digest] if call.digest else []
     return [*arguments, "--engine", call.placement.engine, "--events"]
 
 

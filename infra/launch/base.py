@@ -28,6 +28,7 @@ class StageCall:
         placement: engine, image and resources.
         labels: what the launcher may attach to what it starts, such as the flow run.
         image_kind: kind of image that holds what the stage needs.
+        digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
     """
 
     node: str
@@ -38,6 +39,7 @@ class StageCall:
     placement: Placement
     labels: Mapping[str, str] = field(default_factory=dict)
     image_kind: str = "cpu"
+    digest: str = ""
 
 
 @dataclass(frozen=True)

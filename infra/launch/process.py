@@ -92,6 +92,7 @@ class ProcessLauncher(Launcher):
     def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources
         arguments = ["stage", call.stage, "--output", call.output]
+        arguments += ["--digest", call.digest] if call.digest else []
         for name, uri in call.inputs.items():
             arguments += ["--input", f"{name}={uri}"]
         arguments += ["--resources-json", resources.model_dump_json(), "--engine", call.placement.engine]

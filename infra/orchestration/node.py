@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from infra.autosize import placed
-from infra.dataset import Dataset
 from infra.diagram import Given, Node
 from infra.launch.base import Event, Launcher, StageCall
 from infra.manifest import Stat
@@ -49,10 +48,11 @@ def run_node(
             placement=placement,
             labels=labels,
             image_kind=node.stage.image_kind(placement.engine),
+            digest=node.digest,
         )
         on_event({"event": "resources", "resources": placement.resources})
         launched = launcher.launch(call, on_event)
-        dataset = Dataset.open(location)
+        dataset = request.store.open(node.stage.name, node.digest)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 
 
@@ -61,9 +61,7 @@ def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
     if not request.profile.placement(node.name, node.stage.name).auto:
         return {}
     return {
-        name: Dataset.open(request.store.location(given.stage.name, given.digest)).stats
-        if isinstance(given, Node)
-        else given.stats
+        name: request.store.open(given.stage.name, given.digest).stats if isinstance(given, Node) else given.stats
         for name, given in node.inputs.items()
     }
 

@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
+    parser.add_argument(
+        "--digest", default="", help="refuse unless parameters and inputs, as they are read, give this digest"
+    )
     parser.add_argument("--engine", default=IN_PROCESS, help=f"what computes: {IN_PROCESS} (default) or spark")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
@@ -52,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
         executed = execute(
-            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine
-        )
+            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
+            options.digest,
+        )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:

@@ -20,7 +20,7 @@ from tasks.index import IndexParams
 from tasks.index.diagnose import bad_row, duplicate_edge
 from tasks.index.relational import Relations
 from tasks.index.source import HEAD_BYTES, Dialect, detect
-from tasks.index.spark_csr import cut, write_files
+from tasks.index.spark_csr import FILES, cut, write_files
 from tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
 from tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 
@@ -103,6 +103,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
     left = before - trimmed_edges
     job.progress.log(f"{facts['vertices']} vertices, {left} edges; writing rows")
     blocks = cut(graph, facts["vertices"])
+    job.output.claim(FILES)
     job.output.adopt(write_files(session, job.output.location, graph, edges, blocks, params.directed, dialect.weighted))
     return Output(
         rows=left,

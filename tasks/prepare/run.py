@@ -29,6 +29,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
     """
     walks = job.inputs["walks"]
     counts = count_vertices(walks, int(job.inputs["graph"].stats["vertices"] or 0), job.threads, job.progress)
+    job.output.claim(FILES)
     result = write_vocabulary(job.output, counts, walks, job.params)
     stats = result.stats
     job.progress.log(
@@ -36,6 +37,10 @@ def run(job: StageRun[PrepareParams]) -> Output:
         f"{stats['tokens']:,} tokens, dropped {stats['tokens_dropped']:,}"
     )
     return result
+
+
+FILES = ("kept.npy", "remap.npy", "counts.npy", "negative_threshold.npy", "negative_alias.npy", "keep.npy")
+"""Of a vocabulary; the last one where frequent vertices are subsampled."""
 
 
 def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Dataset, params: PrepareParams) -> Output:

@@ -33,6 +33,7 @@ def run(job: StageRun[WalkParams]) -> Output:
     walker = load_walker(graph, params, job.threads)
     total = params.num_walks * walker.n_starts
     spans = shard_spans(total, params.walk_length)
+    job.output.claim(shard_names(spans))
     buffers = [np.empty((spans[0][1], params.walk_length), walker.dtype) for _ in spans[:2]]
     tokens, stopped, began = 0, 0, time.perf_counter()
     with ThreadPoolExecutor(job.threads) as pool:
@@ -61,6 +62,11 @@ def shard_spans(total: int, walk_length: int) -> list[tuple[int, int]]:
 def shard_name(shard: int) -> str:
     """Name of a shard's file."""
     return f"walks-{shard:05d}.npy"
+
+
+def shard_names(spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Names of all shards' files."""
+    return [shard_name(shard) for shard in range(len(spans))]
 
 
 def count_tokens(shard: npt.NDArray[Any]) -> tuple[int, int]:

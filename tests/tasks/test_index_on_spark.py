@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import PARTS_FOLDER, Dataset
+from infra.dataset import Dataset
 from infra.digest import SummedStream
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
+from infra.manifest import PARTS_FOLDER
 from infra.progress import Progress
 from infra.resources import Resources
 from infra.store import Store

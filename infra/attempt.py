@@ -106,7 +106,8 @@ class Attempt:
         except (ValueError, RecursionError) as error:
             raise UserError(
                 "what an earlier attempt has noted of itself cannot be used; nothing was removed",
-                where=self._place.uri, value=reason_of(error), remedy="Look what is in the folder, delete it, and run again",
+                where=self._place.uri, value=reason_of(error),
+                remedy="Look what is in the folder, delete it, and run again",
             ) from None  # fmt: skip
 
     def _is_link(self, name: str) -> bool:

@@ -22,7 +22,7 @@ N, D, BLOCKS = 240, 12, 3
 
 
 def dataset(folder, stage, arrays=None, tables=None, stats=None):
-    """Write a dataset of another stage; its digest is its folder's name."""
+    """Write a dataset of another stage; its digest is of its folder's name."""
     writer = DatasetWriter(Location.of(folder))
     for name, values in (arrays or {}).items():
         writer.array(name, values)
@@ -31,7 +31,7 @@ def dataset(folder, stage, arrays=None, tables=None, stats=None):
             pq.write_table(table, path, row_group_size=50)
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=writer.bytes_written)
     made = writer.commit(
-        stage=stage, version="1", digest=folder.name, params={}, inputs={}, stats=stats or {}, measured=measured,
+        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats=stats or {}, measured=measured,
         software={},
     )  # fmt: skip
     return made.uri

@@ -35,7 +35,7 @@ def embeddings(folder, nodes, vectors, row_group_size=3):
 def commit(writer, stage, folder):
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=writer.bytes_written)
     return writer.commit(
-        stage=stage, version="1", digest=folder.name, params={}, inputs={}, stats={}, measured=measured, software={}
+        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats={}, measured=measured, software={}
     ).uri
 
 

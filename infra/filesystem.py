@@ -143,7 +143,9 @@ class Location:
             entries = fs.ls(path_in_fs, detail=True)
         except FileNotFoundError:
             return []
-        names = [entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory"]
+        prefix = path_in_fs.rstrip("/") + "/"
+        keys = [entry["name"] for entry in entries if entry["type"] == "directory"]
+        names = [key.removeprefix(prefix).rstrip("/") for key in keys if key.startswith(prefix)]
         return sorted(name for name in names if fault_of(name) is None)
 
     def walk_files(self) -> list[str]:

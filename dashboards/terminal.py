@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -139,7 +140,8 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
             out.print(f"    {tracking_uri}          # this run in MLflow", soft_wrap=True)
         else:
             out.print(
-                f"    {program('mlflow')} server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000",
+                f"    {program('mlflow')} server --backend-store-uri {escape(shlex.quote(tracking_uri))}"
+                "    # then http://127.0.0.1:5000",
                 soft_wrap=True,
             )
 

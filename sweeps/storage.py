@@ -21,6 +21,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
+from infra.databases import sqlite_url
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
@@ -42,9 +43,8 @@ RETRY_SECONDS = 1.0
 
 
 def default_storage_url(store: Location) -> str:
-    """An SQLite file in the store; in the working folder when the store is remote."""
-    folder = store.local_path or Path.cwd() / "superworkflow-store"
-    return f"sqlite:///{folder.absolute() / 'sweeps' / 'studies.db'}"
+    """An SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
+    return sqlite_url(store, "sweeps", "studies.db")
 
 
 class StudyStorage:

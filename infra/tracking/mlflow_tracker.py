@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.databases import sqlite_url
 from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
@@ -35,11 +36,10 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 
 
 def default_tracking_uri(store: Location) -> str:
-    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; in the working folder when the store is remote."""
+    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
     if configured := os.environ.get("MLFLOW_TRACKING_URI"):
         return configured
-    folder = (store.local_path or Path.cwd() / "superworkflow-store") / "mlflow"
-    return f"sqlite:///{folder / 'mlflow.db'}"
+    return sqlite_url(store, "mlflow", "mlflow.db")
 
 
 def metric_key(name: str) -> str:

@@ -11,14 +11,15 @@ from infra.filesystem import Location
 def sqlite_url(store: Location, *names: str) -> str:
     """URL of an SQLite file in the store.
 
-    It is in the working folder instead when the store is remote, or its path has a `?`: in the URL of a database what
-    follows one is options, and the file would be another, outside of the store.
+    It is in the working folder instead when the store is remote, or its path has a `?` or `%`: in the URL of a database
+    what follows a `?` is options, so that the file would be another, outside of the store, and MLflow decodes a `%20`
+    in the paths of models.
 
     Raises:
         UserError: the working folder's path has a `?` too.
     """
     folder = store.local_path
-    if folder is None or "?" in str(folder):
+    if folder is None or set("?%") & set(str(folder)):
         folder = Path.cwd() / "superworkflow-store"
     path = folder.absolute().joinpath(*names)
     if "?" in str(path):

@@ -172,10 +172,25 @@ def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert default_tracking_uri(Location.of("/data/store")) == "sqlite:////data/store/mlflow/mlflow.db"
-    remote = default_tracking_uri(Location.of("s3://bucket/store"))
-    assert remote == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
+    for elsewhere in ("s3://bucket/store", "/data/a?b", "/data/a%20b"):
+        uri = default_tracking_uri(Location.of(elsewhere))
+        assert uri == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
+    assert default_tracking_uri(Location.of("/data/a b#c")) == "sqlite:////data/a b#c/mlflow/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert default_tracking_uri(Location.of("/data/store")) == "http://tracker:5000"
+
+
+def test_no_database_outside_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL `sqlite:///a?b/mlflow.db` is one of the file `a`."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    open_client(default_tracking_uri(Location.of(tmp_path / "a?b")))
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+    (tmp_path / "work?").mkdir()
+    monkeypatch.chdir(tmp_path / "work?")
+    with pytest.raises(UserError, match=r"the URL of a database cannot hold a '\?'"):
+        default_tracking_uri(Location.of("s3://bucket/store"))
 
 
 def test_tracker_that_keeps_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from infra.dataset import Dataset
+from infra.digest import dataset_digest, file_sha256
 from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
 from infra.launch import forked
@@ -25,6 +26,7 @@ from infra.launch.process import ProcessLauncher
 from infra.lock import exclusive
 from infra.profile import Placement
 from infra.resources import Resources
+from tasks.index import STAGE as INDEX
 
 FOREVER = {"num_walks": 100_000}
 """Parameters with which the walks take minutes."""
@@ -148,6 +150,22 @@ def test_bad_call(graph: str, tmp_path: Path, stage: str, params: dict[str, Any]
     with pytest.raises(UserError, match=message):
         _launch(_call(stage, {"graph": graph}, tmp_path / "walks", params))
     assert _nothing_complete(tmp_path / "walks")
+
+
+def test_source_edited_after_planning(tmp_path: Path) -> None:
+    """The digest that was planned reaches the stage, which holds what it reads against it."""
+    edges = tmp_path / "edges.csv"
+    edges.write_text("1,2\n2,3\n")
+    planned = dataset_digest("index", INDEX.version, INDEX.params().identity(), {"edges": file_sha256(edges)})
+    call = replace(_call("index", {"edges": str(edges)}, tmp_path / "graph"), digest=planned)
+    edges.write_text("1,2\n2,4\n")
+    with pytest.raises(UserError, match=r"is not what the run was planned with.*Run again") as raised:
+        _launch(call)
+    assert str(edges) in str(raised.value)
+    assert not (tmp_path / "graph").exists()
+    edges.write_text("1,2\n2,3\n")
+    _launch(call)
+    assert Dataset.open(Location.of(tmp_path / "graph")).digest == planned
 
 
 def test_killed_stage(graph: str, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
 from infra.errors import UserError
-from infra.kubernetes.job import Owner, job_manifest, label_value
+from infra.kubernetes.job import Owner, job_manifest, label_value, stage_arguments
 from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
 from infra.profile import Placement, load_profile
@@ -75,6 +76,13 @@ def test_labels_owner_and_limits_in_time() -> None:
     spec = job["spec"]
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (0, 77, 300)
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 3
+
+
+def test_planned_digest_reaches_the_stage() -> None:
+    call = replace(_call(GPU), digest=DIGEST)
+    arguments = stage_arguments(call, GPU)
+    assert arguments[arguments.index("--digest") + 1] == DIGEST
+    assert "--digest" not in stage_arguments(_call(GPU), GPU)
 
 
 def test_resources() -> None:

@@ -53,7 +53,8 @@ class Attempt:
         """
         left = self._read()
         found = [name for name in self._location.walk_files() if name != ATTEMPT_NAME]
-        foreign = [name for name in found if self._is_link(name) or not _is_of(left, name)]
+        ours = None if left is None else frozenset(left.files)
+        foreign = [name for name in found if self._is_link(name) or not _is_of(ours, name)]
         if foreign:
             raise UserError(
                 "the folder holds what no attempt at a dataset has made, such as this file; nothing was removed",
@@ -125,8 +126,6 @@ def _in_work(name: str) -> bool:
     return name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
 
 
-def _is_of(left: _Marker | None, name: str) -> bool:
-    """Whether an earlier attempt, of which this marker is left, has made the file."""
-    if _HALF_WRITTEN.fullmatch(name):
-        return True
-    return left is not None and (name in left.files or _in_work(name))
+def _is_of(ours: frozenset[str] | None, name: str) -> bool:
+    """Whether an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
+    return bool(_HALF_WRITTEN.fullmatch(name)) or (ours is not None and (name in ours or _in_work(name)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from infra.autosize import placed
-from infra.dataset import Dataset
 from infra.diagram import Node
 from infra.kubernetes.sizing import Sizing
 from infra.manifest import Stat
@@ -48,11 +47,10 @@ def plan(request: Request) -> list[PlannedStage]:
         DatasetDamaged: a dataset that would be reused does not match its manifest.
     """
     known: dict[str, Mapping[str, Stat]] = {}
-    sizes: dict[str, int] = {}
     planned: list[PlannedStage] = []
     for node in request.diagram.nodes.values():
         stats = _input_stats(node, known)
-        resources = _remembered(node, request, placed(node, request.profile, stats).resources, stats, sizes)
+        resources = _remembered(node, request, placed(node, request.profile, stats).resources, stats)
         location = request.store.location(node.stage.name, node.digest)
         dataset = request.store.find(node.stage.name, node.digest)
         if dataset is not None:
@@ -66,7 +64,6 @@ def plan(request: Request) -> list[PlannedStage]:
             memory, cpu_s, seconds = estimate.memory_bytes, estimate.cpu_s, estimate.runtime_s(resources.threads)
             seconds += request.profile.start_s
             output_bytes, cost = estimate.output_bytes, request.prices.cost(resources, seconds)
-        sizes[node.name] = output_bytes
         planned.append(
             PlannedStage(
                 name=node.name,
@@ -85,22 +82,13 @@ def plan(request: Request) -> list[PlannedStage]:
 
 
 def _remembered(
-    node: Node,
-    request: Request,
-    resources: Resources,
-    stats: Mapping[str, Mapping[str, Stat]],
-    sizes: Mapping[str, int],
+    node: Node, request: Request, resources: Resources, stats: Mapping[str, Mapping[str, Stat]]
 ) -> Resources:
     """The resources, with the memory that the launcher on a cluster will start with."""
     if request.profile.launcher != "kubernetes":
         return resources
-    size = sum(
-        sizes[given.name] if isinstance(given, Node)
-        else given.manifest.bytes if isinstance(given, Dataset)
-        else int(stats[name].get("bytes") or 0)
-        for name, given in node.inputs.items()
-    )  # fmt: skip
-    memory = Sizing(request.store.root).memory(node.stage.name, size)
+    expected = node.stage.estimate(node.params, stats, resources).memory_bytes
+    memory = Sizing(request.store.root).memory(node.stage.name, expected)
     more = max(resources.memory, min(memory, request.profile.kubernetes.memory_cap))
     return resources.model_copy(update={"memory": more})
 

@@ -55,10 +55,7 @@ def job_manifest(
     labels = job_labels(call, launcher, attempt) | settings.labels
     metadata: dict[str, Any] = {"name": _name(call), "labels": labels}
     if owner is not None:
-        metadata["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
-             "controller": False, "blockOwnerDeletion": False}
-        ]  # fmt: skip
+        metadata["ownerReferences"] = owner_references(owner)
     manifest: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -77,6 +74,16 @@ def job_manifest(
         assert resources.executors is not None
         make_driver(manifest, settings, resources.executors, stage_image(call, settings), labels)
     return manifest
+
+
+def owner_references(owner: Owner | None) -> list[dict[str, Any]]:
+    """Who owns a Job, for its metadata."""
+    if owner is None:
+        return []
+    return [
+        {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
+         "controller": False, "blockOwnerDeletion": False}
+    ]  # fmt: skip
 
 
 def on_spark_cluster(call: StageCall) -> bool:

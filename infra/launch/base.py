@@ -28,6 +28,7 @@ class StageCall:
         placement: engine, image and resources.
         labels: what the launcher may attach to what it starts, such as the flow run.
         image_kind: kind of image that holds what the stage needs.
+        expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
     """
 
     node: str
@@ -38,6 +39,7 @@ class StageCall:
     placement: Placement
     labels: Mapping[str, str] = field(default_factory=dict)
     image_kind: str = "cpu"
+    expected_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Launcher(ABC):
       the stage itself named raises `UserError`. Either carries its `attempts`, which have cost something.
     - When the calling process dies, however it dies, what it launched ends as well; where nothing can notice that (a
       Job of a flow that was killed outside of the cluster), the next call for the same dataset adopts it.
+    - What another launcher that lives has running is never ended; a call for the same dataset waits for it.
+    - Each attempt is given to one caller, to be recorded, also where several waited for the same dataset.
     """
 
     def prepare(self, stages: Sequence[str], store: str = "") -> None:
@@ -104,6 +108,16 @@ class Launcher(ABC):
     @abstractmethod
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         """Run one stage to its end."""
+
+    def settle(self, output: str) -> tuple[Attempt, ...]:
+        """Attempts at a dataset that is there by now, whose runs died before they recorded them.
+
+        Each is given to one caller only, who records it.
+
+        Args:
+            output: URI of the dataset.
+        """
+        return ()
 
     @abstractmethod
     def cancel(self) -> None:

@@ -8,7 +8,7 @@ from infra.autosize import placed
 from infra.dataset import Dataset
 from infra.diagram import Given, Node
 from infra.errors import SuperworkflowError
-from infra.launch.base import Event, Launcher, StageCall
+from infra.launch.base import Event, Launched, Launcher, StageCall
 from infra.manifest import Stat
 from infra.records import StageRecord, failed_record, stage_record
 from infra.request import Request
@@ -31,12 +31,14 @@ def run_node(
         labels: what the launcher attaches to what it starts.
 
     Returns:
-        The record: `ran`, or `cached` when nothing had to.
+        The record: `ran`, or `cached` when nothing had to. What ran for a run that died before it recorded that is
+        recorded here.
 
     Raises:
         StageFailed, UserError: it ended without its dataset; `record` of either says what it cost.
     """
-    placement = placed(node, request.profile, _stats(node, request))
+    stats = _stats(node, request) if request.profile.placement(node.name, node.stage.name).auto else {}
+    placement = placed(node, request.profile, stats)
     location = request.store.location(node.stage.name, node.digest)
     dataset = request.store.find(node.stage.name, node.digest)
     launched = None
@@ -50,6 +52,9 @@ def run_node(
             placement=placement,
             labels=labels,
             image_kind=node.stage.image_kind(placement.engine),
+            expected_memory=node.stage.estimate(
+                node.params, stats or _stats(node, request), placement.resources
+            ).memory_bytes,
         )
         on_event({"event": "resources", "resources": placement.resources})
         try:
@@ -58,13 +63,16 @@ def run_node(
             error.record = failed_record(node, location.uri, placement.resources, request.prices, error)
             raise
         dataset = Dataset.open(location)
+    elif attempts := launcher.settle(location.uri):
+        # Made for a run that died before it recorded this; where it did not make it, it has cost all the same.
+        made = any(attempt.reason is None for attempt in attempts)
+        seconds = sum(attempt.seconds for attempt in attempts)
+        launched = Launched(dataset.manifest.measured, reused=not made, seconds=seconds, attempts=attempts)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 
 
 def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
-    """True stats of the inputs, where the profile leaves sizes to the estimate."""
-    if not request.profile.placement(node.name, node.stage.name).auto:
-        return {}
+    """True stats of the inputs."""
     return {
         name: Dataset.open(request.store.location(given.stage.name, given.digest)).stats
         if isinstance(given, Node)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from infra.errors import SuperworkflowError, UserError
 from infra.execute import execute
+from infra.measure import out_of_memory_kills
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
@@ -76,7 +77,8 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
             traceback.print_exc(file=progress.stream)
         if isinstance(error, MemoryError):
             message = "out of memory; `superworkflow plan` shows what the stage needs"
-        progress.emit("error", message=message, user=user)
+        kills = out_of_memory_kills() if os.environ.get("SUPERWORKFLOW_IN_CONTAINER") else 0
+        progress.emit("error", message=message, user=user, **({"out_of_memory_kills": kills} if kills else {}))
         if events or not known:
             raise SystemExit(2 if user else 1) from None
         raise

@@ -41,6 +41,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE = os.environ.get("SUPERWORKFLOW_TEST_NAMESPACE", "superworkflow-tests")
 SPARK_ACCOUNT = "superworkflow-spark"
+EXPECTED = 100 << 20
+"""What the walks of these tests are said to need; what turned out to be needed is remembered under it."""
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 
@@ -205,7 +207,7 @@ def walk(graph: str, request: pytest.FixtureRequest) -> Call:
         store = Path(graph).parent.parent
         return StageCall(
             f"walk{name}", "walk", {"num_walks": 2, **params}, {"graph": graph}, str(store / "walk" / digest),
-            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"},
+            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"}, expected_memory=EXPECTED,
         )  # fmt: skip
 
     return make

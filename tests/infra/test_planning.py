@@ -311,7 +311,9 @@ class TestRecords:
     def test_cached(self, request_: Request, made_by_another: bool) -> None:
         launched = self._launched(request_, reused=True) if made_by_another else None
         count = self._records(request_, launched)[0]
-        assert (count.state, count.runtime_s, count.cpu_s, count.cost_usd, count.rows_per_s) == ("cached", 0, 0, 0, 0)
+        waited = 20 if made_by_another else 0  # for which its resources were held
+        assert (count.state, count.runtime_s, count.cpu_s, count.rows_per_s) == ("cached", waited, 0, 0)
+        assert count.cost_usd == pytest.approx(0.756 * waited / 3600)
         dataset = request_.store.find("count", count.digest)
         assert dataset is not None
         took = dataset.manifest.measured.runtime_s

@@ -70,8 +70,16 @@ def test_sizing(store: Store) -> None:
     assert sizing.memory("index", 10**9) == 0
     sizing.remember("walk", 1000, 128)
     assert sizing.memory("walk", 1000) == 128
-    store.root.join(".sizing", "walk-9.json").write_atomic("edited")
+    store.root.join(".memory", "walk-9.json").write_atomic("edited")
     assert sizing.memory("walk", 1000) == 0
+
+
+def test_sizing_without_an_estimate(store: Store) -> None:
+    sizing = Sizing(store.root)
+    sizing.remember("walk", 0, 64)
+    assert store.root.join(".memory").walk_files() == []
+    sizing.remember("walk", 1, 64)
+    assert sizing.memory("walk", 0) == 0
 
 
 def _call(store: Store, **inputs: str) -> StageCall:

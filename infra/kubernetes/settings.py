@@ -17,7 +17,11 @@ class Volume(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mount_path: str = Field(pattern="^/.+", description="Where pods see it.")
-    host_path: str | None = Field(default=None, pattern="^/", description="Folder of the node.")
+    host_path: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Folder of the node; refused where pods are restricted, as in rbac.yaml.",
+    )
     claim: Name | None = Field(default=None, description="Name of a PersistentVolumeClaim.")
     read_only: bool = False
 

@@ -27,6 +27,7 @@ from infra.profile import Placement, Profile
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.cluster.spark import executors_of, placement, running
 from tests.cluster.test_launcher import parent_arguments
+from tests.infra.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
 pytestmark = needs_spark
@@ -90,7 +91,10 @@ def test_a_lost_executor_is_replaced(spark: Settings, spread: Spread, cluster: C
     call, launched = spread(tasks=6, seconds=4), []
     thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(call, _ignore)))
     thread.start()
-    first = running(cluster, 2)[0]["metadata"]["name"]
+    executors = running(cluster, 2)
+    # As Spark made them of our template; folders of the node are what these tests have instead of images.
+    assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
+    first = executors[0]["metadata"]["name"]
     time.sleep(4)
     cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))
     thread.join()

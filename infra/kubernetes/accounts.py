@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from infra.dataset import Dataset
+from infra.errors import SuperworkflowError
 from infra.filesystem import Location
 from infra.kubernetes.api import Json, KubernetesApi
 from infra.kubernetes.follow import JobFollower
@@ -50,6 +51,10 @@ class Account:
         """Those of the attempts that no other run has booked; from now on they are this one's."""
         return [each for each in attempts if not each.uid or await self._try(True, self._ledger.book, each.uid)]
 
+    async def has_debts(self) -> bool:
+        """Whether any Job of this dataset is in no run's record."""
+        return bool(await self._try([], self._ledger.debts))
+
     async def debts(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Attempt]:
         """Ended Jobs of other launchers that died before they booked them.
 
@@ -57,7 +62,11 @@ class Account:
         """
         entries: list[Entry] = await self._try([], self._ledger.debts)
         others = [entry for entry in entries if entry.launcher != self._launcher]
-        found = await asyncio.gather(*(self._debt(api, settings, entry) for entry in others))
+        try:
+            found = await asyncio.gather(*(self._debt(api, settings, entry) for entry in others))
+        except SuperworkflowError as error:
+            self._tell(f"the cost of earlier Jobs is left to another run ({error})")
+            return []
         return [attempt for attempt in found if attempt is not None]
 
     async def _debt(self, api: KubernetesApi, settings: KubernetesSettings, entry: Entry) -> Attempt | None:

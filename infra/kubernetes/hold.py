@@ -16,7 +16,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from infra.kubernetes.api import ApiError, Json, KubernetesApi
+from infra.errors import SuperworkflowError
+from infra.kubernetes.api import Json, KubernetesApi
 from infra.kubernetes.job import MANAGED_BY, PREFIX, Owner, owner_references
 
 LAUNCHER = PREFIX + "launcher"
@@ -74,13 +75,23 @@ class Hold:
 
     async def keep(self) -> None:
         """Renew the heartbeat of an own Job; adopt that of another launcher once it is dead. Ends with the Job."""
-        with contextlib.suppress(ApiError):
-            while (job := await self._api.get(self._path)) is not None and "deletionTimestamp" not in job["metadata"]:
-                if self.mine:
-                    await self._renew()
-                    await asyncio.sleep(RENEW_SECONDS)
-                elif await is_dead(self._api, *launcher_of(job), unless=self._gone) and await self.adopt(job):
-                    self._tell(f"adopts the Job {self._name}: the run that made it has died")
+        here = True
+        while here:
+            # What the API refuses now it may allow later; one that is away for too long is the follower's to tell.
+            with contextlib.suppress(SuperworkflowError):
+                here = await self._once()
+            await asyncio.sleep(RENEW_SECONDS if self.mine else 0.1)
+
+    async def _once(self) -> bool:
+        """Look at the Job and do what is to be done; False when it is gone."""
+        job = await self._api.get(self._path)
+        if job is None or "deletionTimestamp" in job["metadata"]:
+            return False
+        if self.mine:
+            await self._renew()
+        elif await is_dead(self._api, *launcher_of(job), unless=self._gone) and await self.adopt(job):
+            self._tell(f"adopts the Job {self._name}: the run that made it has died")
+        return True
 
     async def adopt_at_once(self, job: Json) -> bool:
         """Adopt it where its launcher is known to be dead without waiting."""

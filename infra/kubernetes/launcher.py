@@ -26,7 +26,6 @@ from infra.kubernetes.follow import Ended, JobFollower
 from infra.kubernetes.hold import Hold, launcher_of, sign
 from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
 from infra.kubernetes.jobs import is_finished, remove_job
-from infra.kubernetes.ledger import Ledger
 from infra.kubernetes.outcome import failure, launched, peak_memory, store_of
 from infra.kubernetes.owner import own_pod
 from infra.kubernetes.settings import KubernetesSettings
@@ -44,6 +43,9 @@ REMOVE_SECONDS = 25.0
 
 CANCEL_SECONDS = 30.0
 """How long `cancel` waits for the Jobs to be gone."""
+
+SETTLE_SECONDS = 90.0
+"""How long to find out what Jobs of dead launchers have held, before what they made is used without that."""
 
 GUEST_SECONDS = 3.0
 """How long a run whose Job ended may take to make the next one, before another that waits for it makes its own."""
@@ -112,13 +114,17 @@ class KubernetesLauncher(Launcher):
 
     def settle(self, output: str) -> tuple[Attempt, ...]:
         """Jobs of dead launchers that made or tried this dataset; see `Launcher`."""
-        if not Ledger(output).debts():
-            return ()
         return self._submit(self._settle(output)).result()
 
     async def _settle(self, output: str) -> tuple[Attempt, ...]:
         account = Account(output, self.id, lambda message: None)
-        return tuple(await account.book(await account.debts(await self._api(), self._settings)))
+        if not await account.has_debts():
+            return ()
+        # What is there can be used without the cluster; where that is away, the debts remain for another time.
+        with contextlib.suppress(TimeoutError, SuperworkflowError):
+            api = await asyncio.wait_for(self._api(), SETTLE_SECONDS)
+            return tuple(await account.book(await asyncio.wait_for(account.debts(api, self._settings), SETTLE_SECONDS)))
+        return ()
 
     def cancel(self) -> None:
         """Delete all Jobs of this launcher; see `Launcher`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import pytest
 from infra.cost import load_prices
 from infra.diagram import Node
 from infra.errors import StageFailed
+from infra.execute import execute
 from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
 from infra.manifest import Manifest, Measurement
 from infra.orchestration.node import run_node
+from infra.progress import Progress
 from infra.records import failed_record, stage_record
 from infra.request import build_request
 from infra.resources import Resources
-from tests.toy_stages import SCALE, TOY
+from tests.toy_stages import COUNT, SCALE, TOY
 
 MEASURED = Measurement(runtime_s=8, cpu_s=4, peak_memory_bytes=1 << 20, rows=1, bytes=8)
 NODE = Node("scale", SCALE, SCALE.params(), {}, "d" * 32)
@@ -91,3 +94,36 @@ def test_a_stage_that_fails_says_what_is_to_be_recorded(tmp_path: Path) -> None:
     assert record is not None
     assert (record.name, record.state, record.digest) == ("count", "failed", request.diagram.nodes["count"].digest)
     assert record.cost_usd == pytest.approx(request.prices.cost(LARGE, 60))
+
+
+class _Debts(Launcher):
+    """Runs nothing, and has these attempts of runs that died."""
+
+    def __init__(self, *attempts: Attempt):
+        self._attempts = attempts
+
+    def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
+        raise AssertionError("its dataset is there")
+
+    def settle(self, output: str) -> tuple[Attempt, ...]:
+        return self._attempts
+
+    def cancel(self) -> None: ...
+
+
+@pytest.mark.parametrize(("reason", "state"), [(None, "ran"), (Reason.OUT_OF_MEMORY, "cached")])
+def test_what_ran_for_a_run_that_died_is_recorded_by_the_next(
+    tmp_path: Path, reason: Reason | None, state: str
+) -> None:
+    (tmp_path / "text").write_text("1\n2\n")
+    request = build_request(TOY, sources={"text": str(tmp_path / "text")}, store=str(tmp_path / "store"))
+    node = request.diagram.nodes["count"]
+    output = request.store.location("count", node.digest).uri
+    progress = Progress("count", stream=io.StringIO())
+    execute(COUNT, {}, {"text": str(tmp_path / "text")}, output, SMALL, progress)
+    launcher = _Debts(Attempt(LARGE, 60, reason, "u"))
+    record = run_node(node, request, launcher, lambda event: None, {})
+    assert (record.state, record.runtime_s, record.resources) == (state, 60, LARGE)
+    assert record.cost_usd == pytest.approx(request.prices.cost(LARGE, 60))
+    assert (record.saved_usd > 0) == (state == "cached")
+    assert run_node(node, request, _Debts(), lambda event: None, {}).cost_usd == 0

@@ -56,7 +56,7 @@ class Account:
         return bool(await self._try([], self._ledger.debts))
 
     async def debts(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Attempt]:
-        """Ended Jobs of other launchers that died before they booked them.
+        """Ended Jobs of other launchers that died before they booked them; one that ended well comes last.
 
         A launcher that does not show itself is waited for: it may be about to book.
         """
@@ -67,7 +67,7 @@ class Account:
         except SuperworkflowError as error:
             self._tell(f"the cost of earlier Jobs is left to another run ({error})")
             return []
-        return [attempt for attempt in found if attempt is not None]
+        return sorted((each for each in found if each is not None), key=lambda each: each.reason is None)
 
     async def _debt(self, api: KubernetesApi, settings: KubernetesSettings, entry: Entry) -> Attempt | None:
         async def booked() -> bool:

@@ -169,7 +169,7 @@ class KubernetesLauncher(Launcher):
             ended, dataset, resources, reused = await self._to_success(work)
         finally:
             paid += await _to_the_end(work.account.book(work.attempts))
-        paid += await work.account.book(await work.account.debts(api, self._settings))
+        paid[:0] = await work.account.book(await work.account.debts(api, self._settings))
         return launched(ended, dataset, resources, paid, reused)
 
     async def _to_success(self, work: _Work) -> tuple[Ended, Dataset, Resources, bool]:

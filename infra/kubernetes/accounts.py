@@ -20,6 +20,9 @@ from infra.resources import Resources
 
 T = TypeVar("T")
 
+NOTE_SECONDS = 20.0
+"""How long a note in the store may keep a stage, or the end of a run, waiting."""
+
 
 class Account:
     """The Jobs of one dataset, as one launcher books them.
@@ -96,7 +99,7 @@ class Account:
 
     async def _try(self, otherwise: T, work: Callable[..., T], *arguments: Any) -> T:
         try:
-            return await asyncio.to_thread(work, *arguments)
+            return await asyncio.wait_for(asyncio.to_thread(work, *arguments), NOTE_SECONDS)
         except Exception as error:  # each kind of store has its own
             self._tell(f"the cost of a Job could not be noted in the store ({type(error).__name__}: {error})")
             return otherwise

@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import json
 import queue
+import random
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
@@ -114,7 +115,10 @@ class KubernetesLauncher(Launcher):
 
     def settle(self, output: str) -> tuple[Attempt, ...]:
         """Jobs of dead launchers that made or tried this dataset; see `Launcher`."""
-        return self._submit(self._settle(output)).result()
+        try:
+            return self._submit(self._tracked(self._settle(output))).result()
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            return ()
 
     async def _settle(self, output: str) -> tuple[Attempt, ...]:
         account = Account(output, self.id, lambda message: None)
@@ -201,7 +205,7 @@ class KubernetesLauncher(Launcher):
                 return ended, dataset, resources, not mine or bool((ended.final or {}).get("reused"))
             if not mine and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
                 work.log("the run whose Job this was has ended it; goes on with a Job of its own")
-                await asyncio.sleep(GUEST_SECONDS)
+                await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))  # not all that waited at once
                 continue
             if reason is Reason.KILLED and not killed:
                 assert ended.diagnosis is not None
@@ -218,7 +222,7 @@ class KubernetesLauncher(Launcher):
             resources = with_memory(resources, more_memory, ended.of_executor)
             raised.add(ended.of_executor)
             if not mine:
-                await asyncio.sleep(GUEST_SECONDS)
+                await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
 
     async def _attempt(self, work: _Work, resources: Resources) -> tuple[Ended, Resources, bool]:
         """One Job to its end: one that is there for the same dataset already, or a new one.

@@ -66,7 +66,7 @@ class Ledger:
         self._folder.make()
         marker = self._folder.join(f"{uid}.booked")
         if marker.local_path is None:
-            return marker.create_exclusive(uid)
+            return bool(marker.create_exclusive(uid))
         try:
             with marker.local_path.open("x", encoding="utf-8") as stream:
                 stream.write(uid)

@@ -192,17 +192,17 @@ def test_a_job_that_outlived_its_orchestrator_is_paid_for_once(
 
 
 def test_a_retry_after_a_death_is_paid_with_what_came_before_it(
-    settings: Settings, walk: Call, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, walk: Call, cluster: Cluster
 ) -> None:
     """The first attempt ran out of memory, its run died in the second, which is adopted: both are in one record."""
     call = walk(memory=40 << 20, cpu=0.1, num_walks=6000)
-    with _another_run(lambda **more: settings(memory_factor=4, **more), call) as run:
+    with _another_run(lambda **more: settings(memory_factor=10, **more), call) as run:
         run.kill()
         run.wait()
         (job,) = cluster.jobs()
         launched = KubernetesLauncher(settings()).launch(call, _ignore)
     assert [attempt.reason for attempt in launched.attempts] == [Reason.OUT_OF_MEMORY, None]
-    assert [attempt.resources.memory >> 20 for attempt in launched.attempts] == [40, 160]
+    assert [attempt.resources.memory >> 20 for attempt in launched.attempts] == [40, 400]
     assert launched.attempts[1].uid == job["metadata"]["uid"]
     assert launched.seconds == sum(attempt.seconds for attempt in launched.attempts)
     assert _markers(call) == [".booked", ".booked", ".json", ".json"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,9 +18,11 @@ class Location:
     """A file or folder by its URI: a local path, `file://…`, `s3://bucket/key` or any fsspec URL.
 
     Credentials and endpoints come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), never the URI.
+    What is on S3 is waited for while its server does not answer (see `infra.s3`).
     """
 
     uri: str
+    _patient: bool = field(default=True, kw_only=True, repr=False, compare=False)
 
     @classmethod
     def of(cls, uri: str | Path) -> Location:
@@ -53,14 +55,22 @@ class Location:
     def name(self) -> str:
         return self.uri.rsplit("/", 1)[-1]
 
+    def hurried(self) -> Location:
+        """The same place, for what must fail within seconds when the server does not answer."""
+        return replace(self, _patient=False)
+
     @cached_property
     def _fs(self) -> tuple[Any, str]:
+        if self.uri.startswith(("s3://", "s3a://")):
+            from infra.s3 import PatientS3  # its client takes long to import
+
+            return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
         import fsspec
 
         return cast("tuple[Any, str]", fsspec.core.url_to_fs(self.uri, use_listings_cache=False))
 
     def join(self, *parts: str) -> Location:
-        return Location("/".join([self.uri, *parts]))
+        return replace(self, uri="/".join([self.uri, *parts]))
 
     def open(self, mode: str = "rb") -> BinaryIO:
         if (path := self.local_path) is not None:
@@ -150,20 +160,35 @@ class Location:
         fs, path_in_fs = self._fs
         fs.get_file(path_in_fs, str(path))
 
-    def upload(self, path: Path) -> None:
-        fs, path_in_fs = self._fs
-        fs.put_file(str(path), path_in_fs)
+    def upload(self, path: Path, *, create: bool = False) -> bool:
+        """Send a file there.
 
-    def create_exclusive(self, text: str) -> bool:
-        """Create a remote object only if there is none; False when there is one (S3 conditional put)."""
+        Args:
+            path: the file.
+            create: only if there is none yet (S3 conditional put).
+
+        Returns:
+            False when it was to be created and there is one.
+        """
         fs, path_in_fs = self._fs
         try:
-            fs.pipe_file(path_in_fs, text.encode(), mode="create")
+            fs.put_file(str(path), path_in_fs, mode="create" if create else "overwrite")
         except OSError as error:
-            if _refused(error):
+            if create and _refused(error):
                 return False
             raise
         return True
+
+    def create_exclusive(self, text: str) -> str | None:
+        """Create a remote object only if there is none; its tag, or None when there is one (S3 conditional put)."""
+        fs, path_in_fs = self._fs
+        try:
+            answer = fs.pipe_file(path_in_fs, text.encode(), mode="create")
+        except OSError as error:
+            if _refused(error):
+                return None
+            raise
+        return str(answer["ETag"])
 
     def tag(self) -> str:
         """Tag of a remote object, another after each write. Raises FileNotFoundError when there is none."""
@@ -183,12 +208,16 @@ class Location:
 
 
 def _refused(error: OSError) -> bool:
-    """Whether the server refused a conditional put; not every server's answer becomes a FileExistsError."""
-    response = getattr(error.__cause__, "response", None) or {}
-    code = response.get("Error", {}).get("Code")
-    return isinstance(error, FileExistsError) or code in (
-        "PreconditionFailed",
-        "ConditionalRequestConflict",
-        "412",
-        "409",
-    )
+    from infra.s3 import refused
+
+    return refused(error)
+
+
+def import_client(protocol: str) -> None:
+    """Import what speaks this protocol, for processes that are started from this one."""
+    if protocol in ("s3", "s3a"):
+        import infra.s3  # noqa: F401
+    else:
+        import fsspec
+
+        fsspec.get_filesystem_class(protocol)

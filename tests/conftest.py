@@ -15,7 +15,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from infra.s3 import PatientS3
 from infra.store import Store
+from tests.s3_proxy import S3Proxy
 
 BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"
@@ -117,3 +119,14 @@ def store(store_uri: str) -> Store:
 def s3_store(s3_server: str) -> Store:
     """A new, empty store on the S3 server."""
     return Store(f"s3://{BUCKET}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def s3_proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
+    """A proxy through which all of the test, and what it starts, reaches the S3 server."""
+    proxy = S3Proxy(int(s3_server.rpartition(":")[2]))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    PatientS3.clear_instance_cache()
+    yield proxy
+    PatientS3.clear_instance_cache()
+    proxy.close()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +16,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 
 from infra.errors import SuperworkflowError, UserError
 from infra.kubernetes.settings import KubernetesSettings
+from infra.patience import Tries, Unreachable
 
 Json = dict[str, Any]
 
@@ -34,10 +34,6 @@ class ApiError(SuperworkflowError):
     def __init__(self, status: int, message: str):
         self.status = status
         super().__init__(f"Kubernetes answered {status}: {message}")
-
-
-class Unreachable(SuperworkflowError):
-    """The API did not answer for longer than the profile's patience."""
 
 
 class KubernetesApi:
@@ -133,7 +129,7 @@ class KubernetesApi:
     async def _patiently(
         self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, *, missing_ok: bool = False
     ) -> Json | None:
-        pause, until = 0.2, time.monotonic() + self._patience
+        tries = Tries(self._patience)
         while True:
             try:
                 response = await self._send(method, path, query, body, aiohttp.ClientTimeout(total=REQUEST_SECONDS))
@@ -148,13 +144,12 @@ class KubernetesApi:
                     raise error
             except _TRANSIENT as caught:
                 error = caught
-            if time.monotonic() + pause > until:
+            if (pause := tries.pause()) is None:
                 raise Unreachable(
                     f"{self.server}: Kubernetes does not answer ({type(error).__name__}: {error}). "
                     "Check the cluster, or the network and the credentials to it."
                 ) from error
             await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str], body: Json | None, timeout: aiohttp.ClientTimeout

@@ -18,6 +18,7 @@ from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME, InputEntry, Measurement
+from infra.s3 import PatientS3
 from infra.store import Source, Store
 from tests.conftest import SECRET
 
@@ -244,16 +245,13 @@ def test_missing_bucket_cannot_be_written(s3_server: str) -> None:
 
 
 def test_server_that_is_down(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import s3fs
-
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    s3fs.S3FileSystem.clear_instance_cache()
+    PatientS3.clear_instance_cache()
     try:
         with pytest.raises(UserError, match=r"the store cannot be read: EndpointConnectionError.*127\.0\.0\.1:9"):
             Store("s3://bucket/prefix").find("count", DIGEST)
     finally:
-        s3fs.S3FileSystem.clear_instance_cache()
+        PatientS3.clear_instance_cache()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from infra.digest import SummedStream, file_sha256
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
+from infra.lock import Right
 from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
 from infra.scratch import Scratch
 
@@ -241,10 +242,12 @@ class DatasetWriter(FileWriter):
 
     Args:
         location: the dataset's folder; what an interrupted writer left there is removed, its checkpoint kept.
+        right: to write there; it is checked before each file of a remote dataset.
     """
 
-    def __init__(self, location: Location):
+    def __init__(self, location: Location, right: Right = Right()):  # noqa: B008
         super().__init__(location)
+        self._right = right
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
         self._sums: dict[str, Future[str]] = {}
         location.make()
@@ -268,7 +271,7 @@ class DatasetWriter(FileWriter):
         self._sums[name] = self._pool.submit(file_sha256, path)
         if self._scratch is not None:
             self.settle()
-            self.location.join(name).upload(path)
+            upload(path, self.location.join(name), self._right)
             path.unlink()
 
     @contextmanager
@@ -277,7 +280,8 @@ class DatasetWriter(FileWriter):
         target = self.location.join(name)
         if (path := target.local_path) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as raw:
+        self._right.check()
+        with target.open("wb" if path is not None else "xb") as raw:  # a late writer of it is refused by the store
             stream = SummedStream(raw)
             yield stream
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
@@ -322,7 +326,8 @@ class DatasetWriter(FileWriter):
             files=self.entries, stats=dict(stats),
             measured=measured, software=dict(software), engine=engine,
         )  # fmt: skip
-        self.location.join(MANIFEST_NAME).write_atomic(manifest.model_dump_json(indent=1))
+        self._right.confirm()
+        _complete(self.location.join(MANIFEST_NAME), manifest.model_dump_json(indent=1), self._right)
         for folder in (CHECKPOINT_FOLDER, PARTS_FOLDER):
             self.location.join(folder).delete(recursive=True)
         self.close()
@@ -333,3 +338,31 @@ class DatasetWriter(FileWriter):
         self._pool.shutdown(cancel_futures=True)
         if self._scratch is not None:
             self._scratch.remove()
+
+
+def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:
+    """Send a file to a remote dataset that only who has the right may write.
+
+    The store is told to create it, so that a writer that slept through the end of its lease cannot replace a file of
+    the next one: it is refused, and loses.
+
+    Raises:
+        LeaseLost: another writes the dataset now.
+    """
+    right.check(patient=patient)
+    if not target.upload(path, create=True):
+        right.confirm(patient=patient)
+        target.upload(path)
+
+
+def _complete(manifest: Location, text: str, right: Right) -> None:
+    """Put the manifest, in the place of none but that of a writer that had lost its right and came late."""
+    if manifest.local_path is not None:
+        manifest.write_atomic(text)
+        return
+    while manifest.create_exclusive(text) is None:
+        right.confirm()
+        with suppress(FileNotFoundError):
+            if manifest.replace_tagged(text, manifest.tag()) is not None:
+                break
+    right.confirm()

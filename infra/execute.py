@@ -8,16 +8,18 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter, upload
 from infra.digest import dataset_digest
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
-from infra.lock import exclusive
+from infra.lease import Claim
+from infra.lock import LeaseLost, Right, exclusive
 from infra.manifest import InputEntry, Manifest, Measurement
 from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds
 from infra.params import P, nearest, parse_params
@@ -50,6 +52,8 @@ def execute(
     resources: Resources,
     progress: Progress,
     engine: str = IN_PROCESS,
+    on_lost: Callable[[LeaseLost], None] = lambda error: None,
+    claim: Claim = Claim(),  # noqa: B008
 ) -> Executed:
     """Make one dataset.
 
@@ -61,9 +65,12 @@ def execute(
         resources: what the stage may use.
         progress: where it tells how far it is.
         engine: which of the stage's engines computes; the dataset is the same.
+        on_lost: called from another thread when another run has taken over the dataset; it may end this process.
+        claim: under which name the dataset is locked on an object store.
 
     Raises:
         UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
+        LeaseLost: another run has taken over the dataset.
     """
     stage.check_engine(engine, "--engine")
     spark = _spark_settings() if engine == "spark" else {}
@@ -83,7 +90,9 @@ def execute(
     with (
         _store_errors(location),
         _closing(datasets),
-        exclusive(location, lambda: progress.log("another run is making this dataset; waiting")) as confirm,
+        exclusive(
+            location, lambda: progress.log("another run is making this dataset; waiting"), on_lost, claim
+        ) as right,
     ):
         waited = time.monotonic() - asked
         existing = Dataset.find(location)
@@ -95,8 +104,8 @@ def execute(
                 )  # fmt: skip
             existing.verify("size")
             return Executed(existing, reused=True)
-        writer = DatasetWriter(location)
-        with _folders(location) as folders:
+        writer = DatasetWriter(location, right)
+        with _folders(location, right, progress) as folders:
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
                 progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
@@ -104,7 +113,6 @@ def execute(
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
-                confirm()
                 dataset = _commit(stage, engine, digest, identity, given, writer, result, waited)
             finally:
                 writer.close()
@@ -149,7 +157,9 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
         elif declared.file:
             sources[name] = Source.of(uris[name])
         else:
-            datasets[name] = Dataset.open(Location.of(uris[name]))
+            location = Location.of(uris[name])
+            with _store_errors(location) if location.local_path is None else contextlib.nullcontext():
+                datasets[name] = Dataset.open(location)
     return datasets, sources
 
 
@@ -190,8 +200,8 @@ def software_versions() -> dict[str, str]:
 class _folders:
     """Checkpoint and scratch folders of one attempt; the checkpoint of a remote dataset is mirrored to the store."""
 
-    def __init__(self, location: Location):
-        self._remote = location.join(CHECKPOINT_FOLDER)
+    def __init__(self, location: Location, right: Right, progress: Progress):
+        self._remote, self._right, self._progress = location.join(CHECKPOINT_FOLDER), right, progress
         remove_abandoned()
         self._folder = Scratch("stage")
         self.scratch = self._folder.path
@@ -206,18 +216,37 @@ class _folders:
         return self
 
     def save(self) -> None:
-        if self._remote.local_path is None:
-            kept = {path.relative_to(self.checkpoint).as_posix(): path for path in self.checkpoint.rglob("*")}
-            kept = {name: path for name, path in kept.items() if path.is_file()}
-            for name, path in kept.items():
-                self._remote.join(name).upload(path)
-            for name in set(self._remote.walk_files()) - set(kept):
-                self._remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
+        if self._remote.local_path is not None:
+            return
+        try:
+            self._mirror()
+        except SuperworkflowError:
+            raise
+        except Exception as error:  # the work is worth more than this copy of it, and the next one may be kept
+            self._progress.log(
+                f"warning: the checkpoint could not be sent to the store ({type(error).__name__}: {error}); "
+                "going on, the next one will be tried again"
+            )
+
+    def _mirror(self) -> None:
+        # Not waited for, since the stage could compute meanwhile; within seconds the store has the files or has not.
+        remote = self._remote.hurried()
+        files = sorted((path for path in self.checkpoint.rglob("*") if path.is_file()), key=_written)
+        # In the order in which they were written: the last one names the others, and until then the old ones count.
+        for path in files:
+            upload(path, remote.join(path.relative_to(self.checkpoint).as_posix()), self._right, patient=False)
+        kept = {path.relative_to(self.checkpoint).as_posix() for path in files}
+        for name in set(remote.walk_files()) - kept:
+            remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
 
     def __exit__(self, *exc: object) -> None:
         self._folder.remove()
         if self._remote.local_path is not None and self.checkpoint.is_dir() and not any(self.checkpoint.iterdir()):
             self.checkpoint.rmdir()
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 class _store_errors:
@@ -229,15 +258,20 @@ class _store_errors:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, SuperworkflowError | FileNotFoundError):
-            reason = error.strerror or str(error)
-            if error.errno is None and (folder := self._location.local_path) is not None and folder.exists():
+        remote = self._location.local_path is None
+        of_client = type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp")
+        number = getattr(error, "errno", None)
+        missing = isinstance(error, FileNotFoundError) and not (remote and number is None)  # else such as its bucket
+        if of_client or (isinstance(error, OSError) and not missing):
+            assert error is not None
+            reason = getattr(error, "strerror", None) or str(error)
+            if number is None and (folder := self._location.local_path) is not None and folder.exists():
                 # NumPy says how many items it could write, and not why it stopped.
                 reason += f"; {format_bytes(shutil.disk_usage(folder).free)} are free there"
-            remote = self._location.local_path is None and error.errno not in (errno.ENOSPC, errno.EDQUOT)
+            remote = of_client or (remote and number not in (errno.ENOSPC, errno.EDQUOT))
             remedy = "Check that the store can be reached from here" if remote else "Free space or choose another store"
             raise UserError(
                 f"{'cannot read or write' if remote else 'cannot write'}: {reason}",
-                where=str(error.filename or self._location.uri),
+                where=str(getattr(error, "filename", None) or self._location.uri),
                 remedy=f"{remedy}; complete stages are kept and will not run again",
             ) from error

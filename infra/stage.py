@@ -96,7 +96,8 @@ class StageRun(Generic[P]):
         progress: where to tell how far the work is.
         checkpoint: local folder that survives a crash of this stage and is gone once its dataset is complete.
         scratch: local folder for temporary files, removed at the end.
-        save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote.
+        save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote, the files in
+            the order in which they were written. A store that does not take it is a warning.
         engine: which of the stage's engines computes.
         spark_settings: Spark's configuration from the launcher; empty for Spark inside this process.
     """

@@ -137,8 +137,9 @@ class KubernetesLauncher(Launcher):
                 resources = with_memory(resources, remembered, of_executor)
         attempts: list[Attempt] = []
         raised: set[bool] = set()
+        dead: list[str] = []
         while True:
-            ended, resources = await self._attempt(api, call, resources, len(attempts) + 1, tell)
+            ended, resources = await self._attempt(api, call, resources, len(attempts) + 1, tell, dead)
             reason = ended.diagnosis.reason if ended.diagnosis else None
             attempts.append(Attempt(resources, ended.held_s, reason))
             dataset = await asyncio.to_thread(_complete, call)
@@ -158,16 +159,27 @@ class KubernetesLauncher(Launcher):
             raised.add(ended.of_executor)
 
     async def _attempt(
-        self, api: KubernetesApi, call: StageCall, resources: Resources, number: int, tell: Callable[[Event], None]
+        self,
+        api: KubernetesApi,
+        call: StageCall,
+        resources: Resources,
+        number: int,
+        tell: Callable[[Event], None],
+        dead: list[str],
     ) -> tuple[Ended, Resources]:
-        """One Job to its end: one that another launcher left running for the same dataset, or a new one."""
-        adopted = await self._adopt(api, call)
+        """One Job to its end: one that another launcher left running for the same dataset, or a new one.
+
+        `dead` are Jobs for this dataset whose stages have ended, for whose leases the next one does not wait.
+        """
+        adopted = await self._adopt(api, call, dead)
         if adopted is not None:
             name, resources = adopted["metadata"]["name"], job_resources(adopted, resources)
             _log(call, tell, f"adopts the Job {name}, which makes this dataset already")
         else:
             owner = await own_pod(api)
-            manifest = job_manifest(call, self._settings, resources, launcher=self.id, attempt=number, owner=owner)
+            manifest = job_manifest(
+                call, self._settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=dead
+            )
             name = manifest["metadata"]["name"]
         keep = False
         try:
@@ -179,6 +191,8 @@ class KubernetesLauncher(Launcher):
             )  # fmt: skip
             self._followers[name] = follower
             ended = await follower.follow()
+            if ended.exit_code is not None:
+                dead.append(name)
             # A container that failed by itself is left to be looked at, until its time to live is over.
             keep = ended.exit_code not in (None, 0) and bool(self._settings.ttl_s)
             return ended, resources
@@ -186,12 +200,14 @@ class KubernetesLauncher(Launcher):
             self._followers.pop(name, None)
             await _to_the_end(self._remove(api, name, call, tell, keep))
 
-    async def _adopt(self, api: KubernetesApi, call: StageCall) -> Json | None:
+    async def _adopt(self, api: KubernetesApi, call: StageCall, dead: list[str]) -> Json | None:
         digest = label_value(call.output.rsplit("/", 1)[-1])
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, PREFIX + "digest": digest}.items())
         for job in await api.items(api.jobs, labelSelector=selector):
             conditions = (job.get("status") or {}).get("conditions") or ()
             finished = any(c["status"] == "True" and c["type"] in ("Complete", "Failed") for c in conditions)
+            if finished and _output(job) == call.output and job["metadata"]["name"] not in dead:
+                dead.append(job["metadata"]["name"])
             if not finished and "deletionTimestamp" not in job["metadata"] and _output(job) == call.output:
                 await api.label(f"{api.jobs}/{job['metadata']['name']}", {PREFIX + "launcher": self.id})
                 return job

@@ -15,8 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from infra import ending, patience
 from infra.errors import SuperworkflowError, UserError
 from infra.execute import execute
+from infra.lease import Claim
+from infra.lock import LeaseLost
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
@@ -37,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
     parser.add_argument("--report", metavar="FILE", help="also write the measurements here, as JSON")
     parser.add_argument("--events", action="store_true", help="print JSON events to standard output")
+    parser.add_argument("--holder", metavar="NAME", default="", help="name under which the dataset is locked on S3")
+    parser.add_argument(
+        "--supersedes", metavar="NAME", action="append", default=[], help="a holder of it that is known to be dead"
+    )
     parser.add_argument(
         "--end-with-stdin", action="store_true", help="end when standard input closes, as a launcher that dies lets it"
     )
@@ -45,15 +52,26 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Run the stage; the exit status is 0, 1 (it failed) or 2 (bad input)."""
     progress = Progress(options.name, events=options.events, stream=sys.stdout if options.events else sys.stderr)
+    ending.end_when_asked()
+    patience.tell_by(progress.log)
+    patience.trusted = options.events  # a launcher asks for them, which has reached the store
     if options.end_with_stdin:
         _end_with_parent()
+
+    def lost(error: LeaseLost) -> None:
+        progress.emit("error", message=str(error), user=False)
+        if not options.events:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        ending.end_process(error.exit_code)
+
     with _reported(progress, options.events):
         stage = load_stage(options.name)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
         executed = execute(
-            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine
-        )
+            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
+            lost, Claim(options.holder, options.supersedes),
+        )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:
@@ -96,7 +114,7 @@ def _end_with_parent() -> None:
         with contextlib.suppress(OSError, ValueError):
             while os.read(0, 4096):
                 pass
-        os._exit(143)
+        ending.end_process(ending.TERMINATED)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 

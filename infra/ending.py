@@ -40,17 +40,29 @@ def end_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-def end_when_asked() -> None:
-    """End this process by `end_process` on SIGTERM. To be called in the main thread."""
+@contextlib.contextmanager
+def when_asked() -> Iterator[None]:
+    """Within the block, SIGTERM ends this process by `end_process`. For the main thread; nothing happens in others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def listen() -> None:
-        while (told := os.read(reading, 1)) != bytes([signal.SIGTERM]):
-            if not told:
-                return
-        end_process(TERMINATED)
+        while told := os.read(reading, 1):
+            if told == bytes([signal.SIGTERM]):
+                end_process(TERMINATED)
 
-    threading.Thread(target=listen, name="signals", daemon=True).start()
+    listener = threading.Thread(target=listen, name="signals", daemon=True)
+    listener.start()
+    handler = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        signal.set_wakeup_fd(woken)
+        os.close(writing)
+        listener.join()
+        os.close(reading)

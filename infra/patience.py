@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from infra.errors import SuperworkflowError
 
@@ -86,10 +87,21 @@ def tell(message: str) -> None:
     _listener(message)
 
 
-def tell_by(listener: Callable[[str], None]) -> None:
-    """Tell people by this function from now on, instead of by Python's log."""
-    global _listener
-    _listener = listener
+@contextlib.contextmanager
+def told_by(listener: Callable[[str], None], *, reached: bool = False) -> Iterator[None]:
+    """Within the block, tell people by this function instead of by Python's log.
+
+    Args:
+        listener: receives what is told.
+        reached: the one that started this process has reached the servers.
+    """
+    global _listener, trusted
+    before = _listener, trusted
+    _listener, trusted = listener, reached
+    try:
+        yield
+    finally:
+        _listener, trusted = before
 
 
 _listener: Callable[[str], None] = logging.getLogger("superworkflow").warning

@@ -119,7 +119,8 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                         f"{self._server.what} has not answered for {seconds:.0f} s ({_words(error)}). Check that it "
                         "can be reached from here; complete stages are kept and will not run again."
                     ) from error
-                self._server.failed(_words(error))
+                if self._server.ever or patience.trusted:
+                    self._server.failed(_words(error))
                 await asyncio.sleep(pause)
             else:
                 self._server.answered()

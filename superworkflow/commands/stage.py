@@ -52,9 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Run the stage; the exit status is 0, 1 (it failed) or 2 (bad input)."""
     progress = Progress(options.name, events=options.events, stream=sys.stdout if options.events else sys.stderr)
-    ending.end_when_asked()
-    patience.tell_by(progress.log)
-    patience.trusted = options.events  # a launcher asks for them, which has reached the store
     if options.end_with_stdin:
         _end_with_parent()
 
@@ -64,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
         ending.end_process(error.exit_code)
 
-    with _reported(progress, options.events):
+    told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
+    with ending.when_asked(), told, _reported(progress, options.events):
         stage = load_stage(options.name)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import shutil
 import signal
@@ -173,11 +172,8 @@ def test_store_away_during_a_checkpoint(
     monkeypatch.setattr(s3, "HURRIED_SECONDS", 1.0)
     output, told = s3_store.location("scale", "0" * 32), io.StringIO()
     s3_proxy.trip = (b"/_checkpoint/half.txt", "refuse", 4.0)
-    try:
-        patience.tell_by(lambda message: print(message, file=told))
+    with patience.told_by(lambda message: print(message, file=told)):
         done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=told))
-    finally:
-        patience.tell_by(logging.getLogger("superworkflow").warning)
     assert s3_proxy.tripped.is_set()
     assert "warning: the checkpoint could not be sent to the store" in told.getvalue()
     assert "the next one will be tried again" in told.getvalue()

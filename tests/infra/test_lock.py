@@ -30,8 +30,8 @@ lease.RENEW_SECONDS = 0.3
 def lost(error):
     print(error, flush=True)
     ending.end_process(1)
-ending.end_when_asked()
-with lock.exclusive(Location.of(sys.argv[1]), on_lost=lost, claim=lease.Claim(sys.argv[2])):
+where, claim = Location.of(sys.argv[1]), lease.Claim(sys.argv[2])
+with ending.when_asked(), lock.exclusive(where, on_lost=lost, claim=claim):
     print("held", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", (1 << 31) - 1)  # as a kernel: no instruction of Python for many minutes
 """

@@ -35,12 +35,10 @@ def root(s3_proxy: S3Proxy, s3_store: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def told() -> Iterator[list[str]]:
     lines: list[str] = []
-    before = patience._listener
-    patience.tell_by(lines.append)
-    yield lines
-    patience.tell_by(before)
+    with patience.told_by(lines.append):
+        yield lines
 
 
 def _read(root: Location, path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -97,11 +98,12 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
             Unreachable: it did not answer within the time that patience lasts.
         """
         tries: Tries | None = None
+        began = time.monotonic()
         while True:
             try:
                 result = await work()
             except Exception as error:
-                if not transient(error):
+                if not transient(error) or getattr(error, "given_up", False):
                     if _response(error) is not None:
                         self._server.answered()
                     if tries and landed and (refused(error) or isinstance(error, FileNotFoundError)):
@@ -110,10 +112,10 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                             return answer
                     raise
                 seconds = self._patience(error) if patience_s is None else patience_s
-                tries = tries or Tries(seconds)
+                tries = tries or Tries(seconds + began - time.monotonic())
                 pause = tries.pause()
                 if pause is None and seconds < patience.PATIENCE_SECONDS:
-                    raise
+                    raise self._given_up(error) from error
                 if pause is None:
                     raise Unreachable(
                         f"{self._server.what} has not answered for {seconds:.0f} s ({_words(error)}). Check that it "
@@ -137,6 +139,13 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         if self._server.ever or (patience.trusted and not _no_such_host(error)):
             return patience.PATIENCE_SECONDS
         return FIRST_CONTACT_SECONDS
+
+    def _given_up(self, error: Exception) -> Exception:
+        """The error in a form that neither those who called this nor s3fs take for a reason to try again."""
+        if isinstance(error, botocore.exceptions.HTTPClientError):
+            error = botocore.exceptions.EndpointConnectionError(endpoint_url=self._s3.meta.endpoint_url, error=error)
+        error.given_up = True  # type: ignore[attr-defined]
+        return error
 
     async def _landed(self, method: str, values: dict[str, Any]) -> dict[str, str] | None:
         """The answer to a write that has been done, though its own answer was lost."""

@@ -34,6 +34,7 @@ from infra.launch.base import StageCall
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 from infra.resources import Resources
+from infra.s3 import PatientS3
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 
@@ -259,6 +260,11 @@ async def node_address(api: KubernetesApi) -> str:
     return str(urlparse(api.server).hostname)
 
 
+def _forget_servers() -> None:
+    s3fs.S3FileSystem.clear_instance_cache()
+    PatientS3.clear_instance_cache()
+
+
 @pytest.fixture
 def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
@@ -280,7 +286,7 @@ def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-    s3fs.S3FileSystem.clear_instance_cache()
+    _forget_servers()
     try:
         for _ in range(600):
             with socket.socket() as probe:
@@ -292,7 +298,7 @@ def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield "s3://cluster-tests"
     finally:
         cluster.do(lambda api: api.delete(f"{path}/s3"))
-        s3fs.S3FileSystem.clear_instance_cache()
+        _forget_servers()
         server.kill()
         server.wait()
         log.close()

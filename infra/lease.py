@@ -113,9 +113,9 @@ class Lease:
             if self.remaining < LEASE_SECONDS / 4 and not self.renew():
                 return
             with self._guard:
-                if self._tag is not None:
-                    self._tag = None
-                    self.location.hurried().delete()
+                tag, self._tag = self._tag, None
+                if tag is not None:
+                    self.location.hurried().delete_tagged(tag)
 
     def _hold(self, tag: str | None, sent: float) -> bool:
         if tag is None:

@@ -43,6 +43,9 @@ _TRANSIENT_CODES = {
 }  # fmt: skip
 _REFUSED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 
+_ONCE = ("abort_multipart_upload", "delete_object")
+"""Requests that are not repeated: what is left can be deleted later, but what another has put there is lost."""
+
 _servers: dict[str, Reached] = {}
 
 
@@ -67,7 +70,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         values = self._get_s3_method_kwargs(call, *arguments, **given)
         return await self._patiently(
             lambda: _error_wrapper(call, kwargs=values, retries=1),
-            0.0 if method == "abort_multipart_upload" else None,
+            0.0 if method in _ONCE else None,
             lambda: self._landed(method, values),
         )
 

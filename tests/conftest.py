@@ -39,8 +39,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = (tmp_path_factory.mktemp("s3") / "server.log").open("w")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=log, stderr=log)
+    command = [sys.executable, "-m", "tests.s3_server", str(port)]
+    server = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parent.parent)
     given = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "tester",

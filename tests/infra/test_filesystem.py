@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,27 @@ def test_conditional_puts(s3_store: Store) -> None:
     assert file.replace_tagged("fourth", tag) is None
     assert file.read_text() == "third"
     assert s3_store.root.join("none").replace_tagged("x", tag) is None
+
+
+def test_conditional_delete(s3_store: Store) -> None:
+    file = s3_store.root.join("lease")
+    first = file.create_exclusive("first")
+    assert first is not None
+    second = file.replace_tagged("second", first)
+    assert second is not None
+    file.delete_tagged(first)  # another's by now
+    assert file.read_text() == "second"
+    file.delete_tagged(second)
+    assert file.size() is None
+    file.delete_tagged(second)
+
+
+def test_one_of_many_creates(s3_store: Store) -> None:
+    """What leases rest on; also a test of the server that stands for S3."""
+    for number in range(20):
+        file = s3_store.root.join(f"{number}")
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(tag is not None for tag in pool.map(file.create_exclusive, "abcdefgh")) == 1
 
 
 def test_conditional_put_passes_other_errors_on(s3_server: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from mlflow.entities import ViewType
 
 from infra.errors import UserError
-from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client, sqlite_path
+from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
+from infra.tracking.tables import sqlite_path
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from infra.errors import UserError
 from infra.filesystem import Location
 from infra.records import RunRecord, StageRecord
 from infra.tracking.base import Tracker
+from infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -32,6 +33,8 @@ for _name in ("mlflow.store.db.utils", "alembic"):
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
 SUPERWORKFLOW_TAG = "superworkflow.name"
+ERROR_TAG = "superworkflow.error"
+"""Why a run did not end well."""
 
 
 def default_tracking_uri(store: Location) -> str:
@@ -58,15 +61,13 @@ def open_client(uri: str) -> MlflowClient:
     Raises:
         UserError: the database or server cannot be reached.
     """
-    path = sqlite_path(uri)
     # MLflow retries a dead server for minutes; a run that cannot be recorded must say so at once.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
+        with making_tables(uri):
+            client = MlflowClient(uri)
+            client.search_experiments(max_results=1)
     except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
         detail = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
         raise UserError(
@@ -169,9 +170,16 @@ class MlflowTracker(Tracker):
 
     def fail(self, message: str) -> None:
         """Close the parent as failed; see `Tracker`."""
+        self._end(message, "FAILED")
+
+    def stop(self, message: str) -> None:
+        """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
+        self._end(message, "KILLED")
+
+    def _end(self, message: str, status: str) -> None:
         if self._run_id:
-            self._client.set_tag(self._run_id, "superworkflow.error", message[:5000])
-            self._client.set_terminated(self._run_id, status="FAILED")
+            self._client.set_tag(self._run_id, ERROR_TAG, message[:5000])
+            self._client.set_terminated(self._run_id, status=status)
 
     def url(self) -> str | None:
         """Address of the run's page, on the configured server or on a local one at its usual port."""
@@ -191,11 +199,6 @@ class MlflowTracker(Tracker):
             if found is None:
                 raise
             return str(found.experiment_id)
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file of an SQLite tracking URI; None for any other."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 def author_tags(source: str) -> dict[str, str]:

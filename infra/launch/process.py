@@ -107,6 +107,7 @@ class ProcessLauncher(Launcher):
                 child = subprocess.Popen(
                     [*forked.PROGRAM, *arguments], text=True, errors="replace", bufsize=1,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,  # what a terminal sends is for the launcher
                 )  # fmt: skip
             self._running.add(child)
         return child

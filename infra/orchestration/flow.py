@@ -15,6 +15,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -23,11 +24,13 @@ from infra.dataset import Dataset
 from infra.diagram import Node, Superworkflow
 from infra.errors import StageFailed, Stopped
 from infra.filesystem import Location
+from infra.interruption import take_signals_back
 from infra.launch import make_launcher
 from infra.launch.base import Event, Launcher
 from infra.orchestration.node import run_node
 from infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from infra.orchestration.progress_artifact import ProgressArtifact
+from infra.orchestration.server import ask_once
 from infra.profile import Profile
 from infra.progress import progress_text
 from infra.records import RunRecord, StageRecord
@@ -84,6 +87,7 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
 ) -> RunRecord:
     started = time.monotonic()
+    take_signals_back()  # Prefect's engine has taken SIGTERM
     request.store.check_writable()
     check_machine(request)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -106,9 +110,24 @@ def _execute(
         tracker.finish(run)
     except BaseException as error:
         launcher.cancel()
-        tracker.fail(str(error) or type(error).__name__)
+        _close(tracker, error)
         raise
     return run
+
+
+def _close(tracker: Tracker, error: BaseException) -> None:
+    """Close the run's record. What goes wrong with it must not hide what ended the run."""
+    if isinstance(error, KeyboardInterrupt):
+        ask_once()
+    try:
+        if isinstance(error, TerminationSignal):  # how a worker cancels
+            tracker.stop("interrupted by SIGTERM")
+        elif isinstance(error, Stopped | KeyboardInterrupt):
+            tracker.stop(str(error) or "interrupted")
+        else:
+            tracker.fail(str(error) or type(error).__name__)
+    except Exception as fault:
+        get_run_logger().warning("the record of this run could not be closed: %s", fault)
 
 
 def _run_stages(

@@ -40,6 +40,13 @@ def connect() -> Future[None]:
     return future
 
 
+def ask_once() -> None:
+    """From now on Prefect's client gives up at once: a run that a signal ends must not ask for minutes a server that
+    the same signal may have ended.
+    """
+    get_current_settings().client.max_retries = 0
+
+
 def _connect() -> None:
     url = get_current_settings().api.url
     if url:  # set and empty means unset

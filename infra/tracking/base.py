@@ -14,7 +14,7 @@ class Tracker:
     """Keeps no record; the base of those that do.
 
     The calls come in this order: `begin`, `stage` for each stage as it ends, `picture` and `model` any number of times,
-    then `finish` or `fail`.
+    then `finish`, `fail` or `stop`.
     """
 
     @property
@@ -45,6 +45,9 @@ class Tracker:
 
     def fail(self, message: str) -> None:
         """Close the run as failed."""
+
+    def stop(self, message: str) -> None:
+        """Close the run as ended on purpose before its end: interrupted, cancelled or pruned."""
 
     def url(self) -> str | None:
         """Where a person looks at the run."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlflow.exceptions import MlflowException
+
 from infra.tracking.base import Tracker
-from infra.tracking.mlflow_tracker import MlflowTracker, author_tags
+from infra.tracking.mlflow_tracker import ERROR_TAG, MlflowTracker, author_tags
 
 SWEEP_TAG = "superworkflow.sweep"
 BEST_TAG = "superworkflow.best"
@@ -29,8 +32,11 @@ class SweepRecord:
     def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Add figures and tags to a trial's run, also to one that has ended."""
 
-    def pruned(self, run_id: str) -> None:
+    def stopped(self, run_id: str, reason: str) -> None:
         """Say that a trial's run did not fail but was stopped."""
+
+    def stop(self, reason: str) -> None:
+        """Close the sweep's run before its end; another process, or the same command again, opens it again."""
 
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Record the sweep's totals and pictures; close its run when it is complete."""
@@ -74,9 +80,21 @@ class MlflowSweepRecord(SweepRecord):
         for name, text in tags.items():
             self._client.set_tag(run_id, name, text[:5000])
 
-    def pruned(self, run_id: str) -> None:
+    def stopped(self, run_id: str, reason: str) -> None:
         """End it as killed, which MLflow's pages tell apart from failed; see `SweepRecord`."""
+        self._client.set_tag(run_id, ERROR_TAG, reason[:5000])
         self._client.set_terminated(run_id, status="KILLED")
+
+    def stop(self, reason: str) -> None:
+        """End it as killed; see `SweepRecord`."""
+        self.stopped(self.run_id, reason)
+
+    def go_on(self) -> None:
+        """Open the sweep's run again, where an earlier process has closed it."""
+        if self._client.get_run(self.run_id).info.status != "RUNNING":
+            self._client.update_run(self.run_id, status="RUNNING")
+            with contextlib.suppress(MlflowException):  # it had none
+                self._client.delete_tag(self.run_id, ERROR_TAG)
 
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Totals and pictures; see `SweepRecord`."""

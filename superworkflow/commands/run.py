@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
+from infra.interruption import Interrupted, interruptible
 from infra.launch import make_launcher
 from infra.request import Request
 from infra.tracking.base import Tracker
@@ -49,16 +50,16 @@ def run(options: argparse.Namespace) -> int:
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
         finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
     )  # fmt: skip
+    resume = "Complete stages are kept. To go on from there:\n    "
+    resume += shlex.join([program("superworkflow"), *sys.argv[1:]])
     try:
-        record = flow(**flow_parameters(request))
-        for name in options.export:
-            record.outputs[f"export_{name}"] = export(superworkflow, name, record)
-    except (SuperworkflowError, KeyboardInterrupt) as error:
-        resume = shlex.join([program("superworkflow"), *sys.argv[1:]])
-        print(
-            f"\n{error or 'interrupted'}\nComplete stages are kept. To go on from there:\n    {resume}", file=sys.stderr
-        )
-        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+        with interruptible(resume):
+            record = flow(**flow_parameters(request))
+            for name in options.export:
+                record.outputs[f"export_{name}"] = export(superworkflow, name, record)
+    except (SuperworkflowError, Interrupted) as error:
+        print(f"\n{error}\n{resume}", file=sys.stderr)
+        return error.exit_code
     print_run(record, uri)
     if options.json:
         print(json.dumps(record.document(), indent=1))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
+from infra.interruption import Interrupted, interruptible
 from infra.request import DEFAULT_STORE, Request
 from infra.settings import parse_assignments, read_yaml
 from superworkflow.arguments import add_request_arguments, request_from
@@ -172,11 +173,12 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
 
     parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
     try:
-        note = run_as_flow(request.superworkflow, study.name, parameters, body)
-        model = _publish(options, study, request) if options.publish and not note else ""
-    except (SuperworkflowError, KeyboardInterrupt) as error:
-        print(f"\n{error or 'interrupted'}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
-        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+        with interruptible(f"Ended trials are kept. To go on:\n    {resume}"):
+            note = run_as_flow(request.superworkflow, study.name, parameters, body)
+            model = _publish(options, study, request) if options.publish and not note else ""
+    except (SuperworkflowError, Interrupted) as error:
+        print(f"\n{error}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
+        return error.exit_code
     found = report(study, note, model)
     tag_best(record, found.trials, found.best)
     _keep(record, study, found)
@@ -201,6 +203,7 @@ def _record(options: argparse.Namespace, study: SweepStudy, request: Request) ->
     params |= {"pruner": study.spec.pruner, "seed": study.spec.seed, "objectives": study.spec.objectives}
     params |= {f"space.{name}": entry for name, entry in study.spec.space.items()}
     record.run_id = study.once(RUN, lambda: record.begin(study.name, params))
+    record.go_on()
     return record
 
 

@@ -103,7 +103,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         table.add_row(
             record.name,
             "[green]ran[/green]" if ran else "[cyan]cached[/cyan]",
-            format_seconds(record.runtime_s) if ran else "-",
+            format_seconds(record.runtime_s) if record.runtime_s else "-",
             format_seconds(record.cpu_s) if ran else "-",
             format_bytes(record.peak_memory_bytes) if ran else "-",
             f"{record.rows:,}",

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infra.launch.base import Attempt
+    from infra.records import StageRecord
 
 
 class SuperworkflowError(Exception):
-    """Base of all errors that this project raises on purpose."""
+    """Base of all errors that this project raises on purpose.
+
+    Where it ended a stage that had been launched:
+
+        attempts: every try of that stage, for its cost.
+        record: what is to be recorded of it, with state `failed`.
+    """
 
     exit_code = 1
+    attempts: tuple[Attempt, ...] = ()
+    record: StageRecord | None = None
 
 
 class UserError(SuperworkflowError):

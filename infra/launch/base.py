@@ -42,11 +42,19 @@ class StageCall:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a call: the resources that were held, for how many seconds, and why it failed if it did."""
+    """One try at a call.
+
+    Args:
+        resources: that were held.
+        seconds: for how long; what cost is computed from.
+        reason: why it failed, if it did.
+        uid: of the Job, by which it is paid for once; empty for a process.
+    """
 
     resources: Resources
     seconds: float
     reason: Reason | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Launched:
     Args:
         measured: what the stage measured of itself.
         reused: another run had made the dataset while this call waited for it.
-        seconds: wall time for which the resources were held, start-up included; what cost is computed from.
+        seconds: wall time for which the resources were held, start-up and waiting included.
         attempts: every try, the last one the good one; empty where there is only ever one, on the profile's resources.
         figures: what else the launcher measured, by name with its unit, such as `schedule_s`.
         image: image that ran, with its digest.
@@ -79,7 +87,7 @@ class Launcher(ABC):
     - What the stage prints reaches `on_event` line by line while it runs: progress and log events as the stage made
       them, other lines as `{"event": "log", "message": line}`.
     - A stage that ended without a dataset raises `StageFailed` with a reason that a person can act on; bad input that
-      the stage itself named raises `UserError`.
+      the stage itself named raises `UserError`. Either carries its `attempts`, which have cost something.
     - When the calling process dies, however it dies, what it launched ends as well; where nothing can notice that (a
       Job of a flow that was killed outside of the cluster), the next call for the same dataset adopts it.
     """

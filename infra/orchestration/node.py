@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from infra.autosize import placed
 from infra.dataset import Dataset
 from infra.diagram import Given, Node
+from infra.errors import SuperworkflowError
 from infra.launch.base import Event, Launcher, StageCall
 from infra.manifest import Stat
-from infra.records import StageRecord, stage_record
+from infra.records import StageRecord, failed_record, stage_record
 from infra.request import Request
 
 
@@ -33,7 +34,7 @@ def run_node(
         The record: `ran`, or `cached` when nothing had to.
 
     Raises:
-        StageFailed, UserError: it ended without its dataset.
+        StageFailed, UserError: it ended without its dataset; `record` of either says what it cost.
     """
     placement = placed(node, request.profile, _stats(node, request))
     location = request.store.location(node.stage.name, node.digest)
@@ -51,7 +52,11 @@ def run_node(
             image_kind=node.stage.image_kind(placement.engine),
         )
         on_event({"event": "resources", "resources": placement.resources})
-        launched = launcher.launch(call, on_event)
+        try:
+            launched = launcher.launch(call, on_event)
+        except SuperworkflowError as error:
+            error.record = failed_record(node, location.uri, placement.resources, request.prices, error)
+            raise
         dataset = Dataset.open(location)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 

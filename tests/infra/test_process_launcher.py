@@ -21,6 +21,7 @@ from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
 from infra.launch import forked
 from infra.launch.base import Event, Launched, StageCall
+from infra.launch.exit_status import Reason
 from infra.launch.process import ProcessLauncher
 from infra.lock import exclusive
 from infra.profile import Placement
@@ -160,6 +161,9 @@ def test_killed_stage(graph: str, tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match=r"stage my-walk failed: the process was killed \(SIGKILL\)") as raised:
         _launch(_call("walk", {"graph": graph}, output, FOREVER), kill)
     assert raised.value.status == -signal.SIGKILL
+    (attempt,) = raised.value.attempts
+    assert (attempt.reason, attempt.resources.memory) == (Reason.KILLED, 1 << 30)
+    assert attempt.seconds > 0
     assert "superworkflow plan" in raised.value.resolution
     assert list(output.iterdir())  # it was in the middle of its work
     assert _nothing_complete(output)
@@ -192,8 +196,9 @@ def test_cancel(graph: str, tmp_path: Path) -> None:
             threading.Thread(target=launcher.cancel).start()
         told.append(event)
 
-    with pytest.raises(StageFailed, match="SIGTERM"):
+    with pytest.raises(StageFailed, match="SIGTERM") as raised:
         launcher.launch(call, cancel)
+    assert [attempt.reason for attempt in raised.value.attempts] == [Reason.CANCELLED]
     assert _nothing_complete(tmp_path / "walks")
     launcher.cancel()  # once more is no error
     with pytest.raises(StageFailed, match="cancelled before the stage began"):
@@ -212,6 +217,7 @@ def test_stage_ends_when_its_listener_fails(graph: str, tmp_path: Path) -> None:
 PARENT = """
 import json, sys
 from infra.launch.base import StageCall
+from infra.launch.exit_status import Reason
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 start, stage, params, inputs, output = json.loads(sys.argv[1])

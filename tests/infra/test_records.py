@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from infra.cost import load_prices
 from infra.diagram import Node
-from infra.launch.base import Attempt, Launched
+from infra.errors import StageFailed
+from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
 from infra.manifest import Manifest, Measurement
-from infra.records import stage_record
+from infra.orchestration.node import run_node
+from infra.records import failed_record, stage_record
+from infra.request import build_request
 from infra.resources import Resources
-from tests.toy_stages import SCALE
+from tests.toy_stages import SCALE, TOY
 
 MEASURED = Measurement(runtime_s=8, cpu_s=4, peak_memory_bytes=1 << 20, rows=1, bytes=8)
 NODE = Node("scale", SCALE, SCALE.params(), {}, "d" * 32)
@@ -34,11 +40,30 @@ def test_each_attempt_costs() -> None:
     assert document["image"] == "cpu@sha256:1"
 
 
-def test_what_another_run_made_costs_nothing() -> None:
-    launched = Launched(MEASURED, True, 90, (Attempt(SMALL, 90),))
-    record = stage_record(NODE, MANIFEST, "/store/scale/d", SMALL, load_prices(), launched)
-    assert record.state == "cached"
-    assert record.cost_usd == 0
+def test_waiting_for_another_run_costs_what_was_held_meanwhile() -> None:
+    prices = load_prices()
+    for attempts in (Attempt(SMALL, 90, uid="u"),), ():
+        record = stage_record(NODE, MANIFEST, "/store/scale/d", SMALL, prices, Launched(MEASURED, True, 90, attempts))
+        assert record.state == "cached"
+        assert record.cost_usd == pytest.approx(prices.cost(SMALL, 90))
+        assert record.runtime_s == 90
+        assert record.rows_per_s == 0
+
+
+def test_what_was_there_costs_nothing() -> None:
+    record = stage_record(NODE, MANIFEST, "/store/scale/d", SMALL, load_prices(), None)
+    assert (record.state, record.cost_usd, record.runtime_s) == ("cached", 0, 0)
+
+
+def test_a_failed_stage_costs_what_its_attempts_held() -> None:
+    prices, error = load_prices(), StageFailed("scale", "it ran out of memory.")
+    error.attempts = (Attempt(SMALL, 30, Reason.OUT_OF_MEMORY, "u1"), Attempt(LARGE, 60, Reason.OUT_OF_MEMORY, "u2"))
+    record = failed_record(NODE, "/store/scale/d", SMALL, prices, error)
+    assert (record.state, record.rows, record.runtime_s, record.resources) == ("failed", 0, 90, LARGE)
+    assert record.cost_usd == pytest.approx(prices.cost(SMALL, 30) + prices.cost(LARGE, 60))
+    assert [attempt["uid"] for attempt in record.attempts] == ["u1", "u2"]
+    assert "out of memory" in record.error
+    assert failed_record(NODE, "/store/scale/d", SMALL, prices, StageFailed("scale", "no image.")).cost_usd == 0
 
 
 def test_one_attempt_on_the_resources_of_the_profile() -> None:
@@ -46,3 +71,23 @@ def test_one_attempt_on_the_resources_of_the_profile() -> None:
     record = stage_record(NODE, MANIFEST, "/store/scale/d", SMALL, prices, Launched(MEASURED, False, 10))
     assert record.cost_usd == pytest.approx(prices.cost(SMALL, 10))
     assert record.attempts == ()
+
+
+class _Killed(Launcher):
+    def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
+        error = StageFailed(call.node, "it was killed.")
+        error.attempts = (Attempt(LARGE, 60, Reason.KILLED, "u"),)
+        raise error
+
+    def cancel(self) -> None: ...
+
+
+def test_a_stage_that_fails_says_what_is_to_be_recorded(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("1\n2\n")
+    request = build_request(TOY, sources={"text": str(tmp_path / "text")}, store=str(tmp_path / "store"))
+    with pytest.raises(StageFailed) as raised:
+        run_node(request.diagram.nodes["count"], request, _Killed(), lambda event: None, {})
+    record = raised.value.record
+    assert record is not None
+    assert (record.name, record.state, record.digest) == ("count", "failed", request.diagram.nodes["count"].digest)
+    assert record.cost_usd == pytest.approx(request.prices.cost(LARGE, 60))

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from infra.explaining import Explanation
 from infra.launch.base import Event
+from infra.masking import has_password, without_user
 from infra.planning import PlannedStage
 from infra.progress import progress_text
 from infra.records import RunRecord
@@ -81,6 +82,9 @@ class RunDisplay:
                 self._console.print(f"{head} {escape(progress_text(event))}")
         elif event["event"] == "log":
             self._console.print(f"{head} [dim]{escape(event['message'])}[/dim]")
+        elif event["event"] == "failed":
+            took = format_seconds(event["record"].runtime_s)
+            self._console.print(f"{head} [red]failed[/red] after {took}, {format_usd(event['record'].cost_usd)}")
         elif event["event"] == "end":
             record = event["record"]
             if record.state == "cached":
@@ -136,10 +140,11 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
     if tracking_uri:
         if tracking_uri.startswith("http"):
-            out.print(f"    {tracking_uri}          # this run in MLflow", soft_wrap=True)
+            out.print(f"    {without_user(tracking_uri)}          # this run in MLflow", soft_wrap=True)
         else:
+            shown = '"$MLFLOW_TRACKING_URI"' if has_password(tracking_uri) else tracking_uri
             out.print(
-                f"    {program('mlflow')} server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000",
+                f"    {program('mlflow')} server --backend-store-uri {shown}    # then http://127.0.0.1:5000",
                 soft_wrap=True,
             )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from infra.masking import masked
+
 if TYPE_CHECKING:
     from infra.launch.base import Attempt
     from infra.records import StageRecord
@@ -21,6 +23,9 @@ class SuperworkflowError(Exception):
     exit_code = 1
     attempts: tuple[Attempt, ...] = ()
     record: StageRecord | None = None
+
+    def __init__(self, *words: str):
+        super().__init__(*map(masked, words))  # many name a URL
 
 
 class UserError(SuperworkflowError):
@@ -53,7 +58,7 @@ class StagedUserError(UserError):
 
     def __init__(self, message: str):
         super().__init__(message)
-        self.args = (message,)
+        self.args = (masked(message),)
 
 
 class Stopped(SuperworkflowError):

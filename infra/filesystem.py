@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from infra.errors import UserError
+from infra.masking import has_password
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Location:
         """Normalise: local paths become absolute, trailing slashes go.
 
         Raises:
-            UserError: unknown protocol.
+            UserError: unknown protocol, or a password in it.
         """
         text = str(uri)
         if text.startswith("file://"):
@@ -35,6 +36,11 @@ class Location:
         if "://" not in text:
             # Not resolve(): a store behind a link keeps the name that the user gave it.
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
+        if has_password(text):  # it would be in manifests, records and the command lines of stages
+            raise UserError(
+                "an address of data holds no password", where=text,
+                remedy="Give credentials in the environment (AWS_ACCESS_KEY_ID, …) or ~/.netrc",
+            )  # fmt: skip
         import fsspec  # only for what is not local: its import takes as long as a small stage's work
 
         protocol = text.split("://", 1)[0]

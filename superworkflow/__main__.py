@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from infra.errors import SuperworkflowError
 from infra.kernels import bring_kernels
+from infra.masking import mask_tracebacks
 from superworkflow import __version__
 
 COMMANDS = {
@@ -32,6 +33,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status: 0 well, 1 a stage failed, 2 bad input, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    mask_tracebacks()
     try:
         bring_kernels()
         options = build_parser(given).parse_args(given)

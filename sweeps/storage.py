@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlche
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
+from infra.masking import masked
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -76,7 +77,12 @@ class StudyStorage:
         self.optuna: BaseStorage = get_storage(database)
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        return masked(self.url.render_as_string(hide_password=True))
+
+    @property
+    def url_without_password(self) -> str:
+        """What opens it where the password is given in `PGPASSWORD` or `~/.pgpass`."""
+        return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

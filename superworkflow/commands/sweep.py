@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.interruption import Interrupted, interruptible
+from infra.masking import has_password
 from infra.request import DEFAULT_STORE, Request
 from infra.settings import parse_assignments, read_yaml
 from superworkflow.arguments import add_request_arguments, request_from
@@ -273,11 +274,17 @@ def _target(options: argparse.Namespace, study: SweepStudy) -> int:
 
 
 def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
+    """The command that goes on, without the password of the database."""
+    given, shown = options.storage or "", study.storage.url_without_password
+    secret = has_password(given)
     if options.action == "resume":
-        return shlex.join(["superworkflow", *sys.argv[1:]])
-    where = ["--storage", str(study.storage)] if options.storage else ["--store", options.store]
-    more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
-    return shlex.join(["superworkflow", "sweep", "resume", study.name, *where, *more])
+        words = [word.replace(given, shown) if secret else word for word in sys.argv[1:]]
+    else:
+        where = ["--storage", shown] if given else ["--store", options.store]
+        more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
+        words = ["sweep", "resume", study.name, *where, *more]
+    line = shlex.join(["superworkflow", *words])
+    return line + "\nwith the password of the database in PGPASSWORD or ~/.pgpass" if secret else line
 
 
 def _check_numbers(options: argparse.Namespace) -> None:

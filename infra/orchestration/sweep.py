@@ -12,9 +12,9 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 
 from infra.diagram import Superworkflow
-from infra.interruption import take_signals_back
 from infra.launch.base import Launcher
 from infra.orchestration.flow import Listener, make_flow
+from infra.orchestration.life import enter_flow, signs_of_life
 from infra.orchestration.parameters import flow_parameters
 from infra.orchestration.server import ask_once
 from infra.records import RunRecord
@@ -65,9 +65,10 @@ def run_as_flow(
         validate_parameters=False, persist_result=False,
     )  # fmt: skip
     def sweep(settings: dict[str, Any]) -> T:
-        take_signals_back()  # Prefect's engine has taken SIGTERM
+        enter_flow()
         try:
-            return body(Board(study))
+            with signs_of_life():
+                return body(Board(study))
         except KeyboardInterrupt:
             ask_once()
             raise

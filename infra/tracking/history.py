@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from mlflow.entities import ViewType
 
 from infra.errors import UserError
+from infra.tracking.life import close_dead_runs
 from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
 from infra.tracking.tables import sqlite_path
 
@@ -48,6 +50,8 @@ def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         return []
+    with contextlib.suppress(Exception):  # who may only read the records sees them as they are
+        close_dead_runs(client, experiment.experiment_id)
     found = client.search_runs(
         [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
         order_by=["attributes.start_time DESC"],

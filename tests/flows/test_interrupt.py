@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from infra.tracking.history import find_run
 from tests.flows.command_line import CommandLine
 from tests.sweeps.commands import SweepCommands
 
@@ -96,6 +97,9 @@ def test_run(runs: CommandLine, number: signal.Signals, twice: bool) -> None:
     assert "superworkflow run node2vec" in err.split("To go on from there:")[1]
     status, reason = _records(runs.store)["mine"]
     assert (status, reason.split()[0]) == ("KILLED", "interrupted")
+    walk = find_run(f"sqlite:///{runs.store}/mlflow/mlflow.db", "mine").stages["walk"]
+    assert walk["failed"] == 1
+    assert walk["cost_usd"] > 0
     with sqlite3.connect(Path(runs.environment["PREFECT_HOME"], "prefect.db")) as database:
         assert database.execute("SELECT name, state_type FROM flow_run").fetchall() == [("mine", "CRASHED")]
     states = {stage["name"]: stage["state"] for stage in json.loads(runs("plan", "--json").out)}
@@ -107,19 +111,28 @@ def test_the_server_gets_the_signal_too(runs: CommandLine) -> None:
     process = runs.start("run", "--name", "mine", *LONG, alone=True)
     started = _at_stage(process, "/walk/")
     (server,) = (child for child in started if "prefect.server.api.server:create_app" in child.cmdline())
-    server.terminate()
-    server.wait(20)
+    server.kill()
+    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)
     assert "To go on from there:" in _stop(process, signal.SIGTERM)
     _all_gone(started)
     assert _records(runs.store)["mine"][0] == "KILLED"
 
 
-def test_killed_run_leaves_no_process(runs: CommandLine) -> None:
-    process = runs.start("run", "--no-tracking", *LONG, alone=True)
+def test_killed_run_leaves_no_process_and_the_next_one_closes_its_records(runs: CommandLine) -> None:
+    process = runs.start("run", "--name", "killed", *LONG, alone=True)
     started = _at_stage(process, "/walk/")
     process.kill()
     process.communicate()
     _all_gone(started)
+    assert _records(runs.store) == {"killed": ("RUNNING", "")}
+    runs("run", "--name", "next", "--set", "node2vec.link_prediction=false")
+    assert _records(runs.store) == {"killed": ("FAILED", "its process died"), "next": ("FINISHED", "")}
+    with sqlite3.connect(Path(runs.environment["PREFECT_HOME"], "prefect.db")) as database:
+        states = dict(database.execute("SELECT name, state_type FROM flow_run").fetchall())
+        assert states == {"killed": "CRASHED", "next": "COMPLETED"}
+        tasks = database.execute("SELECT DISTINCT state_type FROM task_run").fetchall()
+    assert {state for (state,) in tasks} <= {"COMPLETED", "CRASHED"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

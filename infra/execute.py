@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from infra.compiling import clock
 from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
 from infra.digest import dataset_digest
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
 from infra.manifest import InputEntry, Manifest, Measurement
-from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds
+from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds, processor
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
@@ -66,6 +67,7 @@ def execute(
         UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
     """
     stage.check_engine(engine, "--engine")
+    clock.reset(lambda: progress.log("compiling kernels (their first use on this machine)"))
     spark = _spark_settings() if engine == "spark" else {}
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
@@ -165,10 +167,14 @@ def _commit(
 ) -> Dataset:
     writer.settle()  # its work belongs to what is measured
     container_cpu_s, container_peak = container_usage()
+    compile_s, compile_cpu_s = clock.seconds
     measured = Measurement(
-        runtime_s=max(0.0, process_age_seconds() - waited), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
+        runtime_s=max(0.0, process_age_seconds() - waited - compile_s),
+        cpu_s=max(0.0, cpu_seconds() - compile_cpu_s), peak_memory_bytes=peak_memory_bytes(),
         rows=result.rows, bytes=writer.bytes_written,
-        container_cpu_s=container_cpu_s, container_peak_memory_bytes=container_peak,
+        container_cpu_s=None if container_cpu_s is None else max(0.0, container_cpu_s - compile_cpu_s),
+        container_peak_memory_bytes=container_peak,
+        compile_s=compile_s, compile_cpu_s=compile_cpu_s, processor=processor(),
     )  # fmt: skip
     return writer.commit(
         stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,

@@ -46,6 +46,16 @@ class Measurement(BaseModel):
     container_peak_memory_bytes: int | None = Field(
         default=None, description="Peak memory of the whole container as its limit counts it, with cached files."
     )
+    compile_s: float = Field(default=0.0, ge=0, description="Seconds of compiling kernels; not in `runtime_s`.")
+    compile_cpu_s: float = Field(default=0.0, ge=0, description="CPU seconds of compiling; not in the others.")
+    processor: str = Field(default="", description="Kind of processor that it ran on.")
+
+    @property
+    def memory_bytes(self) -> int:
+        """Peak memory: the container's where there is one, since that is what its limit is held against."""
+        if self.container_peak_memory_bytes is not None:
+            return self.container_peak_memory_bytes
+        return self.peak_memory_bytes
 
 
 class Manifest(BaseModel):

@@ -87,6 +87,8 @@ class RunDisplay:
                 self._console.print(f"{head} [cyan]cached[/cyan] {record.rows:,} rows")
             else:
                 took = format_seconds(record.runtime_s)
+                if record.compile_s:
+                    took += f" and {format_seconds(record.compile_s)} of compiling kernels"
                 self._console.print(f"{head} [green]done[/green]   {record.rows:,} rows in {took}")
 
 
@@ -96,7 +98,8 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     table = Table(title=f"\n{run.superworkflow} · {run.name}", title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("state")
-    for title in ("runtime", "CPU time", "peak memory", "rows", "cost", "saved"):
+    compiled = any(record.compile_s for record in run.stages)
+    for title in ("runtime", *(["compiling"] if compiled else []), "CPU time", "peak memory", "rows", "cost", "saved"):
         table.add_column(title, justify="right")
     for record in run.stages:
         ran = record.state == "ran"
@@ -104,6 +107,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
             record.name,
             "[green]ran[/green]" if ran else "[cyan]cached[/cyan]",
             format_seconds(record.runtime_s) if ran else "-",
+            *([f"+ {format_seconds(record.compile_s)}" if record.compile_s else "-"] if compiled else []),
             format_seconds(record.cpu_s) if ran else "-",
             format_bytes(record.peak_memory_bytes) if ran else "-",
             f"{record.rows:,}",
@@ -116,6 +120,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         "total",
         "",
         format_seconds(totals["seconds"]),
+        *([f"+ {format_seconds(totals['compile_seconds'])}"] if compiled else []),
         format_seconds(totals["cpu_seconds"]),
         format_bytes(totals["peak_memory_bytes"]),
         "",
@@ -123,6 +128,8 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         format_usd(run.saved_usd) if run.saved_usd else "-",
     )
     out.print(table)
+    if compiled:
+        out.print("Kernels are compiled once on a machine; neither runtime, CPU time nor cost counts it.")
     if run.unified_usd:
         saving = 1 - run.cost_usd / run.unified_usd
         out.print(
@@ -163,7 +170,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)
-    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output"):
+    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output", "basis"):
         table.add_column(title, justify="right")
     for stage in stages:
         run = stage.state == "run"
@@ -178,6 +185,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
             format_seconds(stage.seconds) if run else "-",
             format_usd(stage.cost_usd),
             format_bytes(stage.output_bytes),
+            stage.basis if run else "-",
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
@@ -194,6 +202,14 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         format_bytes(sum(stage.output_bytes for stage in will_run)),
     )
     out.print(table)
+    together, one_by_one = max((stage.end_s for stage in stages), default=0.0), sum(s.seconds for s in will_run)
+    if will_run and together < 0.99 * one_by_one:
+        out.print(f"From the first stage to the last: {format_seconds(together)}, since several run at once.")
+    if any(not stage.runs for stage in will_run):
+        out.print(
+            "[dim]built-in: figures of the machine that this was developed on; "
+            "runs in this store make them those of yours.[/dim]"
+        )
     for stage in stages:
         if not stage.fits:
             out.print(

@@ -46,8 +46,12 @@ class Measurement(BaseModel):
     container_peak_memory_bytes: int | None = Field(
         default=None, description="Peak memory of the whole container as its limit counts it, with cached files."
     )
-    compile_s: float = Field(default=0.0, ge=0, description="Seconds of compiling kernels; not in `runtime_s`.")
-    compile_cpu_s: float = Field(default=0.0, ge=0, description="CPU seconds of compiling; not in the others.")
+    compile_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Seconds of compiling kernels; not in `runtime_s`."
+    )
+    compile_cpu_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="CPU seconds of compiling kernels; not in `cpu_s`."
+    )
     processor: str = Field(default="", description="Kind of processor that it ran on.")
 
     @property

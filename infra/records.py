@@ -23,8 +23,10 @@ class StageRecord:
     Args:
         name: of the node in the diagram.
         state: `ran`, or `cached` when the dataset was there (also when another run made it meanwhile).
-        runtime_s: seconds for which the resources were held; 0 when cached.
+        runtime_s: seconds for which the resources were held, without compiling kernels; 0 when cached.
+        peak_memory_bytes: of the container where there is one, else of the process; 0 when cached.
         cost_usd: price of that; 0 when cached.
+        compile_s: seconds of compiling kernels besides, of a first run on a machine.
         saved_usd: what a cached stage cost when it ran.
         figures: what the launcher measured besides, by name with its unit.
         image: image that ran, with its digest.
@@ -50,6 +52,7 @@ class StageRecord:
     figures: Mapping[str, float] = field(default_factory=dict)
     image: str = ""
     attempts: tuple[Mapping[str, Any], ...] = ()
+    compile_s: float = 0.0
 
     @property
     def rows_per_s(self) -> float:
@@ -69,7 +72,7 @@ class StageRecord:
         """As in a run's JSON document."""
         keys = (
             "name", "state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "rows", "output",
-            "stage", "digest", "saved_s", "saved_usd", "bytes", "figures", "image", "attempts",
+            "stage", "digest", "saved_s", "saved_usd", "bytes", "figures", "image", "attempts", "compile_s",
         )  # fmt: skip
         values = asdict(self)
         return {key: values[key] for key in keys}
@@ -81,12 +84,15 @@ def stage_record(
     """Record a node that ran (`launched`) or whose dataset was there (None, or launched and reused)."""
     measured = manifest.measured
     ran = launched is not None and not launched.reused
-    seconds = launched.seconds if launched is not None and ran else 0.0
+    compile_s = measured.compile_s if ran else 0.0
+    seconds = max(0.0, launched.seconds - compile_s) if launched is not None and ran else 0.0
     cost = prices.cost(resources, seconds)
     attempts: list[dict[str, Any]] = []
-    for each in launched.attempts if launched is not None else ():
-        usd = prices.cost(each.resources, each.seconds)
-        attempts.append({"memory_bytes": each.resources.memory, "seconds": each.seconds, "cost_usd": usd,
+    tries = launched.attempts if launched is not None else ()
+    for number, each in enumerate(tries, start=1):
+        held = max(0.0, each.seconds - compile_s) if number == len(tries) else each.seconds  # the last one is told of
+        usd = prices.cost(each.resources, held)
+        attempts.append({"memory_bytes": each.resources.memory, "seconds": held, "cost_usd": usd,
                          "reason": each.reason.value if each.reason else None})  # fmt: skip
     if launched is not None and launched.attempts:
         resources, cost = launched.attempts[-1].resources, sum(float(each["cost_usd"]) for each in attempts)
@@ -98,7 +104,7 @@ def stage_record(
         resources=resources,
         runtime_s=seconds,
         cpu_s=measured.cpu_s if ran else 0.0,
-        peak_memory_bytes=measured.peak_memory_bytes if ran else 0,
+        peak_memory_bytes=measured.memory_bytes if ran else 0,
         cost_usd=cost if ran else 0.0,
         saved_s=0.0 if ran else measured.runtime_s,
         saved_usd=0.0 if ran else prices.cost(resources, measured.runtime_s),
@@ -110,6 +116,7 @@ def stage_record(
         figures=launched.figures if launched is not None else {},
         image=launched.image if launched is not None else "",
         attempts=tuple(attempts),
+        compile_s=compile_s,
     )
 
 
@@ -153,6 +160,7 @@ class RunRecord:
             "wall_seconds": self.wall_s,
             "cpu_seconds": sum(record.cpu_s for record in self.stages),
             "peak_memory_bytes": max((record.peak_memory_bytes for record in self.stages), default=0),
+            "compile_seconds": sum(record.compile_s for record in self.stages),
             "cost_usd": self.cost_usd,
             "saved_by_cache_usd": self.saved_usd,
             "unified_cost_usd": self.unified_usd,

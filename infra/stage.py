@@ -69,7 +69,10 @@ class Estimate:
         cpu_s: CPU seconds on one current core of a server.
         output_bytes: bytes of data files.
         stats: predicted facts of the output, which the estimates of later stages read.
-        parallel: share of the work that threads divide among themselves (Amdahl).
+        parallel: share of the work after the start that threads divide among themselves (Amdahl).
+        start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
+        base_bytes: of `memory_bytes`, what a process has by then.
+        kind: names the algorithm where a stage has several, of which one says nothing of another.
     """
 
     memory_bytes: int
@@ -77,10 +80,18 @@ class Estimate:
     output_bytes: int
     stats: Stats = field(default_factory=dict)
     parallel: float = 0.9
+    start_s: float = 0.0
+    base_bytes: int = 0
+    kind: str = ""
 
     def runtime_s(self, threads: int) -> float:
         """Wall seconds on `threads` cores."""
-        return self.cpu_s * (1 - self.parallel + self.parallel / threads)
+        return self.start_s + (self.cpu_s - self.start_s) * (1 - self.parallel + self.parallel / threads)
+
+    @property
+    def divided(self) -> float:
+        """Share of all that threads divide among themselves."""
+        return self.parallel * (1 - self.start_s / self.cpu_s) if self.cpu_s > 0 else 0.0
 
 
 @dataclass

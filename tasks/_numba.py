@@ -41,7 +41,7 @@ class _Told(event.Listener):
         clock.end()
 
 
-event.register("numba:compile", _Told())
+event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
 
 
 def prepare() -> None:

@@ -223,6 +223,7 @@ def _table_artifact(run: RunRecord) -> None:
             "state": record.state,
             "runtime (s)": round(record.runtime_s, 2),
             "CPU (s)": round(record.cpu_s, 2),
+            "compiling (s)": round(record.compile_s, 2),
             "peak memory (MiB)": round(record.peak_memory_bytes / 2**20, 1),
             "cost (USD)": round(record.cost_usd, 6),
             "saved by cache (USD)": round(record.saved_usd, 6),

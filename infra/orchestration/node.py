@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from infra.autosize import placed
 from infra.dataset import Dataset
 from infra.diagram import Given, Node
+from infra.history import remember
 from infra.launch.base import Event, Launcher, StageCall
 from infra.manifest import Stat
 from infra.records import StageRecord, stage_record
@@ -53,6 +54,11 @@ def run_node(
         on_event({"event": "resources", "resources": placement.resources})
         launched = launcher.launch(call, on_event)
         dataset = Dataset.open(location)
+        if not launched.reused:
+            try:
+                remember(node, request, placement, launched, dataset)
+            except Exception as error:  # of the store's client; a forecast will rest on one run less
+                on_event({"event": "log", "stage": node.stage.name, "message": f"not kept for forecasts: {error}"})
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 
 

@@ -19,7 +19,7 @@ class RecordedRun:
     Args:
         status: `FINISHED`, `FAILED`, `RUNNING` or `KILLED`.
         metrics: quality, under the names that runs report (`micro_f1@0.5`).
-        stages: `seconds`, `cost_usd` and `cached` of each stage by its name.
+        stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
     """
 

@@ -127,6 +127,7 @@ class MlflowTracker(Tracker):
             "seconds": record.runtime_s,
             "cpu_seconds": record.cpu_s,
             "peak_memory_bytes": record.peak_memory_bytes,
+            **({"compile_seconds": record.compile_s} if record.compile_s else {}),
             "rows": record.rows,
             "bytes": record.bytes,
             "rows_per_second": record.rows_per_s,
@@ -146,6 +147,7 @@ class MlflowTracker(Tracker):
         on_parent = {
             f"stage/{record.name}/seconds": record.runtime_s,
             f"stage/{record.name}/cost_usd": record.cost_usd,
+            f"stage/{record.name}/peak_memory_bytes": record.peak_memory_bytes,
             f"stage/{record.name}/cached": float(record.state == "cached"),
         }
         self._client.log_batch(self._run_id, metrics=_metrics(on_parent))

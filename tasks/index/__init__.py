@@ -116,11 +116,13 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     arcs = rows if params.directed else 2 * rows
     output = arcs * (8 if weighted else 4) + vertices * 16
     memory = compiled_memory(rows, vertices, arcs, weighted, size, resources.threads)
-    if not uses_kernels(params, int(source.get("bytes") or 0), memory, resources):
+    kernels = uses_kernels(params, int(source.get("bytes") or 0), memory, resources)
+    start_s = 0.45 if kernels else 0.95
+    if not kernels:
         memory = _DUCKDB_BYTES + min(_SQL_ROW_BYTES * rows, sql_memory(resources)) + 8 * vertices
     return Estimate(
         memory_bytes=memory,
-        cpu_s=0.9 + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
+        cpu_s=start_s + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
         output_bytes=output,
         stats={
             "vertices": vertices,
@@ -131,6 +133,9 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
             "bytes": output,
         },
         parallel=0.8,
+        start_s=start_s,
+        base_bytes=_PROCESS_BYTES if kernels else _DUCKDB_BYTES,
+        kind="compiled" if kernels else "sql",
     )
 
 

@@ -106,19 +106,24 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
         step_ns = (40 if large else 17) if weighted else (26 if large else 13)
     build_ns = 6 + (4 if params.q != 1 else 0) + (16 if weighted else 0)
     write_ns = 1.8  # for a byte: checksum and write
-    cpu_s = 0.45 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)
+    writing_s = 1e-9 * write_ns * tokens * item
+    work_s = 1e-9 * (step_ns * tokens + build_ns * edges) + writing_s
     return Estimate(
         memory_bytes=memory,
-        cpu_s=cpu_s,
+        cpu_s=_START_S + work_s,
         output_bytes=tokens * item + 128 * -(-walks // shard_walks(params.walk_length)),
         stats={"walks": walks, "tokens": tokens, "walk_length": params.walk_length, "vertices": vertices},
-        parallel=max(0.0, 1 - (0.45 + 1e-9 * write_ns * tokens * item) / cpu_s),
+        parallel=1 - writing_s / max(work_s, 1e-9),
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
     )
 
 
 _PROCESS_BYTES = 140 << 20
 """Resident set of the interpreter with NumPy and compiled kernels, before a graph is read."""
 _LABEL_BYTES = 48
+_START_S = 0.47
+"""CPU seconds until then."""
 
 STAGE = Stage(
     name="walk",

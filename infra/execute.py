@@ -20,7 +20,14 @@ from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
 from infra.manifest import InputEntry, Manifest, Measurement
-from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds, processor
+from infra.measure import (
+    container_usage,
+    cpu_seconds,
+    delayed_seconds,
+    peak_memory_bytes,
+    process_age_seconds,
+    processor,
+)
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
@@ -174,7 +181,8 @@ def _commit(
         rows=result.rows, bytes=writer.bytes_written,
         container_cpu_s=None if container_cpu_s is None else max(0.0, container_cpu_s - compile_cpu_s),
         container_peak_memory_bytes=container_peak,
-        compile_s=compile_s, compile_cpu_s=compile_cpu_s, processor=processor(),
+        compile_s=compile_s, compile_cpu_s=compile_cpu_s,
+        delayed_s=delayed_seconds(), processor=processor(),
     )  # fmt: skip
     return writer.commit(
         stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,

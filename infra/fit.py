@@ -12,7 +12,7 @@ MOST = 50.0
 """Neither ratio is above this, nor below its inverse: whatever the records say."""
 NEAREST = 16
 """So many measurements count, those of the most similar amount of work."""
-_BUILT_IN = 0.3
+_BUILT_IN = 0.1
 """Weight of the estimate itself, of which a measurement has 1: it decides what no measurement tells."""
 
 
@@ -31,9 +31,8 @@ class Parts:
 def fitted(now: Parts, before: Sequence[tuple[Parts, float]]) -> float:
     """What an estimate becomes in the light of measurements.
 
-    The ratios s of the start and r of the work have the least sum of relative errors |s start + r work - measured| /
-    measured: the median regression, which single odd measurements do not move. A measurement of twice or half the work
-    counts half, and so on.
+    The ratios s of the start and r of the work have the least sum of |log((s start + r work) / measured)|: as with a
+    median, single odd measurements do not move it. A measurement of twice or half the work counts half, and so on.
 
     Args:
         now: the estimate.
@@ -49,8 +48,8 @@ def fitted(now: Parts, before: Sequence[tuple[Parts, float]]) -> float:
     measured = np.array([value for _, value in used])
     weight = np.array([1 / (1 + _distance(parts, now)) for parts, _ in used])
     ratios = _candidates(start, work, measured)
-    errors = np.abs(ratios[:, :1] * start + ratios[:, 1:] * work - measured) / measured
-    drift = np.abs(np.log(ratios)).sum(axis=1) / np.log(MOST)
+    errors = np.abs(np.log((ratios[:, :1] * start + ratios[:, 1:] * work) / measured))
+    drift = np.abs(np.log(ratios)).sum(axis=1)
     best = ratios[np.argmin(errors @ weight + _BUILT_IN * drift)]
     return float(best[0] * now.start + best[1] * now.work)
 
@@ -63,7 +62,7 @@ def _distance(parts: Parts, other: Parts) -> float:
 def _candidates(
     start: NDArray[np.float64], work: NDArray[np.float64], measured: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Pairs of ratios `[n, 2]` at which a sum of absolute errors can be least: where two of them are nothing.
+    """Pairs of ratios `[n, 2]` among which the best is looked for: where two errors are nothing.
 
     An error is nothing on a line of the plane (s, r); s = 1 and r = 1 are lines as well.
     """

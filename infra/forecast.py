@@ -20,7 +20,7 @@ from infra.profile import Placement, Profile
 from infra.resources import Resources
 from infra.stage import Estimate, Stage, Stats
 
-FORKED_START = 0.33
+FORKED_START = 0.3
 """Share of a stage's start that is left where its process is forked from one that has the imports done."""
 FORKED_BYTES = 176 << 20
 """Resident set of such a process before it does anything."""
@@ -31,6 +31,9 @@ FORK_S = 0.05
 """Seconds from asking for a process to its beginning."""
 _COMPILED_S = 0.2
 """A run that compiled for longer says nothing of memory: the compiler needs some too."""
+_DELAYED = 0.1
+"""Where threads waited for processors for a larger share of the time, others kept the machine busy: then CPU seconds
+say more of the time that the work takes than the clock does."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Forecaster:
         resources = placement.resources
         now = stage.estimate(params, stats, resources)
         before = self._before(stage, now, placement)
+        quiet = [each for each in before if each[1].delayed_s <= _DELAYED * each[1].runtime_s]
         clean = [each for each in before if each[1].compile_s <= _COMPILED_S] or before
 
         def learned(
@@ -89,6 +93,11 @@ class Forecaster:
             past = [(parts(estimate, record.resources), measured(record)) for estimate, record in from_]
             return fitted(parts(now, resources), past)
 
+        cpu_s = learned(self._cpu, lambda record: record.cpu_s)
+        if quiet or not before:
+            runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
+        else:
+            runtime_s = self._runtime(now, resources).sum * cpu_s / self._cpu(now, resources).sum
         memory = int(learned(self._memory, lambda record: record.memory_bytes, clean))
         needed = memory
         if self._on_cluster:
@@ -98,8 +107,8 @@ class Forecaster:
         return Forecast(
             memory_bytes=memory,
             needed_bytes=needed,
-            cpu_s=learned(self._cpu, lambda record: record.cpu_s),
-            runtime_s=learned(self._runtime, lambda record: record.runtime_s),
+            cpu_s=cpu_s,
+            runtime_s=runtime_s,
             wait_s=self._wait(placement),
             runs=len(before),
         )

@@ -65,6 +65,7 @@ class LaunchRecord(BaseModel):
     wait_s: Seconds = Field(description="For which resources were held beyond that: pod start, container start.")
     memory_bytes: Size
     compile_s: Seconds = 0.0
+    delayed_s: Seconds = Field(default=0.0, description="For which its threads waited for a processor at most.")
 
 
 class History:
@@ -149,6 +150,7 @@ def remember(node: Node, request: Request, placement: Placement, launched: Launc
         wait_s=max(0.0, held_s - measured.runtime_s - measured.compile_s),
         memory_bytes=measured.memory_bytes,
         compile_s=measured.compile_s,
+        delayed_s=measured.delayed_s,
     )
     History(request.store.root).add(node.stage.name, record)
 

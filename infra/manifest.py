@@ -52,6 +52,9 @@ class Measurement(BaseModel):
     compile_cpu_s: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="CPU seconds of compiling kernels; not in `cpu_s`."
     )
+    delayed_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Longest that one thread waited for a processor."
+    )
     processor: str = Field(default="", description="Kind of processor that it ran on.")
 
     @property

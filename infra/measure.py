@@ -81,6 +81,17 @@ def process_age_seconds() -> float:
     return uptime - float(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
+def delayed_seconds() -> float:
+    """Longest that one of this process's threads was ready to run and had no processor; 0 where nothing tells."""
+    longest = 0
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            longest = max(longest, int(thread.read_text().split()[1]))
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+    return longest / 1e9
+
+
 def processor() -> str:
     """Name of this machine's kind of processor, such as `AMD EPYC 9R14`; that of its architecture without one."""
     try:

@@ -96,10 +96,10 @@ class EmbedParams(StageParams):
         return "torch" if self.device == "cuda" else "numba"
 
 
-_PROCESS_BYTES = 220 << 20
+_PROCESS_BYTES = 190 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernel, before a table is made."""
 _TORCH_BYTES = 300 << 20
-_START_S = 0.75
+_START_S = 0.6
 _SHARD_BYTES = 32 << 20
 
 
@@ -110,7 +110,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
     rows = int(vocabulary.get("rows") or vertices)
     tokens = int(walks["tokens"] or 0)
     per_row = 8 * params.dimensions + 8 + (8 if params.optimizer == "adagrad" else 0)
-    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + 2 * min(_SHARD_BYTES, 4 * tokens) + (16 << 20)
+    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + min(2 * _SHARD_BYTES, 4 * tokens) + (16 << 20)
     if params.engine == "torch":
         memory += _TORCH_BYTES
     pairs = 2 * params.window + params.shared_negatives

@@ -98,7 +98,7 @@ def ran(graph: Graph, setting: Setting, store: Path) -> dict[str, dict[str, floa
     command += ["--profile", setting.profile, "--store", str(store)]
     command += [part for name, path in graph.sources.items() for part in (f"--{name}", path)]
     command += ["--set", *graph.assignments, *setting.assignments] if graph.assignments or setting.assignments else []
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-4000:])
     return {stage["name"]: stage for stage in json.loads(done.stdout)["stages"]}
@@ -137,7 +137,8 @@ def show(title: str, plans: dict[str, PlannedStage], actual: dict[str, dict[str,
     cpu, cpu_took = sum(stage.cpu_s for stage, _ in rows), sum(took["cpu_s"] for _, took in rows)
     time, time_took = sum(stage.seconds for stage, _ in rows), sum(took["runtime_s"] for _, took in rows)
     usd, usd_took = sum(stage.cost_usd for stage, _ in rows), sum(took["cost_usd"] for _, took in rows)
-    memory, memory_took = (max(each) for each in zip(*((s.memory_bytes, t["peak_memory_bytes"]) for s, t in rows)))
+    memory = max(stage.memory_bytes for stage, _ in rows)
+    memory_took = max(took["peak_memory_bytes"] for _, took in rows)
     table.add_row(
         "total", "", f"{cpu:.2f}", f"{cpu_took:.2f}", _off(cpu, cpu_took), f"{time:.2f}", f"{time_took:.2f}",
         _off(time, time_took), format_bytes(memory), format_bytes(memory_took), _off(memory, memory_took),

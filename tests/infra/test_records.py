@@ -9,7 +9,7 @@ from infra.diagram import Node
 from infra.launch.base import Attempt, Launched
 from infra.launch.exit_status import Reason
 from infra.manifest import Manifest, Measurement
-from infra.records import stage_record
+from infra.records import RunRecord, stage_record
 from infra.resources import Resources
 from tests.toy_stages import SCALE
 
@@ -32,6 +32,32 @@ def test_each_attempt_costs() -> None:
     assert sum(attempt["cost_usd"] for attempt in document["attempts"]) == pytest.approx(record.cost_usd)
     assert document["figures"] == {"schedule_s": 0.5}
     assert document["image"] == "cpu@sha256:1"
+
+
+def test_compiling_kernels_is_told_and_not_priced() -> None:
+    prices = load_prices()
+    measured = MEASURED.model_copy(update={"compile_s": 41.0})
+    manifest = MANIFEST.model_copy(update={"measured": measured})
+    here = stage_record(NODE, manifest, "/store/scale/d", SMALL, prices, Launched(measured, False, 50))
+    assert (here.runtime_s, here.compile_s) == (9, 41)
+    assert here.cost_usd == pytest.approx(prices.cost(SMALL, 9))
+    attempts = (Attempt(SMALL, 30, Reason.OUT_OF_MEMORY), Attempt(LARGE, 60))  # the first one is not known to compile
+    retried = stage_record(NODE, manifest, "/store/scale/d", SMALL, prices, Launched(measured, False, 90, attempts))
+    assert retried.cost_usd == pytest.approx(prices.cost(SMALL, 30) + prices.cost(LARGE, 19))
+    assert retried.document()["compile_s"] == 41
+    run = RunRecord("r", "f", "store", "name", "toy", [here])
+    assert (run.totals()["seconds"], run.totals()["compile_seconds"]) == (9, 41)
+    cached = stage_record(NODE, manifest, "/store/scale/d", SMALL, prices, None)
+    assert (cached.compile_s, cached.saved_s) == (0, 8)
+
+
+def test_memory_is_the_containers_where_there_is_one() -> None:
+    measured = MEASURED.model_copy(update={"container_peak_memory_bytes": 700 << 10})
+    manifest = MANIFEST.model_copy(update={"measured": measured})
+    launched = Launched(measured, False, 10)
+    record = stage_record(NODE, manifest, "/store/scale/d", SMALL, load_prices(), launched)
+    assert measured.memory_bytes == record.peak_memory_bytes == record.document()["peak_memory_bytes"] == 700 << 10
+    assert MEASURED.memory_bytes == 1 << 20
 
 
 def test_what_another_run_made_costs_nothing() -> None:

@@ -71,8 +71,8 @@ def test_read_back(uri: str, two: tuple[str, str]) -> None:
     assert run.params == {"walk.p": "1.0", "walk.q": "2.0"}
     assert run.metrics == {"micro_f1@0.5": 0.4}
     assert run.stages == {
-        "index": {"seconds": 3.0, "cost_usd": 0.03, "cached": 0.0},
-        "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "cached": 0.0},
+        "index": {"seconds": 3.0, "cost_usd": 0.03, "peak_memory_bytes": 1 << 20, "cached": 0.0},
+        "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "peak_memory_bytes": 1 << 20, "cached": 0.0},
     }
     assert run.totals["seconds"] == 7.0
     assert run.totals["cost_usd"] == pytest.approx(0.07)

@@ -181,7 +181,10 @@ def test_stage_then_plan_and_explain(folder: Path) -> None:
     printed = json.loads(one.stdout)
     assert (printed["output"], printed["reused"], printed["rows"]) == (place, False, 4)
     report = json.loads((folder / "report.json").read_text())
-    assert report.keys() == {"runtime_s", "cpu_s", "peak_memory_bytes", "rows", "bytes"}
+    assert report.keys() == {
+        "runtime_s", "cpu_s", "peak_memory_bytes", "rows", "bytes", "compile_s", "compile_cpu_s", "delayed_s",
+        "processor",
+    }  # fmt: skip
     assert report == {name: printed[name] for name in report}
 
     assert [stage["state"] for stage in json.loads(_run(folder, "plan", *given, "--json").stdout)][:2] == [

@@ -96,7 +96,7 @@ class EmbedParams(StageParams):
         return "torch" if self.device == "cuda" else "numba"
 
 
-_PROCESS_BYTES = 190 << 20
+_PROCESS_BYTES = 206 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernel, before a table is made."""
 _TORCH_BYTES = 300 << 20
 _START_S = 0.6
@@ -110,7 +110,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
     rows = int(vocabulary.get("rows") or vertices)
     tokens = int(walks["tokens"] or 0)
     per_row = 8 * params.dimensions + 8 + (8 if params.optimizer == "adagrad" else 0)
-    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + min(2 * _SHARD_BYTES, 4 * tokens) + (16 << 20)
+    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + min(2 * _SHARD_BYTES, 4 * tokens)
     if params.engine == "torch":
         memory += _TORCH_BYTES
     pairs = 2 * params.window + params.shared_negatives

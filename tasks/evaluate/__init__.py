@@ -85,14 +85,15 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
         trained = int(rows * max(params.train_ratios))
         fits = fits_at_once(trained, dimensions, kinds, resources)
         protocols.append(rows * vector + max(batch, fits * fit_bytes(trained, dimensions, kinds)))
-        # 12 ns per labelled node, label and feature over all steps of the solver.
-        fits_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * 1.2e-8
+        # 9 ns per labelled node, label and feature over all steps of the solver with 10,000 nodes; more nodes, more steps.
+        step_s = 9e-9 * (rows / 10_000) ** 0.45
+        fits_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * step_s
     if "holdout" in inputs:
         pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
         fits = min(fits_at_once(2 * pairs, dimensions, 1, resources), 4)
         ends = min(vertices, 8 * pairs)
         protocols.append(ends * vector + batch + fits * fit_bytes(2 * pairs, dimensions, 1))
-        fits_s += 4 * 2 * pairs * dimensions * 5e-8
+        fits_s += 4 * 2 * pairs * dimensions * 5e-8 * (pairs / 50_000) ** 0.32
     memory += max(protocols)
     picture_s = 0.0
     if params.projection_sample:

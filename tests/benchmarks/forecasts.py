@@ -157,14 +157,16 @@ def main() -> None:
     parser.add_argument("--profile", default="laptop")
     parser.add_argument("--folder", type=Path, default=ROOT / ".bench" / "forecasts")
     parser.add_argument("--vertices", type=int, default=200_000, help="of the generated graph")
+    parser.add_argument("--compiled", action="store_true", help="kernels are compiled already: no run for that")
     parser.add_argument("--set", nargs="+", default=[], metavar="STAGE.PARAMETER=VALUE")
     options = parser.parse_args()
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     setting = Setting(folder, options.profile, options.set)
     all_graphs = list(graphs(folder, options.vertices))
-    for graph in (all_graphs[0], Graph("small", {"edges": str(generate("chung-lu", 2000, 40_000, folder / "s.csv"))})):
-        ran(graph, setting, setting.store("compile"))
+    if not options.compiled:
+        for graph in (all_graphs[0], all_graphs[-1]):
+            ran(graph, setting, setting.store("compile"))
     stores = {graph.name: setting.store(graph.name.replace(" ", "-")) for graph in all_graphs}
     built_in = {graph.name: planned(graph, setting, stores[graph.name]) for graph in all_graphs}
     actual = {}

@@ -85,7 +85,7 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
         trained = int(rows * max(params.train_ratios))
         fits = fits_at_once(trained, dimensions, kinds, resources)
         protocols.append(rows * vector + max(batch, fits * fit_bytes(trained, dimensions, kinds)))
-        # 9 ns per labelled node, label and feature over all steps of the solver with 10,000 nodes; more nodes, more steps.
+        # 9 ns per labelled node, label and feature over all steps of the solver, of which more nodes take more.
         step_s = 9e-9 * (rows / 10_000) ** 0.45
         fits_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * step_s
     if "holdout" in inputs:

@@ -49,7 +49,8 @@ def fitted(now: Parts, before: Sequence[tuple[Parts, float]]) -> float:
     weight = np.array([1 / (1 + _distance(parts, now)) for parts, _ in used])
     ratios = _candidates(start, work, measured)
     errors = np.abs(np.log((ratios[:, :1] * start + ratios[:, 1:] * work) / measured))
-    drift = np.abs(np.log(ratios)).sum(axis=1)
+    away = np.abs(np.log(ratios))
+    drift = away.max(axis=1) + away.min(axis=1) / 4  # both by one factor, as of a slower machine, is likely
     best = ratios[np.argmin(errors @ weight + _BUILT_IN * drift)]
     return float(best[0] * now.start + best[1] * now.work)
 
@@ -64,10 +65,10 @@ def _candidates(
 ) -> NDArray[np.float64]:
     """Pairs of ratios `[n, 2]` among which the best is looked for: where two errors are nothing.
 
-    An error is nothing on a line of the plane (s, r); s = 1 and r = 1 are lines as well.
+    An error is nothing on a line of the plane (s, r); s = 1, r = 1 and s = r are lines as well.
     """
-    a, b = np.append(start, [1.0, 0.0]), np.append(work, [0.0, 1.0])
-    c = np.append(measured, [1.0, 1.0])
+    a, b = np.append(start, [1.0, 0.0, 1.0]), np.append(work, [0.0, 1.0, -1.0])
+    c = np.append(measured, [1.0, 1.0, 0.0])
     first, second = np.triu_indices(len(c), 1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         determinant = a[first] * b[second] - a[second] * b[first]

@@ -156,5 +156,5 @@ class Forecaster:
     def _memory(self, estimate: Estimate, resources: Resources) -> Parts:
         base, work = float(estimate.base_bytes), float(estimate.memory_bytes - estimate.base_bytes)
         if self._on_cluster:
-            return Parts(base * CONTAINER_SHARE, work + estimate.output_bytes)
+            return Parts(base * CONTAINER_SHARE, work - estimate.mapped_bytes + estimate.output_bytes)
         return Parts(max(base, min(FORKED_BYTES, 2 * base)), work)

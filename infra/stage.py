@@ -72,6 +72,7 @@ class Estimate:
         parallel: share of the work after the start that threads divide among themselves (Amdahl).
         start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
         base_bytes: of `memory_bytes`, what a process has by then.
+        mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
         kind: names the algorithm where a stage has several, of which one says nothing of another.
     """
 
@@ -82,6 +83,7 @@ class Estimate:
     parallel: float = 0.9
     start_s: float = 0.0
     base_bytes: int = 0
+    mapped_bytes: int = 0
     kind: str = ""
 
     def runtime_s(self, threads: int) -> float:

@@ -58,7 +58,8 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     shards = -(-4 * tokens // _SHARD_BYTES)
     threads = max(1, min(resources.threads, COUNTERS, shards))
     item = 4 if vertices < 2**31 else 8
-    counting = threads * 8 * vertices + min(threads * _SHARD_BYTES, 4 * tokens)
+    mapped = min(threads * _SHARD_BYTES, 4 * tokens)
+    counting = threads * 8 * vertices + mapped
     building = 40 * vertices + item * vertices  # weights, shares, alias, threshold and the slots that wait
     counting_s = 1e-9 * tokens * (3 if 8 * vertices < 16 << 20 else 8)
     work_s = counting_s + 3e-7 * vertices
@@ -70,6 +71,7 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
         parallel=counting_s / max(work_s, 1e-9),
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
+        mapped_bytes=mapped if counting > building else 0,
     )
 
 

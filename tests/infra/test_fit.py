@@ -33,6 +33,10 @@ def test_small_runs_say_nothing_of_large_ones() -> None:
     assert fitted(Parts(0.5, 1000), small) == pytest.approx(1002, rel=0.05)
 
 
+def test_a_machine_that_is_slower_in_all() -> None:
+    assert fitted(Parts(0.5, 20), [(Parts(0.5, 0.5), 2.0)]) == pytest.approx(41)
+
+
 def test_one_measurement() -> None:
     assert fitted(Parts(0.5, 0.0), [(Parts(0.5, 0.0), 0.2)]) == pytest.approx(0.2)
     assert fitted(Parts(0.5, 200), [(Parts(0.5, 100), 40)]) == pytest.approx(79.5, rel=0.02)

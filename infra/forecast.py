@@ -31,6 +31,8 @@ FORK_S = 0.05
 """Seconds from asking for a process to its beginning."""
 _COMPILED_S = 0.2
 """A run that compiled for longer says nothing of memory: the compiler needs some too."""
+_ALWAYS = 3
+"""Where so many runs all compiled, as in pods that keep no kernels, the next one will too."""
 _DELAYED = 0.1
 """Where threads waited for processors for a larger share of the time, others kept the machine busy: then CPU seconds
 say more of the time that the work takes than the clock does."""
@@ -83,7 +85,9 @@ class Forecaster:
         now = stage.estimate(params, stats, resources)
         before = self._before(stage, now, placement)
         quiet = [each for each in before if each[1].delayed_s <= _DELAYED * each[1].runtime_s]
-        clean = [each for each in before if each[1].compile_s <= _COMPILED_S] or before
+        clean = [each for each in before if each[1].compile_s <= _COMPILED_S]
+        if not clean and len(before) >= _ALWAYS:
+            clean = before
 
         def learned(
             parts: Callable[[Estimate, Resources], Parts],

@@ -124,6 +124,12 @@ def test_a_run_that_compiled_says_nothing_of_memory(tmp_path: Path) -> None:
     assert found.cpu_s == pytest.approx(2 * (FORKED_START + 20))
 
 
+@pytest.mark.parametrize(("runs", "memory"), [(1, FORKED_BYTES + 20 * MIB), (3, 9 << 30)])
+def test_a_machine_on_which_every_run_compiles(tmp_path: Path, runs: int, memory: int) -> None:
+    found = _forecast(tmp_path, *[_record(20, compile_s=30.0, memory_bytes=9 << 30)] * runs)
+    assert (found.runs, found.memory_bytes) == (runs, pytest.approx(memory, rel=0.01))
+
+
 def test_start_by_cluster_and_image(tmp_path: Path) -> None:
     def there(wait: float, image: str, cluster: str = "cluster") -> LaunchRecord:
         return _record(launcher="kubernetes", cluster=cluster, image=image, wait_s=wait)

@@ -7,9 +7,10 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from infra.errors import SuperworkflowError
+from infra.errors import SuperworkflowError, UserError
 from infra.kernels import bring_kernels
 from superworkflow import __version__
+from superworkflow.parser import Parser
 
 COMMANDS = {
     "run": "run a superworkflow",
@@ -47,17 +48,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for these arguments; only the command that they name declares its own."""
-    parser = argparse.ArgumentParser(
+    """The parser for these arguments; only the command that they name declares its own.
+
+    Raises:
+        UserError: there is no such command, or what the command's own arguments name.
+    """
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        from infra.params import nearest
+
+        raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
+    parser = Parser(
         prog="superworkflow",
         description="Graph-learning pipelines in which every stage chooses its own engine and resources.",
         epilog="`superworkflow COMMAND --help` tells more.",
     )
+    parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if given and given[0] == name:
+            sub.given = given[1:]
+            parser.chosen = sub
             _module(name).add_arguments(sub, given[1:])
     return parser
 

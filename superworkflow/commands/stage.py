@@ -20,13 +20,18 @@ from infra.execute import execute
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
-from infra.stage import IN_PROCESS
+from infra.stage import IN_PROCESS, Input, Stage
+from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 from tasks import load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", help=f"one of: {', '.join(stage_names())}")
+    # A launcher, which reads events, is told of an unknown one by an event.
+    kind = str if "--events" in given else _known
+    parser.add_argument("name", type=kind, help=f"one of: {', '.join(stage_names())}")
+    if asks_for_help(given) and (name := next((text for text in given if text in stage_names()), None)):
+        _describe(parser, load_stage(name))
     parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; defaults fill the rest")
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
@@ -40,6 +45,25 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--end-with-stdin", action="store_true", help="end when standard input closes, as a launcher that dies lets it"
     )
+
+
+def _known(name: str) -> str:
+    return load_stage(name).name
+
+
+def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
+    """The stage's own help: its inputs, and its parameters with their values and defaults."""
+    parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
+    inputs = [
+        (f"--input {name}={'FILE' if given.file else 'URI'}", [f"{given.help} ({_need(given)})"])
+        for name, given in stage.inputs.items()
+    ]
+    describe_rows(parser, "Inputs", inputs)
+    describe_parameters(parser, "Parameters for --params and --params-json", {stage.name: stage.params}, dotted=False)
+
+
+def _need(given: Input) -> str:
+    return "optional" if given.optional else "required"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
             parser.add_argument("--out", metavar="FOLDER", default=".", help="where to write the pictures; here")
     else:
         parser.set_defaults(action="run")
-        add_request_arguments(parser, given)
+        add_request_arguments(parser, given, ACTIONS)
         _add_search_arguments(parser)
     parser.add_argument("--storage", metavar="URL", help="sqlite:///PATH or postgresql://…; SQLite beside the store")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")

@@ -28,12 +28,14 @@ def _command(setting: Setting, text: str, failure: type[Failed] = Failed):  # ty
 
 
 def test_row_that_fails_fails_the_benchmark_and_what_is_published(setting: Setting, tmp_path: Path) -> None:
-    """The peer of one row and our own side of another end badly; the peer of a third cannot even start."""
+    """The peer of one row and our own side of another end badly."""
     documents = tmp_path / "docs"
     documents.mkdir()
     (documents / "benchmarks.json").write_text("an older result")
     well = _command(setting, "pass")
     bad = _command(setting, "raise SystemExit('out of luck')")
+    absent = _compare(setting, Row("absent", "peer", "s", 1), well, lambda: setting.peer_command("networkx_index"))
+    assert (absent.failed, "does not start" in absent.note) == (True, True)
     environment = Path(setting.peers_python)
     environment.parent.mkdir(parents=True)
     environment.write_text("#!/bin/sh\necho no such package >&2\nexit 3\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from infra.errors import UserError
+from infra.extras import EXTRAS, needs_package
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,16 @@ class Location:
             # Not resolve(): a store behind a link keeps the name that the user gave it.
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
         import fsspec  # only for what is not local: its import takes as long as a small stage's work
+        from fsspec.registry import known_implementations
 
         protocol = text.split("://", 1)[0]
         if protocol not in fsspec.available_protocols():
             raise UserError(
                 "unknown protocol", where=text, value=protocol, remedy="Use a local folder or s3://bucket/prefix"
             )
+        client = known_implementations.get(protocol, {}).get("class", "").partition(".")[0]
+        if client in EXTRAS and importlib.util.find_spec(client) is None:
+            raise needs_package(client, where=text)
         return cls(text.rstrip("/"))
 
     @property

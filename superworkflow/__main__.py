@@ -38,8 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser(given).parse_args(given)
         return int(_module(options.command).run(options))
     except SuperworkflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _tell(error)
+    except ImportError as error:
+        from infra.extras import missing_package
+
+        if (missing := missing_package(error)) is None:
+            raise
+        return _tell(missing)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -72,6 +77,11 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
             parser.chosen = sub
             _module(name).add_arguments(sub, given[1:])
     return parser
+
+
+def _tell(error: SuperworkflowError) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _module(command: str):  # type: ignore[no-untyped-def]

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
+from infra.extras import require_extra
 from infra.launch import make_launcher
-from infra.request import Request
+from infra.request import Request, check_machine
 from infra.tracking.base import Tracker
 from superworkflow.arguments import add_request_arguments, request_from
 
@@ -30,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
+    require_extra("flow")
     superworkflow, request = request_from(options)
     check_formats(superworkflow, options.export)
+    check_machine(request)  # as the flow does, but before a server is started
     request.store.check_writable()
     launcher = make_launcher(request.profile)
     launcher.prepare(request.missing_stages(), request.store.uri)

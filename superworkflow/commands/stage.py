@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from infra.errors import SuperworkflowError, UserError
 from infra.execute import execute
+from infra.extras import missing_package
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
@@ -92,7 +93,8 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
     """Tell the launcher, which reads events, what people would read on standard error."""
     try:
         yield
-    except BaseException as error:
+    except BaseException as raised:
+        error = missing_package(raised) or raised
         user = isinstance(error, UserError)
         known = isinstance(error, SuperworkflowError)
         message = str(error) if known else _words(error)
@@ -103,7 +105,7 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
         progress.emit("error", message=message, user=user)
         if events or not known:
             raise SystemExit(2 if user else 1) from None
-        raise
+        raise error from None
 
 
 def _words(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import SuperworkflowError, UserError
+from infra.extras import require_extra
 from infra.filesystem import Location
 from infra.request import DEFAULT_STORE, Request
 from infra.settings import parse_assignments, read_yaml
@@ -87,6 +88,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (stopped early) or 2 (bad input)."""
+    require_extra("sweep")
+    if options.action in ("run", "resume"):
+        require_extra("flow")
     if options.action == "run":
         return _run_new(options)
     from sweeps.study import SweepStudy

@@ -128,7 +128,8 @@ class Stage(Generic[P]):
         params: parameter model.
         inputs: input datasets and files by name.
         run: import string `module:function` of the work, in the stage's own process.
-        engines: import strings of the same work on other engines, by engine: `{"spark": "tasks.walk.on_spark:run"}`.
+        engines: import strings of the same work on other engines, by engine, such as
+            `{"spark": "tasks.walk.on_spark:run"}`.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source
             file hold `bytes`.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the

@@ -163,10 +163,10 @@ class Encoder:
     def _reserve_rows(self, more: int, expected: int) -> None:
         need = self.rows + more
         if 2 * need > len(self._ends):
-            size = max(need, min(expected + expected // 50 + more, 64 * need))  # what is not used takes no memory
-            self._ends = _larger(self._ends, 4 * size, 2 * self.rows)  # also room for the arcs of the graph
+            size = 2 * max(need, min(expected + expected // 50 + more, 64 * need))  # also room for the graph's arcs
+            self._ends = _larger(self._ends, 2 * size, 2 * self.rows)  # what is not used takes no memory
             if self.weighted:
-                self._weights = _larger(self._weights, size, self.rows)
+                self._weights = _larger(self._weights, size, self.rows)  # as many rows: one check serves both
 
     def _reserve_arena(self, more: int) -> None:
         need = int(self._counters[ARENA_USED]) + more + PADDING
@@ -209,7 +209,10 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
         most: bytes that it has, at most, or BLOCK_BYTES.
     """
     while skip:
-        skip -= len(stream.read(min(skip, 1 << 20)))
+        passed = len(stream.read(min(skip, 1 << 20)))
+        if not passed:
+            return
+        skip -= passed
     buffers = [bytearray(min(most + 1, BLOCK_BYTES) + PADDING) for _ in range(2)]
 
     def fill(turn: int, rest: bytes) -> tuple[int, bool]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tasks.index import encode
 from tasks.index.encode import Encoder, NeedsReader, encode_file
 from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect
@@ -80,3 +81,26 @@ def test_vertices_are_ordered_by_degree_and_then_by_the_bytes_of_labels(shared):
     assert [names[i] for i in order] == [
         name for _, name in sorted(zip(-degree, names, strict=True), key=lambda each: (each[0], each[1].encode()))
     ]
+
+
+def _weighted(rows: int) -> tuple[bytes, np.ndarray]:
+    """Text of so many rows, of a graph of 77 vertices, and their weights, which say where a row belongs."""
+    period = b"".join(b"%d %d %d\n" % (i % 70, i % 77, i % 1000 + 1) for i in range(77_000))
+    copies = -(-rows // 77_000)
+    lines = (period * copies).splitlines(keepends=True)[:rows]
+    return b"".join(lines), (np.arange(rows) % 1000 + 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("block_bytes", [300, 1 << 14, encode.BLOCK_BYTES])
+def test_weights_keep_their_rows_in_a_file_of_many_blocks(tmp_path, monkeypatch, block_bytes, threads):
+    monkeypatch.setattr(encode, "BLOCK_BYTES", block_bytes)
+    text, weights = _weighted(20_000 if block_bytes < 1 << 20 else 3_000_000)
+    assert len(text) > 3 * block_bytes
+    path = tmp_path / "edges.txt"
+    path.write_bytes(text)
+    encoder = Encoder(threads, True)
+    encode_file(encoder, str(path), Dialect("whitespace", columns=(0, 1, 2)), len(text), lambda read: None)
+    ends, rows, found, _, _ = encoder.result()
+    assert len(ends) >= 2 * rows
+    np.testing.assert_array_equal(found, weights)

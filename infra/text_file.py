@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, cast
 
@@ -31,7 +31,7 @@ class Gunzip(io.RawIOBase):
     """The content of a gzip stream; several members and zero bytes after the last are allowed, as by `gzip`.
 
     Args:
-        raw: the compressed stream; closed with this one.
+        raw: the compressed stream; stays open.
         packed_bytes: its length.
         where: its name for people.
 
@@ -40,7 +40,7 @@ class Gunzip(io.RawIOBase):
     """
 
     def __init__(self, raw: BinaryIO, packed_bytes: int, where: str):
-        self._raw, self._where = raw, where
+        self._where = where
         self._file = gzip.GzipFile(fileobj=raw)
         self._left = self.most = max(ALWAYS_UNPACKED, MOST_RATIO * packed_bytes)
 
@@ -65,30 +65,26 @@ class Gunzip(io.RawIOBase):
             )  # fmt: skip
         return len(data)
 
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-            self._raw.close()
-        super().close()
 
-
-def unpacked(raw: BinaryIO, packed_bytes: int, where: str) -> tuple[BinaryIO, bool]:
-    """The content of a stream that may be gzipped, and whether it is.
+def unpacked(raw: BinaryIO, where: str) -> tuple[BinaryIO, bool]:
+    """The content of a stream that may be gzipped, from its beginning, and whether it is.
 
     Args:
-        raw: at its beginning, and able to go back there.
-        packed_bytes: its length.
+        raw: can go to any place.
         where: its name for people.
     """
+    size = raw.seek(0, io.SEEK_END)
+    raw.seek(0)
     gzipped = raw.read(len(GZIP)) == GZIP
     raw.seek(0)
-    return cast(BinaryIO, io.BufferedReader(Gunzip(raw, packed_bytes, where), 1 << 16)) if gzipped else raw, gzipped
+    return cast(BinaryIO, io.BufferedReader(Gunzip(raw, size, where), 1 << 16)) if gzipped else raw, gzipped
 
 
-def open_unpacked(path: str | Path, where: str) -> BinaryIO:
+@contextmanager
+def open_unpacked(path: str | Path, where: str) -> Iterator[BinaryIO]:
     """The content of a local file that may be gzipped."""
-    raw = open(path, "rb")
-    return unpacked(raw, os.fstat(raw.fileno()).st_size, where)[0]
+    with open(path, "rb") as raw:
+        yield unpacked(raw, where)[0]
 
 
 def numbered_lines(stream: IO[AnyStr], where: str, first: int = 1) -> Iterator[tuple[int, AnyStr]]:
@@ -117,3 +113,14 @@ def line_too_long(place: str) -> UserError:
         f"the line is longer than {LINE_BYTES} bytes", where=place,
         remedy="Check that this is a table of text with a line for each row, and that quotes are closed",
     )  # fmt: skip
+
+
+def short_lines(text: bytes | bytearray, size: int) -> bool:
+    """Whether no line of text[:size] is longer than `LINE_BYTES`; it begins with a line, and may end within one."""
+    at = 0
+    while at < size:
+        end = text.rfind(b"\n", at, min(at + LINE_BYTES, size))
+        if end < 0:
+            return size - at < LINE_BYTES
+        at = end + 1
+    return True

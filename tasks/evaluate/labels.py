@@ -60,13 +60,13 @@ def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal
     strangers = np.flatnonzero(vertices < 0)
     if len(strangers) and (unknown == "error" or len(strangers) == len(vertices)):
         shown = ", ".join(f"{node_texts[i]!r} on line {lines[i]}" for i in strangers[:_SHOWN])
-        rows = int(times[strangers].sum())
-        more = f" and {rows - _SHOWN} more" if rows > _SHOWN and len(strangers) >= _SHOWN else ""
+        count = int(times[strangers].sum())
+        more = f" and {count - _SHOWN} more" if count > _SHOWN and len(strangers) >= _SHOWN else ""
         all_of_them = len(strangers) == len(vertices)
         which = "all labels are" if all_of_them else "there are labels"
         raise UserError(
             f"{which} for nodes that are not in the graph: {shown}{more}",
-            where=f"{where}:{lines[strangers[0]]}", value=rows,
+            where=f"{where}:{lines[strangers[0]]}", value=count,
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
             + ("" if all_of_them else ", or pass over such rows with --set evaluate.unknown_labels=ignore"),
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.errors import UserError
+from infra.text_file import short_lines, unpacked
 from tasks.index.source import Dialect
 from tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
+from tasks.index.text import BadRow, lone_return, skip_bytes
 from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, QUOTE, QUOTED, ROWS, TAB, encode_column, encode_text
 
 BLOCK_BYTES = 1 << 23
@@ -26,10 +27,6 @@ MOST_LABELS = 2**31 - 1
 
 class NeedsReader(Exception):
     """The text has what only a full CSV reader reads: quotes, or weights whose rounding is undecided here."""
-
-
-class BadRow(Exception):
-    """A row that is wrong; where and how is found by reading the file again."""
 
 
 class Encoder:
@@ -175,7 +172,7 @@ class Encoder:
 
 
 def encode_file(
-    encoder: Encoder, path: str, dialect: Dialect, file_bytes: int, progress: Callable[[int], None]
+    encoder: Encoder, path: str, dialect: Dialect, where: str, file_bytes: int, progress: Callable[[int], None]
 ) -> None:
     """Add all rows of a text file, compressed or not.
 
@@ -183,20 +180,23 @@ def encode_file(
         encoder: takes the rows.
         path: local file.
         dialect: how it is written.
+        where: its name for people.
         file_bytes: size of the file.
         progress: called with bytes of the file read.
 
     Raises:
         BadRow, NeedsReader: see there.
+        UserError: it cannot be decompressed.
     """
-    text_bytes = 0
     with open(path, "rb") as raw:
-        stream: Any = gzip.GzipFile(fileobj=raw) if dialect.gzipped else raw
-        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if dialect.gzipped else file_bytes):
+        stream, gzipped = unpacked(raw, where)
+        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if gzipped else file_bytes):
             read = raw.tell()
-            text_bytes += size
             rows = int(encoder.rows * file_bytes / max(1, read - size)) if encoder.rows else 0
-            encoder.add_text(np.frombuffer(block, np.uint8), size, dialect, rows)
+            text = np.frombuffer(block, np.uint8)
+            if block.find(b"\r", 0, size) >= 0 and lone_return(text[:size]):
+                raise NeedsReader if dialect.kind == "csv" and block.find(b'"', 0, size) >= 0 else BadRow
+            encoder.add_text(text, size, dialect, rows)
             progress(min(read, file_bytes))
 
 
@@ -207,12 +207,11 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
         stream: text.
         skip: bytes at its beginning that are left out.
         most: bytes that it has, at most, or BLOCK_BYTES.
+
+    Raises:
+        BadRow: a line is too long.
     """
-    while skip:
-        passed = len(stream.read(min(skip, 1 << 20)))
-        if not passed:
-            return
-        skip -= passed
+    skip_bytes(stream, skip)
     buffers = [bytearray(min(most + 1, BLOCK_BYTES) + PADDING) for _ in range(2)]
 
     def fill(turn: int, rest: bytes) -> tuple[int, bool]:
@@ -226,9 +225,11 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
             while size < len(buffer) - PADDING:
                 count = stream.readinto(view[size : len(buffer) - PADDING])  # type: ignore[attr-defined]
                 if not count:
-                    return size, True
+                    break
                 size += count
-        return size, False
+        if not short_lines(buffer, size):
+            raise BadRow
+        return size, size < len(buffer) - PADDING
 
     with ThreadPoolExecutor(1) as reader:
         turn, (size, ended) = 0, fill(0, b"")

@@ -36,7 +36,7 @@ def test_labels_of_any_length_keep_apart_while_the_table_grows(tmp_path, threads
     path = tmp_path / "edges.tsv"
     path.write_text("".join(f"{u}\t{v}\n" for u, v in rows))
     encoder = Encoder(threads, False)
-    encode_file(encoder, str(path), Dialect("tsv", "\t"), path.stat().st_size, lambda read: None)
+    encode_file(encoder, str(path), Dialect("tsv", "\t"), path.name, path.stat().st_size, lambda read: None)
     assert encoder.labels == len({label for row in rows for label in row})
     assert _read(encoder) == rows
 
@@ -52,16 +52,16 @@ def test_a_quote_in_any_column_asks_for_a_reader_even_when_a_later_part_looks_wr
     fields = ["a", "b", "c"]
     fields[place] = '"' + "no comma\n" * 5000 + '"'
     path.write_bytes(gzip.compress(("u,v,w\n" * 20 + ",".join(fields) + "\n").encode()))
-    dialect = Dialect("csv", ",", gzipped=True, width=3)
+    dialect = Dialect("csv", ",", gzipped=True)
     with pytest.raises(NeedsReader):
-        encode_file(Encoder(4, False), str(path), dialect, path.stat().st_size, lambda read: None)
+        encode_file(Encoder(4, False), str(path), dialect, path.name, path.stat().st_size, lambda read: None)
 
 
 def test_blanks_comments_and_line_ends_of_any_kind(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_bytes(b"  a \t b  \r\n\r\n# c d\n  % e\n\t\na\tb\r\n" + b"c" * 200 + b"  " * 70 + b"d e f\n \r\nx y")
     encoder = Encoder(2, False)
-    encode_file(encoder, str(path), Dialect("whitespace"), path.stat().st_size, lambda read: None)
+    encode_file(encoder, str(path), Dialect("whitespace"), path.name, path.stat().st_size, lambda read: None)
     assert _read(encoder) == [("a", "b"), ("a", "b"), ("c" * 200, "d"), ("x", "y")]
 
 
@@ -100,7 +100,7 @@ def test_weights_keep_their_rows_in_a_file_of_many_blocks(tmp_path, monkeypatch,
     path = tmp_path / "edges.txt"
     path.write_bytes(text)
     encoder = Encoder(threads, True)
-    encode_file(encoder, str(path), Dialect("whitespace", columns=(0, 1, 2)), len(text), lambda read: None)
+    encode_file(encoder, str(path), Dialect("whitespace", columns=(0, 1, 2)), path.name, len(text), lambda read: None)
     ends, rows, found, _, _ = encoder.result()
     assert len(ends) >= 2 * rows
     np.testing.assert_array_equal(found, weights)

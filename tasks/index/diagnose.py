@@ -145,7 +145,14 @@ def _rows(path: str, dialect: Dialect, where: str) -> Iterator[tuple[str, list[A
 
 
 def _csv_rows(lines: Iterator[str], dialect: Dialect, where: str, first: int) -> Iterator[tuple[str, list[Any], str]]:
-    reader = csv.reader(lines, delimiter=dialect.separator, strict=True)
+    line = ""
+
+    def remember(read: str) -> str:
+        nonlocal line
+        line = read
+        return read
+
+    reader = csv.reader(map(remember, lines), delimiter=dialect.separator, strict=True)
     start = first
     try:
         for row in reader:
@@ -153,6 +160,8 @@ def _csv_rows(lines: Iterator[str], dialect: Dialect, where: str, first: int) ->
                 yield f"line {start}", row, dialect.separator.join(row)
             start = first + reader.line_num
     except csv.Error as error:
+        if '"' not in line and "\r" in line[:-2]:
+            raise lone_return_in(f"{where}, line {start}", line.removesuffix("\n")) from None
         raise UserError(
             f"the row cannot be read as csv: {error}", where=f"{where}, line {start}",
             remedy="Double the quotes within a quoted field and close it, and end lines in a newline",

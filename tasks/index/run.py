@@ -101,9 +101,9 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
     edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     if weights is not None and not np.isfinite(weights.max(initial=0)):
-        heavy = _csr.unpack(edges[~np.isfinite(weights)])
-        pairs = [label_array(np.ascontiguousarray(side), keys, arena).to_pylist() for side in heavy.T]
-        raise too_heavy(zip(*pairs, strict=True), params.directed, where)
+        heavy = _csr.unpack(edges[~np.isfinite(weights)]).T
+        pairs = [_labels(np.ascontiguousarray(side), keys, arena, path, dialect, where) for side in heavy]
+        raise too_heavy(zip(*(side.to_pylist() for side in pairs), strict=True), params.directed, where)
     del ends
     buffer.resize(min(len(buffer), 2 * MOST_ARCS), refcheck=False)
     counts = _csr.count_ends(edges, len(keys), threads)
@@ -115,11 +115,22 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     number = np.zeros(len(keys), np.uint32)
     number[order] = np.arange(len(order), dtype=np.uint32)
     _renumber(edges, number)
+    labels = _labels(order, keys, arena, path, dialect, where)
+    return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64))
+
+
+def _labels(
+    order: NDArray[np.int32],
+    keys: NDArray[np.uint64],
+    arena: NDArray[np.uint8],
+    path: Path,
+    dialect: Dialect,
+    where: str,
+) -> pa.Array:
     try:
-        labels = label_array(order, keys, arena)
+        return label_array(order, keys, arena)
     except pa.ArrowInvalid:
         raise bad_row(str(path), dialect, where) from None
-    return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64))
 
 
 def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:

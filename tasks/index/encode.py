@@ -20,6 +20,8 @@ from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, QUOTE, QUOTED, ROWS,
 BLOCK_BYTES = 1 << 23
 _LOAD = 0.6  # of the table, at most
 _LEAST_QUOTA = 1024
+_FIRST_ENTRIES = 1 << 16
+_FIRST_ARENA = 1 << 16
 _HUGE_PAGE = 1 << 21
 _SHORTEST_ROW = 4  # bytes: `a b` and its line end
 MOST_LABELS = 2**31 - 1
@@ -42,9 +44,9 @@ class Encoder:
         self.rows = 0
         self._ends = np.empty(0, np.int32)
         self._weights = np.empty(0, np.float32)
-        self._slots = _empty_slots(1 << 16)
+        self._slots = _empty_slots(_FIRST_ENTRIES)
         self._counters = np.zeros(2, np.int64)
-        self._arena = np.zeros(1 << 16, np.uint8)
+        self._arena = np.zeros(_FIRST_ARENA, np.uint8)
 
     @property
     def labels(self) -> int:

@@ -27,6 +27,7 @@ Rows = tuple[list[Any], NDArray[np.float32] | None]
 
 _BLOCK_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
+_CACHED_BYTES = 1 << 16
 _NEWLINE, _RETURN, _BLANK, _TAB, _QUOTE, _COMMENTS = 10, 13, 32, 9, 34, (35, 37)
 
 
@@ -65,7 +66,7 @@ def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[Rows]:
         if not short_lines(text, len(text)):
             raise BadRow
         fields = _blank_separated(text) if dialect.kind == "whitespace" else _separated(text, dialect)
-        if fields is None or (fields.size < len(text) and (not chunk or len(text) > 2 * _BLOCK_BYTES)):
+        if fields is None or (fields.open_quote and (not chunk or len(text) > 2 * _BLOCK_BYTES)):
             yield from _rows_by_csv(text, stream, dialect)
             return
         rows = fields.rows(dialect)
@@ -78,8 +79,11 @@ def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[Rows]:
 
 def lone_return(text: NDArray[np.uint8]) -> bool:
     """Whether text that ends in a newline has carriage returns before anything else."""
-    returns = text == _RETURN
-    return bool(np.count_nonzero(returns) != np.count_nonzero(returns[:-1] & (text[1:] == _NEWLINE)))
+    for at in range(0, len(text), _CACHED_BYTES):
+        part = text[at : at + _CACHED_BYTES + 1]
+        if ((part[:-1] == _RETURN) > (part[1:] == _NEWLINE)).any():
+            return True
+    return False
 
 
 class _Fields:
@@ -91,6 +95,10 @@ class _Fields:
         starts, ends: where each field is, with its quotes.
         firsts, counts: each row's first field, and how many it has.
         quoted: whether there are quotes.
+
+    Attributes:
+        size: as given.
+        open_quote: a quoted field may go on beyond the text.
     """
 
     def __init__(
@@ -103,6 +111,7 @@ class _Fields:
         counts: NDArray[np.int64],
         quoted: bool = False,
     ):
+        self.open_quote = quoted and size < len(text)
         self.size, self._text, self._starts, self._ends = size, text, starts, ends
         self._firsts, self._counts, self._quoted = firsts, counts, quoted
 

@@ -3,6 +3,9 @@
 Rules:
 
 - Labels are strings, exactly as the file has them: `007` is not `7`.
+- Text is lines that end in a newline, or in a carriage return and a newline. Any other carriage return is an error
+  unless a csv field with quotes has it; so is a line of more than 1 MiB, and gzip that grows beyond 100 times its size
+  (64 MiB are always allowed).
 - Self-loops are dropped and counted. A vertex that occurs in self-loops only stays, without edges.
 - Rows of the same edge are merged and counted. Without direction, (u, v) and (v, u) are the same edge; with weights
   the parameter `duplicates` says which weight the edge gets.
@@ -40,7 +43,8 @@ class IndexParams(StageParams):
     format: Literal["auto", "csv", "tsv", "whitespace", "parquet"] = Field(
         default="auto",
         description="How the file is written; auto looks into it. csv and tsv may have comment lines (# or %) at the "
-        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself.",
+        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself. Lines end in a "
+        "newline, also after a carriage return, and have at most 1 MiB.",
     )
     delimiter: str | None = Field(
         default=None, description="One ASCII character between the fields of a csv file, if it is not the comma."

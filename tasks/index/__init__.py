@@ -43,8 +43,8 @@ class IndexParams(StageParams):
     format: Literal["auto", "csv", "tsv", "whitespace", "parquet"] = Field(
         default="auto",
         description="How the file is written; auto looks into it. csv and tsv may have comment lines (# or %) at the "
-        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself. Lines end in a "
-        "newline, also after a carriage return, and have at most 1 MiB.",
+        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself. Lines end "
+        "in a newline, also after a carriage return, and have at most 1 MiB.",
     )
     delimiter: str | None = Field(
         default=None, description="One ASCII character between the fields of a csv file, if it is not the comma."

@@ -6,20 +6,26 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster lint format setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels lint format setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
 test: $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
-	$(MAKE) --jobs 2 test-here test-cluster
+	$(MAKE) --jobs 2 test-here test-cluster test-kernels
 
 test-here: $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
 
 test-cluster: $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
+
+KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_triangles walk_walker walk_travel
+
+test-kernels: $(READY)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
+	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest tests/kernels
+	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)

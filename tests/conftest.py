@@ -16,6 +16,9 @@ import fsspec
 import pytest
 
 from infra.store import Store
+from tests.kernels.checked import set_up_checked_kernels
+
+set_up_checked_kernels()
 
 BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"

@@ -1,4 +1,4 @@
-"""Training with small tables, blocks and walks drawn together, its own matrices between NaN; see `tests.kernels.guarded`."""
+"""Training with small tables, blocks and walks together, its own matrices between NaN; see `tests.kernels.guarded`."""
 
 from __future__ import annotations
 

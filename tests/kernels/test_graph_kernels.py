@@ -1,4 +1,4 @@
-"""Merged edges, rows and the holdout's pairs, with buckets, pieces and batches drawn small; see `tests.kernels.guarded`."""
+"""Merged edges, rows and held-out pairs, with small buckets, pieces and batches; see `tests.kernels.guarded`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def _set_threads(threads: int) -> None:
     vertices=st.sampled_from([1, 2, 9, 64, 300]), rows=COUNTS, weighted=st.booleans(), directed=st.booleans(),
     rule=st.sampled_from([_csr.SUM, _csr.MAX, _csr.MIN]), threads=THREADS, bucket=st.sampled_from([32, 64, 1 << 12]),
     piece=st.sampled_from([1, 10, 1 << 16]), most_arcs=st.sampled_from([1, 50, 1 << 20]),
-    most_buckets=st.sampled_from([1, 2, 8, 1024]), scratch=st.sampled_from([None, 0, 10_000]), seed=st.integers(0, 2**20),
+    most_buckets=st.sampled_from([1, 2, 8, 1024]), scratch=st.sampled_from([None, 0, 10_000]),
+    seed=st.integers(0, 2**20),
 )  # fmt: skip
 @settings(max_examples=100, deadline=None, print_blob=True)
 def test_edges_become_rows(

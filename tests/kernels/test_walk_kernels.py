@@ -1,4 +1,4 @@
-"""Walks on odd graphs with tables, batches and threads drawn together with weights, p and q; see `tests.kernels.guarded`."""
+"""Walks on odd graphs, with tables, batches, threads, weights, p and q together; see `tests.kernels.guarded`."""
 
 from __future__ import annotations
 

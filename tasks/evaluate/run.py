@@ -18,6 +18,7 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.manifest import Stat
 from infra.stage import Output, StageRun
+from tasks._checks import check_pairs
 from tasks.evaluate import EvaluateParams, fits_at_once
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
@@ -27,6 +28,7 @@ from tasks.evaluate.vectors import Gathered, gather
 
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
 """Set the random streams of the samples apart from those of the shuffles."""
+_PAIR_FILES = ("train_positives", "train_negatives", "positives", "negatives")
 
 
 def run(job: StageRun[EvaluateParams]) -> Output:
@@ -133,13 +135,15 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     params, holdout = job.params, job.inputs["holdout"]
     parts = [
         sample_pairs(holdout.array(f"{name}.npy"), params.link_pairs, [params.seed, _PAIRS, number])
-        for number, name in enumerate(("train_positives", "train_negatives", "positives", "negatives"))
+        for number, name in enumerate(_PAIR_FILES)
     ]
     if not all(len(part) for part in parts):
         raise UserError(
             "the holdout has no pairs", where=holdout.uri, value=[len(part) for part in parts],
             remedy="Hold out a larger share of the edges, or evaluate with labels alone",
         )  # fmt: skip
+    for name, part in zip(_PAIR_FILES, parts, strict=True):
+        check_pairs(f"{holdout.uri}/{name}.npy", part, len(nodes))
     ends, rows = np.unique(np.concatenate(parts), return_inverse=True)
     found = _gather(job.inputs["holdout_embeddings"], nodes, ends)
     if found.missing:

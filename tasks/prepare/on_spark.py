@@ -20,8 +20,9 @@ from infra.spark.files import TaskWriter
 from infra.spark.session import spark_session
 from infra.spark.tasks import collected
 from infra.stage import Output, StageRun
+from tasks._checks import foreign_vertex
 from tasks.prepare import PrepareParams
-from tasks.prepare.run import count_tokens, foreign_vertex, write_vocabulary
+from tasks.prepare.run import count_tokens, write_vocabulary
 
 RANGE_VERTICES = 1 << 20
 """Vertices whose counts are added up together."""

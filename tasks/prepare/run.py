@@ -14,6 +14,7 @@ from infra.dataset import Dataset, FileWriter
 from infra.errors import UserError
 from infra.progress import Progress
 from infra.stage import Output, StageRun
+from tasks._checks import foreign_vertex
 from tasks._numba import load_kernels_fast
 from tasks.prepare import COUNTERS, PrepareParams
 from tasks.prepare.alias import alias_table
@@ -116,14 +117,6 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
     for other in private[1:]:
         total += other
     return total
-
-
-def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
-    """The error for walks that were made on another graph."""
-    return UserError(
-        f"a vertex of the walks is not in the graph of {vertices} vertices",
-        where=where, value=vertex, remedy="Give the graph that the walks were made on",
-    )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)

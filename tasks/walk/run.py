@@ -14,6 +14,7 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.stage import Output, StageRun
+from tasks._checks import check_rows
 from tasks._numba import load_kernels_fast
 from tasks.walk import WalkParams, shard_walks
 from tasks.walk._files import read_slice
@@ -113,10 +114,13 @@ def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
     """
     weighted = uses_weights(graph, params)
     starts = None if params.start_vertices is None else find_vertices(graph, params.start_vertices)
+    indptr, indices = graph.array("indptr.npy", mmap=False), padded_indices(graph)
+    weights = graph.array("weights.npy", mmap=False) if weighted else None
+    check_rows(graph.uri, indptr, indices[: len(indices) - PADDING], weights, len(indptr) - 1)
     return Walker(
-        graph.array("indptr.npy", mmap=False),
-        padded_indices(graph),
-        graph.array("weights.npy", mmap=False) if weighted else None,
+        indptr,
+        indices,
+        weights,
         padded=True, directed=bool(graph.stats["directed"]), walk_length=params.walk_length,
         p=params.p, q=params.q, seed=params.seed, starts=starts, threads=threads,
     )  # fmt: skip

@@ -63,8 +63,8 @@ class Position:
     shard: int = 0
     loss: float = 0.0
     weight: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    """Mean loss of a pair in each finished epoch."""
+    losses: list[float | None] = field(default_factory=list)
+    """Mean loss of a pair in each finished epoch; None where no walk with a pair was sampled."""
 
 
 def save_checkpoint(folder: Path, tables: Tables, position: Position) -> None:

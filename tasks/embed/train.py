@@ -165,9 +165,10 @@ def train(
             position.shard = shard + 1
             if time.monotonic() - saved_at > CHECKPOINT_SECONDS and position.shard < len(names):
                 save()
-        position.losses.append(position.loss / position.weight if position.weight else 0.0)
-        if position.weight:
-            progress.report(position.epoch + 1, params.epochs, learned_share(position.losses[-1], params.negative))
+        loss = position.loss / position.weight if position.weight else None
+        position.losses.append(loss)
+        if loss is not None:
+            progress.report(position.epoch + 1, params.epochs, learned_share(loss, params.negative))
         position.epoch, position.shard, position.loss, position.weight = position.epoch + 1, 0, 0.0, 0.0
         save()
     return position

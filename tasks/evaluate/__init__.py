@@ -22,6 +22,7 @@ _LABELS = 40
 _PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and scikit-learn, before anything is read."""
 
+LinkOperator = Literal["average", "hadamard", "weighted-l1", "weighted-l2", "cosine", "dot"]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -46,10 +47,24 @@ class EvaluateParams(StageParams):
         description="At most so many positive and so many negative pairs to train on, and as many to test on; "
         "larger holdouts are sampled.",
     )
+    link_operators: tuple[LinkOperator, ...] = Field(
+        default=("average", "hadamard", "weighted-l1", "weighted-l2", "cosine"),
+        min_length=1,
+        description="How the vectors of a pair's ends are judged: the operators of node2vec's table 1 with a classifier "
+        "(average, hadamard, weighted-l1, weighted-l2), or without one by cosine or dot product. dot is not among the "
+        "defaults: it ranks by the lengths of vectors too, and scores below chance on ordinary graphs.",
+    )
     projection_sample: int = Field(
         default=2000, ge=0, description="Nodes in the two-dimensional picture, sampled when there are more; 0 for none."
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the splits, samples and projection.")
+
+    @field_validator("link_operators")
+    @classmethod
+    def _each_once(cls, operators: tuple[LinkOperator, ...]) -> tuple[LinkOperator, ...]:
+        if len(set(operators)) < len(operators):
+            raise ValueError("the same operator twice")
+        return operators
 
     @field_validator("train_ratios")
     @classmethod

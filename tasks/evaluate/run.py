@@ -22,7 +22,7 @@ from tasks._checks import check_pairs
 from tasks.evaluate import EvaluateParams, fits_at_once
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
-from tasks.evaluate.links import OPERATORS, SCORES, link_auc, sample_pairs, score_auc
+from tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from tasks.evaluate.projection import project
 from tasks.evaluate.vectors import Gathered, gather
 
@@ -155,8 +155,11 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     fits = fits_at_once(len(train_positives) + len(train_negatives), found.vectors.shape[1], 1, job.resources)
     with ThreadPoolExecutor(fits) as pool:
         names = {
-            pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
-        } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}
+            pool.submit(link_auc, found.vectors, train, test, name, params.C)
+            if name in OPERATORS
+            else pool.submit(score_auc, found.vectors, test, name): name
+            for name in params.link_operators
+        }
         for done, future in enumerate(_completed(list(names)), 1):
             name = f"link_auc@{names[future]}"
             metrics[name] = future.result()
@@ -165,7 +168,7 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
         "link_train_pairs": len(train_positives) + len(train_negatives),
         "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,
     }  # fmt: skip
-    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in (*OPERATORS, *SCORES))}, counted
+    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in params.link_operators)}, counted
 
 
 def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labels | None) -> int:

@@ -50,7 +50,7 @@ class EvaluateParams(StageParams):
     link_operators: tuple[LinkOperator, ...] = Field(
         default=("average", "hadamard", "weighted-l1", "weighted-l2", "cosine"),
         min_length=1,
-        description="How the vectors of a pair's ends are judged: the operators of node2vec's table 1 with a classifier "
+        description="How the vectors of a pair's ends are judged: by operators of node2vec's table 1 with a classifier "
         "(average, hadamard, weighted-l1, weighted-l2), or without one by cosine or dot product. dot is not among the "
         "defaults: it ranks by the lengths of vectors too, and scores below chance on ordinary graphs.",
     )
@@ -75,8 +75,8 @@ class EvaluateParams(StageParams):
 
 
 def fit_bytes(rows: int, dimensions: int, labels: int) -> int:
-    """Memory of one fit: features in float64 and twice in float32; of each label signs, logits and their like."""
-    return rows * ((dimensions + 1) * 16 + min(labels, 64) * 64)
+    """Memory of one fit: features in float64 and float32, by row and by column; of each label signs, logits, …"""
+    return rows * ((dimensions + 1) * 24 + min(labels, 64) * 80)
 
 
 def fits_at_once(rows: int, dimensions: int, labels: int, resources: Resources) -> int:
@@ -99,14 +99,14 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
         trained = int(rows * max(params.train_ratios))
         fits = fits_at_once(trained, dimensions, kinds, resources)
         protocols.append(rows * vector + max(batch, fits * fit_bytes(trained, dimensions, kinds)))
-        # 12 ns per labelled node, label and feature over all steps of the solver.
-        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * 1.2e-8
+        # 25 ns per labelled node, label and feature over all steps of the solver.
+        cpu_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * 2.5e-8
     if "holdout" in inputs:
         pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
         fits = min(fits_at_once(2 * pairs, dimensions, 1, resources), 4)
         ends = min(vertices, 8 * pairs)
         protocols.append(ends * vector + batch + fits * fit_bytes(2 * pairs, dimensions, 1))
-        cpu_s += 4 * 2 * pairs * dimensions * 7e-8
+        cpu_s += 4 * 2 * pairs * dimensions * 1.4e-7
     memory += max(protocols)
     if params.projection_sample:
         cpu_s += 2e-3 * min(vertices or params.projection_sample, params.projection_sample)
@@ -117,7 +117,7 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
 
 STAGE = Stage(
     name="evaluate",
-    version="1",
+    version="2",
     params=EvaluateParams,
     inputs={
         "graph": Input("index dataset: the graph that the embeddings are of"),

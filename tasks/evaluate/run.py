@@ -19,6 +19,7 @@ from infra.errors import UserError
 from infra.manifest import Stat
 from infra.stage import Output, StageRun
 from tasks._checks import check_pairs
+from tasks._numba import load_kernels_fast
 from tasks.evaluate import EvaluateParams, fits_at_once
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
@@ -26,6 +27,7 @@ from tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from tasks.evaluate.projection import project
 from tasks.evaluate.vectors import Gathered, gather
 
+load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
 """Set the random streams of the samples apart from those of the shuffles."""
 _PAIR_FILES = ("train_positives", "train_negatives", "positives", "negatives")
@@ -57,7 +59,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     labels = _labels(job, nodes) if "labels" in job.sources else None
     labelled, kinds = (0, 0) if labels is None else labels.matrix.shape
     fits = fits_at_once(int(labelled * max(params.train_ratios)), _dimensions(job), kinds, job.resources)
-    # One BLAS thread per fit and fits side by side: as fast, and the same sums for any number of threads.
+    # Fits side by side, each in one thread: the same sums for any number of threads.
     with threadpool_limits(1), ThreadPoolExecutor(fits) as pool:
         projected = pool.submit(_project, job, nodes, labels)
         if labels is not None:

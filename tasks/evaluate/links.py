@@ -56,7 +56,7 @@ def score_auc(vectors: Vectors, test: tuple[Pairs, Pairs], score: str) -> float:
     """AUC of the plain `cosine` or `dot` product of the two ends; a zero vector has cosine 0."""
     if score == "cosine":
         lengths = np.sqrt(row_dots(vectors, vectors)).astype(np.float32)[:, None]
-        vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+        vectors = np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
     scored = [_blockwise(part, lambda u, v: row_dots(vectors[u], vectors[v])) for part in test]
     return area_under_curve(*scored)
 

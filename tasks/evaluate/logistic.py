@@ -71,7 +71,7 @@ def fit_one_vs_rest(
 def decision_function(features: NDArray[np.floating[Any]], weights: Floats) -> Floats:
     """Logits `[n, labels]` of rows under weights `[d + 1, labels]`."""
     columns = np.ascontiguousarray(features.T, np.float64)
-    return product(columns, np.ascontiguousarray(weights[:-1])) + weights[-1]
+    return np.asarray(product(columns, np.ascontiguousarray(weights[:-1])) + weights[-1])
 
 
 def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
@@ -109,7 +109,7 @@ def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -
             A32, columns32, curved, near,
             (-gradient / norms).astype(np.float32), forcing.astype(np.float32),
         )  # fmt: skip
-        direction = scaled * norms
+        direction = np.asarray(scaled * norms, np.float64)
         along = product(columns, direction)
         length = _line_search(w, z, S, gradient, direction, along, C)
         W[:, active] = w + length * direction

@@ -87,8 +87,6 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
         holdout = chain.run("holdout", {"graph": graph})
         walks = chain.run("walk", {"graph": graph}, num_walks=2, walk_length=20)
         chain.run("prepare", {"graph": graph, "walks": walks})
-        if size == "compile":
-            continue
         embeddings = _embeddings(folder / "embed", graph)
         judged = {"graph": graph, "embeddings": embeddings, "labels": _labels(folder / "labels.csv", graph)}
         judged |= {"holdout": holdout, "holdout_embeddings": embeddings}

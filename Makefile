@@ -1,46 +1,59 @@
-# `make run` and `make test` set up all they need: Python 3.11, git and make are enough.
+# `make run` and `make test` set up all they need: Python 3.11 or newer, git and make are enough.
 
-PYTHON ?= python3.11
+# The first of these that runs and is new enough; PYTHON=... overrides. An environment that is there is kept.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster lint format setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels lint format setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
-test: $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
-	$(MAKE) --jobs 2 test-here test-cluster
+test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
+	$(MAKE) --jobs 2 test-here test-cluster test-kernels
 
-test-here: $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster
+test-here: $(DEV) $(SPARK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
 
-test-cluster: $(SPARK)
+test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
+
+KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_triangles walk_walker walk_travel
+
+test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
+	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest tests/kernels
+	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
 
-lint: $(SPARK)  ## types of Spark too
+lint: $(DEV) $(SPARK)  ## types of Spark too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 setup: $(READY)
 
 # --no-deps: the pinned files are complete, so nothing is left to resolve.
-$(READY): requirements.txt requirements-dev.txt pyproject.toml
-	@command -v $(PYTHON) > /dev/null || { echo "needs $(PYTHON): apt-get install python3.11 python3.11-venv" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3.11-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt -r requirements-dev.txt
+$(READY): requirements.txt pyproject.toml
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "needs Python 3.11 or newer: apt-get install python3 python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): $(READY) requirements-dev.txt  # what tests and lint need, and nobody else
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements-dev.txt
 	@touch $@
 
 $(SPARK): $(READY) requirements-spark.txt  # 455 MB, which only Spark's own stages need

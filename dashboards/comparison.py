@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dashboards.terminal import format_seconds, format_usd
+from infra.resources import format_bytes
 from infra.tracking.history import RecordedRun
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ class Comparison:
         params: only those that differ.
         seconds: runtime of each stage; 0 when it was cached.
         cost_usd: cost of each stage.
+        memory_bytes: peak memory of each stage; 0 when it was cached.
     """
 
     first: str
@@ -31,6 +33,7 @@ class Comparison:
     metrics: dict[str, tuple[float | None, float | None]]
     seconds: dict[str, tuple[float | None, float | None]]
     cost_usd: dict[str, tuple[float | None, float | None]]
+    memory_bytes: dict[str, tuple[float | None, float | None]]
     totals: dict[str, tuple[float | None, float | None]]
 
 
@@ -44,6 +47,9 @@ def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
         metrics=_pairs(first.metrics, second.metrics),
         seconds=_pairs(*({n: s.get("seconds", 0.0) for n, s in run.stages.items()} for run in (first, second))),
         cost_usd=_pairs(*({n: s.get("cost_usd", 0.0) for n, s in run.stages.items()} for run in (first, second))),
+        memory_bytes=_pairs(
+            *({n: s.get("peak_memory_bytes", 0.0) for n, s in run.stages.items()} for run in (first, second))
+        ),
         totals=_pairs(first.totals, second.totals),
     )
 
@@ -62,14 +68,15 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
     table = Table()
     for title in ("run", "name", "superworkflow", "started (UTC)", "status"):
         table.add_column(title)
-    for title in ("runtime", "cost", "ran", "cached"):
+    for title in ("runtime", "peak memory", "cost", "ran", "cached"):
         table.add_column(title, justify="right")
     table.add_column("quality")
     for run in runs:
         quality = [f"{name} {value:.3f}" for name, value in sorted(run.metrics.items()) if _headline(name)]
         table.add_row(
             run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}", run.status.lower(),
-            format_seconds(run.totals.get("seconds", 0.0)), format_usd(run.totals.get("cost_usd", 0.0)),
+            format_seconds(run.totals.get("seconds", 0.0)), format_bytes(run.totals.get("peak_memory_bytes", 0.0)),
+            format_usd(run.totals.get("cost_usd", 0.0)),
             f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),
         )  # fmt: skip
     out.print(table)
@@ -102,8 +109,12 @@ def print_comparison(comparison: Comparison) -> None:
     _section(table, "cost")
     for name, values in comparison.cost_usd.items():
         table.add_row(name, *(_number(value or None, format_usd, "cached") for value in values), _ratio(*values))
+    _section(table, "peak memory")
+    for name, values in comparison.memory_bytes.items():
+        table.add_row(name, *(_number(value or None, format_bytes, "cached") for value in values), _ratio(*values))
     _section(table, "totals")
-    for name, text in (("seconds", format_seconds), ("cost_usd", format_usd), ("saved_by_cache_usd", format_usd)):
+    totals = {"seconds": format_seconds, "cost_usd": format_usd, "saved_by_cache_usd": format_usd}
+    for name, text in {**totals, "peak_memory_bytes": format_bytes}.items():
         values = comparison.totals.get(name, (None, None))
         table.add_row(name, *(_number(value, text) for value in values), _ratio(*values))
     out.print(table)

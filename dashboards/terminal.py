@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from infra.explaining import Explanation
 from infra.launch.base import Event
+from infra.masking import has_password, without_user
 from infra.planning import PlannedStage
 from infra.progress import progress_text
 from infra.records import RunRecord
@@ -81,12 +83,17 @@ class RunDisplay:
                 self._console.print(f"{head} {escape(progress_text(event))}")
         elif event["event"] == "log":
             self._console.print(f"{head} [dim]{escape(event['message'])}[/dim]")
+        elif event["event"] == "failed":
+            took = format_seconds(event["record"].runtime_s)
+            self._console.print(f"{head} [red]failed[/red] after {took}, {format_usd(event['record'].cost_usd)}")
         elif event["event"] == "end":
             record = event["record"]
             if record.state == "cached":
                 self._console.print(f"{head} [cyan]cached[/cyan] {record.rows:,} rows")
             else:
                 took = format_seconds(record.runtime_s)
+                if record.compile_s:
+                    took += f" and {format_seconds(record.compile_s)} of compiling kernels"
                 self._console.print(f"{head} [green]done[/green]   {record.rows:,} rows in {took}")
 
 
@@ -96,14 +103,16 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     table = Table(title=f"\n{run.superworkflow} · {run.name}", title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("state")
-    for title in ("runtime", "CPU time", "peak memory", "rows", "cost", "saved"):
+    compiled = any(record.compile_s for record in run.stages)
+    for title in ("runtime", *(["compiling"] if compiled else []), "CPU time", "peak memory", "rows", "cost", "saved"):
         table.add_column(title, justify="right")
     for record in run.stages:
         ran = record.state == "ran"
         table.add_row(
             record.name,
             "[green]ran[/green]" if ran else "[cyan]cached[/cyan]",
-            format_seconds(record.runtime_s) if ran else "-",
+            format_seconds(record.runtime_s) if record.runtime_s else "-",
+            *([f"+ {format_seconds(record.compile_s)}" if record.compile_s else "-"] if compiled else []),
             format_seconds(record.cpu_s) if ran else "-",
             format_bytes(record.peak_memory_bytes) if ran else "-",
             f"{record.rows:,}",
@@ -116,6 +125,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         "total",
         "",
         format_seconds(totals["seconds"]),
+        *([f"+ {format_seconds(totals['compile_seconds'])}"] if compiled else []),
         format_seconds(totals["cpu_seconds"]),
         format_bytes(totals["peak_memory_bytes"]),
         "",
@@ -123,6 +133,8 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         format_usd(run.saved_usd) if run.saved_usd else "-",
     )
     out.print(table)
+    if compiled:
+        out.print("Kernels are compiled once on a machine; neither runtime, CPU time nor cost counts it.")
     if run.unified_usd:
         saving = 1 - run.cost_usd / run.unified_usd
         out.print(
@@ -136,10 +148,11 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
     if tracking_uri:
         if tracking_uri.startswith("http"):
-            out.print(f"    {tracking_uri}          # this run in MLflow", soft_wrap=True)
+            out.print(f"    {without_user(tracking_uri)}          # this run in MLflow", soft_wrap=True)
         else:
+            named = '"$MLFLOW_TRACKING_URI"' if has_password(tracking_uri) else shlex.quote(tracking_uri)
             out.print(
-                f"    {program('mlflow')} server --backend-store-uri {tracking_uri}    # then http://127.0.0.1:5000",
+                f"    {program('mlflow')} server --backend-store-uri {escape(named)}    # then http://127.0.0.1:5000",
                 soft_wrap=True,
             )
 
@@ -163,7 +176,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)
-    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output"):
+    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output", "basis"):
         table.add_column(title, justify="right")
     for stage in stages:
         run = stage.state == "run"
@@ -178,6 +191,7 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
             format_seconds(stage.seconds) if run else "-",
             format_usd(stage.cost_usd),
             format_bytes(stage.output_bytes),
+            stage.basis if run else "-",
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
@@ -194,6 +208,14 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         format_bytes(sum(stage.output_bytes for stage in will_run)),
     )
     out.print(table)
+    together, one_by_one = max((stage.end_s for stage in stages), default=0.0), sum(s.seconds for s in will_run)
+    if will_run and together < 0.99 * one_by_one:
+        out.print(f"From the first stage to the last: {format_seconds(together)}, since several run at once.")
+    if any(not stage.runs for stage in will_run):
+        out.print(
+            "[dim]built-in: figures of the machine that this was developed on; "
+            "runs in this store make them those of yours.[/dim]"
+        )
     for stage in stages:
         if not stage.fits:
             out.print(

@@ -84,7 +84,7 @@ def choose(
         cpu = LEAST["cpu"]
         expected = estimate(resources.model_copy(update={"cpu": cpu}))
         while cpu < most.cpu and expected.runtime_s(cpu) > most.target_s:
-            if 1 / ((cpu + 1) * (1 - expected.parallel) + expected.parallel) <= _BUSY:
+            if 1 / ((cpu + 1) * (1 - expected.divided) + expected.divided) <= _BUSY:
                 break
             cpu += 1
         resources = resources.model_copy(update={"cpu": cpu})

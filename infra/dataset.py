@@ -11,28 +11,25 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from infra.digest import SummedStream, file_sha256
+from infra.attempt import Attempt
+from infra.digest import SummedStream, dataset_digest, file_sha256
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
-from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, Stat
+from infra.lock import Right
+from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, NewerFormat, Stat
+from infra.names import reason_of
 from infra.scratch import Scratch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-CHECKPOINT_FOLDER = "_checkpoint"
-"""Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
-PARTS_FOLDER = "_parts"
-"""Folder inside an unfinished dataset for what its tasks pass to each other; gone when the dataset is complete."""
 
 
 class Dataset:
@@ -56,15 +53,21 @@ class Dataset:
         """The dataset at `location`, or None when there is no manifest.
 
         Raises:
-            DatasetDamaged: the manifest cannot be read.
+            DatasetDamaged: the manifest cannot be read, was altered, or is of a later version.
         """
+        place = location.join(MANIFEST_NAME)
         try:
-            return cls(location, Manifest.model_validate_json(location.join(MANIFEST_NAME).read_text()))
+            return cls(location, Manifest.parse(place.read_text()))
         except FileNotFoundError:
             return None
-        except (ValidationError, UnicodeDecodeError) as error:
+        except NewerFormat as error:
             raise DatasetDamaged(
-                "the manifest cannot be read", where=location.join(MANIFEST_NAME).uri, value=str(error)[:200],
+                "a later version of this program made the dataset", where=place.uri, value=str(error),
+                remedy="Use that version, or another store",
+            ) from None  # fmt: skip
+        except (ValueError, RecursionError) as error:
+            raise DatasetDamaged(
+                "the manifest cannot be read", where=place.uri, value=reason_of(error),
                 remedy=f"Delete the folder {location.uri} and run again; it will be computed anew",
             ) from None  # fmt: skip
 
@@ -240,18 +243,33 @@ class DatasetWriter(FileWriter):
     """Writes one dataset: data files first, the manifest last.
 
     Args:
-        location: the dataset's folder; what an interrupted writer left there is removed, its checkpoint kept.
+        location: the dataset's folder; what an earlier attempt of ours left there is removed, its checkpoint kept.
+        digest: of the dataset; a checkpoint of another one is removed as well.
+        right: to write there; it is checked before each file of a remote dataset.
+
+    Raises:
+        UserError: the folder holds something else, which is left alone.
     """
 
-    def __init__(self, location: Location):
+    def __init__(self, location: Location, digest: str = "", right: Right = Right()):  # noqa: B008
         super().__init__(location)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
-        self._sums: dict[str, Future[str]] = {}
+        self._right = right
+        self._sums: dict[str, tuple[int, Future[str]]] = {}
+        """Bytes of files that are written and not yet in `_files`, and what will be their sums."""
         location.make()
+        self._attempt = Attempt(location, digest)
+        self._attempt.begin()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
         self._scratch = Scratch("output") if location.local_path is None else None
-        for name in location.walk_files():
-            if not name.startswith(CHECKPOINT_FOLDER + "/"):
-                location.join(name).delete()
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Say which files will be written, before any of them is: of an attempt that is killed they can be removed.
+
+        Tasks of an engine may write no others. Names that this writer meets by itself it claims one by one, which in
+        a bucket is a request for each.
+        """
+        self._right.check()
+        self._attempt.claim(names)
 
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
@@ -259,42 +277,52 @@ class DatasetWriter(FileWriter):
 
         Files that stay where they are are summed beside what the stage does next.
         """
+        self.claim([name])
         folder = self._scratch.path if self._scratch is not None else self.location.local_path
         assert folder is not None
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
-        self._files[name] = FileEntry(path=name, bytes=path.stat().st_size, sha256="")
-        self._sums[name] = self._pool.submit(file_sha256, path)
+        self._sums[name] = path.stat().st_size, self._pool.submit(file_sha256, path)
         if self._scratch is not None:
             self.settle()
-            self.location.join(name).upload(path)
+            upload(path, self.location.join(name), self._right)
             path.unlink()
 
     @contextmanager
     def stream(self, name: str) -> Iterator[SummedStream]:
         """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory."""
+        self.claim([name])
         target = self.location.join(name)
         if (path := target.local_path) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as raw:
+        self._right.check()
+        with target.open("wb" if path is not None else "xb") as raw:  # a late writer of it is refused by the store
             stream = SummedStream(raw)
             yield stream
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
 
+    @property
+    def bytes_written(self) -> int:
+        return super().bytes_written + sum(size for size, _ in self._sums.values())
+
     def settle(self) -> None:
         """Wait until all files are summed."""
         while self._sums:
-            name, summed = self._sums.popitem()
-            self._files[name] = self._files[name].model_copy(update={"sha256": summed.result()})
+            name, (size, summed) = self._sums.popitem()
+            self._files[name] = FileEntry(path=name, bytes=size, sha256=summed.result())
 
     def adopt(self, entries: Iterable[FileEntry]) -> None:
         """Take in files that others, such as the tasks of an engine, have put into the dataset's folder.
 
         Raises:
             DatasetDamaged: one of them is not there, or not of that size.
+            ValueError: one was not claimed.
         """
-        for entry in entries:
+        for given in entries:
+            entry = FileEntry.model_validate(given.model_dump())  # it came from another process, as a pickle
+            if entry.path not in self._attempt:
+                raise ValueError(f"a task has written {entry.path!r}, which was not claimed")
             if (size := self.location.join(entry.path).size()) != entry.bytes:
                 raise DatasetDamaged(
                     f"the file is not as it was written: {entry.bytes} bytes expected", value=size,
@@ -307,7 +335,6 @@ class DatasetWriter(FileWriter):
         *,
         stage: str,
         version: str,
-        digest: str,
         params: Mapping[str, Any],
         inputs: Mapping[str, InputEntry],
         stats: Mapping[str, Stat],
@@ -318,13 +345,14 @@ class DatasetWriter(FileWriter):
         """Write the manifest, which makes the dataset exist, and drop the checkpoint and what tasks left."""
         self.settle()
         manifest = Manifest(
-            stage=stage, version=version, digest=digest, params=dict(params), inputs=dict(inputs),
+            stage=stage, version=version, params=dict(params), inputs=dict(inputs),
+            digest=dataset_digest(stage, version, params, {name: entry.digest for name, entry in inputs.items()}),
             files=self.entries, stats=dict(stats),
             measured=measured, software=dict(software), engine=engine,
         )  # fmt: skip
-        self.location.join(MANIFEST_NAME).write_atomic(manifest.model_dump_json(indent=1))
-        for folder in (CHECKPOINT_FOLDER, PARTS_FOLDER):
-            self.location.join(folder).delete(recursive=True)
+        self._right.confirm()
+        _complete(self.location.join(MANIFEST_NAME), manifest.text(), self._right)
+        self._attempt.end()
         self.close()
         return Dataset(self.location, manifest)
 
@@ -333,3 +361,31 @@ class DatasetWriter(FileWriter):
         self._pool.shutdown(cancel_futures=True)
         if self._scratch is not None:
             self._scratch.remove()
+
+
+def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:
+    """Send a file to a remote dataset that only who has the right may write.
+
+    The store is told to create it, so that a writer that slept through the end of its lease cannot replace a file of
+    the next one: it is refused, and loses.
+
+    Raises:
+        LeaseLost: another writes the dataset now.
+    """
+    right.check(patient=patient)
+    if not target.upload(path, create=True):
+        right.confirm(patient=patient)
+        target.upload(path)
+
+
+def _complete(manifest: Location, text: str, right: Right) -> None:
+    """Put the manifest, in the place of none but that of a writer that had lost its right and came late."""
+    if manifest.local_path is not None:
+        manifest.write_atomic(text)
+        return
+    while manifest.create_exclusive(text) is None:
+        right.confirm()
+        with suppress(FileNotFoundError):
+            if manifest.replace_tagged(text, manifest.tag()) is not None:
+                break
+    right.confirm()

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from infra.masking import masked
+
+if TYPE_CHECKING:
+    from infra.launch.base import Attempt
+    from infra.records import StageRecord
 
 
 class SuperworkflowError(Exception):
-    """Base of all errors that this project raises on purpose."""
+    """Base of all errors that this project raises on purpose.
+
+    Where it ended a stage that had been launched:
+
+        attempts: every try of that stage, for its cost.
+        record: what is to be recorded of it, with state `failed`.
+    """
 
     exit_code = 1
+    attempts: tuple[Attempt, ...] = ()
+    record: StageRecord | None = None
+
+    def __init__(self, *words: str):
+        super().__init__(*map(masked, words))  # many name a URL
 
 
 class UserError(SuperworkflowError):
@@ -41,7 +58,7 @@ class StagedUserError(UserError):
 
     def __init__(self, message: str):
         super().__init__(message)
-        self.args = (message,)
+        self.args = (masked(message),)
 
 
 class Stopped(SuperworkflowError):

@@ -8,18 +8,29 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.attempt import remove_marker
+from infra.compiling import clock
+from infra.dataset import Dataset, DatasetWriter, upload
 from infra.digest import dataset_digest
 from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
-from infra.lock import exclusive
-from infra.manifest import InputEntry, Manifest, Measurement
-from infra.measure import container_usage, cpu_seconds, peak_memory_bytes, process_age_seconds
+from infra.lease import Claim
+from infra.lock import LeaseLost, Right, exclusive
+from infra.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
+from infra.measure import (
+    container_usage,
+    cpu_seconds,
+    delayed_seconds,
+    peak_memory_bytes,
+    process_age_seconds,
+    processor,
+)
 from infra.params import P, nearest, parse_params
 from infra.progress import Progress
 from infra.resources import Resources, format_bytes
@@ -50,6 +61,9 @@ def execute(
     resources: Resources,
     progress: Progress,
     engine: str = IN_PROCESS,
+    expected: str = "",
+    on_lost: Callable[[LeaseLost], None] = lambda error: None,
+    claim: Claim = Claim(),  # noqa: B008
 ) -> Executed:
     """Make one dataset.
 
@@ -61,11 +75,17 @@ def execute(
         resources: what the stage may use.
         progress: where it tells how far it is.
         engine: which of the stage's engines computes; the dataset is the same.
+        expected: digest that a run has planned with; empty for whatever the inputs give.
+        on_lost: called from another thread when another run has taken over the dataset; it may end this process.
+        claim: under which name the dataset is locked on an object store.
 
     Raises:
-        UserError: bad parameters, inputs, engine or output. Nothing that looks complete is left behind.
+        UserError: bad parameters, inputs, engine or output, or inputs that gave another digest than was expected, or
+            that were changed while they were read. Nothing that looks complete is left behind.
+        LeaseLost: another run has taken over the dataset.
     """
     stage.check_engine(engine, "--engine")
+    clock.reset(lambda: progress.log("compiling kernels (their first use on this machine)"))
     spark = _spark_settings() if engine == "spark" else {}
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
@@ -78,12 +98,16 @@ def execute(
     } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
     identity = parsed.identity()
     digest = dataset_digest(stage.name, stage.version, identity, {n: entry.digest for n, entry in given.items()})
+    if expected not in ("", digest):
+        raise _unexpected(stage, inputs, expected, digest)
     location = Location.of(output)
     asked = time.monotonic()
     with (
         _store_errors(location),
         _closing(datasets),
-        exclusive(location, lambda: progress.log("another run is making this dataset; waiting")) as confirm,
+        exclusive(
+            location, lambda: progress.log("another run is making this dataset; waiting"), on_lost, claim
+        ) as right,
     ):
         waited = time.monotonic() - asked
         existing = Dataset.find(location)
@@ -94,9 +118,10 @@ def execute(
                     remedy=f"Choose another --output, or one that ends in {digest}",
                 )  # fmt: skip
             existing.verify("size")
+            remove_marker(location)
             return Executed(existing, reused=True)
-        writer = DatasetWriter(location)
-        with _folders(location) as folders:
+        writer = DatasetWriter(location, digest, right)
+        with _folders(location, right, progress) as folders:
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
                 progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
@@ -104,11 +129,21 @@ def execute(
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
-                confirm()
-                dataset = _commit(stage, engine, digest, identity, given, writer, result, waited)
+                for source in sources.values():
+                    source.check_unchanged()
+                dataset = _commit(stage, engine, identity, given, writer, result, waited)
             finally:
                 writer.close()
     return Executed(dataset, reused=False)
+
+
+def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, digest: str) -> UserError:
+    named = ", ".join(f"{name}={uri}" for name, uri in inputs.items())
+    return UserError(
+        f"what the stage has read is not what the run was planned with: its digest would be {digest}, and {expected}"
+        " was planned. An input has changed since then, or this program has another version of the stage",
+        where=f"stage {stage.name}", value=named, remedy="Run again, which plans anew with the inputs as they are now",
+    )  # fmt: skip
 
 
 def _spark_settings() -> dict[str, str]:
@@ -149,14 +184,15 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
         elif declared.file:
             sources[name] = Source.of(uris[name])
         else:
-            datasets[name] = Dataset.open(Location.of(uris[name]))
+            location = Location.of(uris[name])
+            with _store_errors(location) if location.local_path is None else contextlib.nullcontext():
+                datasets[name] = Dataset.open(location)
     return datasets, sources
 
 
 def _commit(
     stage: Stage[Any],
     engine: str,
-    digest: str,
     identity: Mapping[str, Any],
     given: Mapping[str, InputEntry],
     writer: DatasetWriter,
@@ -165,13 +201,18 @@ def _commit(
 ) -> Dataset:
     writer.settle()  # its work belongs to what is measured
     container_cpu_s, container_peak = container_usage()
+    compile_s, compile_cpu_s = clock.seconds
     measured = Measurement(
-        runtime_s=max(0.0, process_age_seconds() - waited), cpu_s=cpu_seconds(), peak_memory_bytes=peak_memory_bytes(),
+        runtime_s=max(0.0, process_age_seconds() - waited - compile_s),
+        cpu_s=max(0.0, cpu_seconds() - compile_cpu_s), peak_memory_bytes=peak_memory_bytes(),
         rows=result.rows, bytes=writer.bytes_written,
-        container_cpu_s=container_cpu_s, container_peak_memory_bytes=container_peak,
+        container_cpu_s=None if container_cpu_s is None else max(0.0, container_cpu_s - compile_cpu_s),
+        container_peak_memory_bytes=container_peak,
+        compile_s=compile_s, compile_cpu_s=compile_cpu_s,
+        delayed_s=delayed_seconds(), processor=processor(),
     )  # fmt: skip
     return writer.commit(
-        stage=stage.name, version=stage.version, digest=digest, params=identity, inputs=given,
+        stage=stage.name, version=stage.version, params=identity, inputs=given,
         stats=result.stats, measured=measured, software=software_versions(), engine=engine,
     )  # fmt: skip
 
@@ -190,8 +231,8 @@ def software_versions() -> dict[str, str]:
 class _folders:
     """Checkpoint and scratch folders of one attempt; the checkpoint of a remote dataset is mirrored to the store."""
 
-    def __init__(self, location: Location):
-        self._remote = location.join(CHECKPOINT_FOLDER)
+    def __init__(self, location: Location, right: Right, progress: Progress):
+        self._remote, self._right, self._progress = location.join(CHECKPOINT_FOLDER), right, progress
         remove_abandoned()
         self._folder = Scratch("stage")
         self.scratch = self._folder.path
@@ -206,18 +247,37 @@ class _folders:
         return self
 
     def save(self) -> None:
-        if self._remote.local_path is None:
-            kept = {path.relative_to(self.checkpoint).as_posix(): path for path in self.checkpoint.rglob("*")}
-            kept = {name: path for name, path in kept.items() if path.is_file()}
-            for name, path in kept.items():
-                self._remote.join(name).upload(path)
-            for name in set(self._remote.walk_files()) - set(kept):
-                self._remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
+        if self._remote.local_path is not None:
+            return
+        try:
+            self._mirror()
+        except SuperworkflowError:
+            raise
+        except Exception as error:  # the work is worth more than this copy of it, and the next one may be kept
+            self._progress.log(
+                f"warning: the checkpoint could not be sent to the store ({type(error).__name__}: {error}); "
+                "going on, the next one will be tried again"
+            )
+
+    def _mirror(self) -> None:
+        # Not waited for, since the stage could compute meanwhile; within seconds the store has the files or has not.
+        remote = self._remote.hurried()
+        files = sorted((path for path in self.checkpoint.rglob("*") if path.is_file()), key=_written)
+        # In the order in which they were written: the last one names the others, and until then the old ones count.
+        for path in files:
+            upload(path, remote.join(path.relative_to(self.checkpoint).as_posix()), self._right, patient=False)
+        kept = {path.relative_to(self.checkpoint).as_posix() for path in files}
+        for name in set(remote.walk_files()) - kept:
+            remote.join(name).delete()  # else a checkpoint that the stage replaced would come back
 
     def __exit__(self, *exc: object) -> None:
         self._folder.remove()
         if self._remote.local_path is not None and self.checkpoint.is_dir() and not any(self.checkpoint.iterdir()):
             self.checkpoint.rmdir()
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 class _store_errors:
@@ -229,15 +289,20 @@ class _store_errors:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, SuperworkflowError | FileNotFoundError):
-            reason = error.strerror or str(error)
-            if error.errno is None and (folder := self._location.local_path) is not None and folder.exists():
+        remote = self._location.local_path is None
+        of_client = type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp")
+        number = getattr(error, "errno", None)
+        missing = isinstance(error, FileNotFoundError) and not (remote and number is None)  # else such as its bucket
+        if of_client or (isinstance(error, OSError) and not missing):
+            assert error is not None
+            reason = getattr(error, "strerror", None) or str(error)
+            if number is None and (folder := self._location.local_path) is not None and folder.exists():
                 # NumPy says how many items it could write, and not why it stopped.
                 reason += f"; {format_bytes(shutil.disk_usage(folder).free)} are free there"
-            remote = self._location.local_path is None and error.errno not in (errno.ENOSPC, errno.EDQUOT)
+            remote = of_client or (remote and number not in (errno.ENOSPC, errno.EDQUOT))
             remedy = "Check that the store can be reached from here" if remote else "Free space or choose another store"
             raise UserError(
                 f"{'cannot read or write' if remote else 'cannot write'}: {reason}",
-                where=str(error.filename or self._location.uri),
+                where=str(getattr(error, "filename", None) or self._location.uri),
                 remedy=f"{remedy}; complete stages are kept and will not run again",
             ) from error

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
 
 from infra.errors import UserError
+from infra.extras import EXTRAS, needs_package
+from infra.masking import has_password
+from infra.names import checked_name, fault_of
 
 
 @dataclass(frozen=True)
@@ -18,30 +24,43 @@ class Location:
     """A file or folder by its URI: a local path, `file://…`, `s3://bucket/key` or any fsspec URL.
 
     Credentials and endpoints come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), never the URI.
+    What is on S3 is waited for while its server does not answer (see `infra.s3`).
     """
 
     uri: str
+    _patient: bool = field(default=True, kw_only=True, repr=False, compare=False)
 
     @classmethod
     def of(cls, uri: str | Path) -> Location:
         """Normalise: local paths become absolute, trailing slashes go.
 
         Raises:
-            UserError: unknown protocol.
+            UserError: unknown protocol, a NUL, which no path may hold, or a password.
         """
         text = str(uri)
+        if "\0" in text:
+            raise UserError("not a path or URI", value=text, remedy="Leave the NUL character out")
         if text.startswith("file://"):
-            text = text.removeprefix("file://")
+            text = unquote(text.removeprefix("file://"))
         if "://" not in text:
             # Not resolve(): a store behind a link keeps the name that the user gave it.
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
+        if has_password(text):  # it would be in manifests, records and the command lines of stages
+            raise UserError(
+                "an address of data holds no password", where=text,
+                remedy="Give credentials in the environment (AWS_ACCESS_KEY_ID, …) or ~/.netrc",
+            )  # fmt: skip
         import fsspec  # only for what is not local: its import takes as long as a small stage's work
+        from fsspec.registry import known_implementations
 
         protocol = text.split("://", 1)[0]
         if protocol not in fsspec.available_protocols():
             raise UserError(
                 "unknown protocol", where=text, value=protocol, remedy="Use a local folder or s3://bucket/prefix"
             )
+        client = known_implementations.get(protocol, {}).get("class", "").partition(".")[0]
+        if client in EXTRAS and importlib.util.find_spec(client) is None:
+            raise needs_package(client, where=text)
         return cls(text.rstrip("/"))
 
     @property
@@ -53,14 +72,31 @@ class Location:
     def name(self) -> str:
         return self.uri.rsplit("/", 1)[-1]
 
+    def hurried(self) -> Location:
+        """The same place, for what must fail within seconds when the server does not answer."""
+        return replace(self, _patient=False)
+
     @cached_property
     def _fs(self) -> tuple[Any, str]:
+        if self.uri.startswith(("s3://", "s3a://")):
+            from infra.s3 import PatientS3  # its client takes long to import
+
+            return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
         import fsspec
 
-        return cast("tuple[Any, str]", fsspec.core.url_to_fs(self.uri, use_listings_cache=False))
+        # Not `url_to_fs`, for which a `::` in a path begins another URL.
+        kind = fsspec.get_filesystem_class(self.uri.split("://", 1)[0])
+        options = {**kind._get_kwargs_from_urls(self.uri), "use_listings_cache": False}
+        return kind(**options), str(kind._strip_protocol(self.uri))
 
     def join(self, *parts: str) -> Location:
-        return Location("/".join([self.uri, *parts]))
+        """What has this name inside this folder.
+
+        Raises:
+            UserError: a part is absolute, empty or has `..`: it may lead out of the folder.
+        """
+        names = [checked_name(part, self.uri) for part in parts]
+        return replace(self, uri="/".join([self.uri.rstrip("/"), *names]))
 
     def open(self, mode: str = "rb") -> BinaryIO:
         if (path := self.local_path) is not None:
@@ -97,18 +133,22 @@ class Location:
             return path.stat().st_size if path.is_file() else None
         fs, path_in_fs = self._fs
         try:
-            return int(fs.info(path_in_fs)["size"])
+            info = fs.info(path_in_fs)
         except FileNotFoundError:
             return None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def fingerprint(self) -> str:
-        """Changes when the file does, without reading it: size and time, or the object's tag."""
+        """Changes when the file is written, without reading it: size and time, and the object's tag.
+
+        A local file that is written twice within a tick of the file system's clock may keep its own.
+        """
         if (path := self.local_path) is not None:
             status = path.stat()
             return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
         fs, path_in_fs = self._fs
         info = fs.info(path_in_fs)
-        return f"{info['size']}-{info.get('ETag') or info.get('LastModified') or info.get('mtime')}"
+        return "-".join(str(info.get(key)) for key in ("size", "ETag", "LastModified", "mtime") if info.get(key))
 
     def make(self) -> None:
         """Make a folder; object stores need none."""
@@ -116,54 +156,91 @@ class Location:
             path.mkdir(parents=True, exist_ok=True)
 
     def folders(self) -> list[str]:
-        """Names of the folders directly below, sorted; empty when this is no folder."""
+        """Names of the folders directly below, sorted; empty when this is no folder. Those that no name may be go."""
         if (path := self.local_path) is not None:
-            return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+            found = [entry.name for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+            return sorted(name for name in found if fault_of(name) is None)
         fs, path_in_fs = self._fs
         try:
-            found = fs.ls(path_in_fs, detail=True)
+            entries = fs.ls(path_in_fs, detail=True)
         except FileNotFoundError:
             return []
-        return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in found if entry["type"] == "directory")
+        prefix = path_in_fs.rstrip("/") + "/"
+        keys = [entry["name"] for entry in entries if entry["type"] == "directory"]
+        names = [key.removeprefix(prefix).rstrip("/") for key in keys if key.startswith(prefix)]
+        return sorted(name for name in names if fault_of(name) is None)
 
     def walk_files(self) -> list[str]:
-        """Paths of all files below, relative to this folder, with forward slashes."""
+        """Paths of all files below, relative to this folder, with forward slashes; links to folders count as files.
+
+        Raises:
+            UserError: the name of one, as joined to a folder, may lead out of it.
+        """
         if (path := self.local_path) is not None:
-            return sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+            found = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
+            names = [each.relative_to(path).as_posix() for each in found]
+        else:
+            names = self._keys_below()
+        return sorted(checked_name(name, self.uri) for name in names)
+
+    def _keys_below(self) -> list[str]:
+        """Keys of all objects below, relative to this folder, as they are; without what consoles make for folders."""
         fs, path_in_fs = self._fs
         prefix = path_in_fs.rstrip("/") + "/"
-        return sorted(name.removeprefix(prefix) for name in fs.find(path_in_fs) if name.startswith(prefix))
+        found = [name.removeprefix(prefix) for name in fs.find(path_in_fs) if name.startswith(prefix)]
+        return [name for name in found if name and not name.endswith("/")]
 
     def delete(self, *, recursive: bool = False) -> None:
-        """Remove a file, or a folder with all below it; nothing there is no error."""
+        """Remove a file, or a folder with all below it; of a link the link. Nothing there is no error."""
         if (path := self.local_path) is not None:
-            if recursive and path.is_dir():
+            if recursive and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
             return
         fs, path_in_fs = self._fs
-        with contextlib.suppress(FileNotFoundError):
-            fs.rm(path_in_fs, recursive=recursive)
+
+        def remove(key: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm_file(key)  # not `rm`, for which a `?` or `*` in a key stands for other letters
+
+        keys = [f"{path_in_fs}/{key}" for key in self._keys_below()] if recursive else [path_in_fs]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(remove, keys))
 
     def download(self, path: Path) -> None:
         fs, path_in_fs = self._fs
         fs.get_file(path_in_fs, str(path))
 
-    def upload(self, path: Path) -> None:
-        fs, path_in_fs = self._fs
-        fs.put_file(str(path), path_in_fs)
+    def upload(self, path: Path, *, create: bool = False) -> bool:
+        """Send a file there.
 
-    def create_exclusive(self, text: str) -> bool:
-        """Create a remote object only if there is none; False when there is one (S3 conditional put)."""
+        Args:
+            path: the file.
+            create: only if there is none yet (S3 conditional put).
+
+        Returns:
+            False when it was to be created and there is one.
+        """
         fs, path_in_fs = self._fs
         try:
-            fs.pipe_file(path_in_fs, text.encode(), mode="create")
+            fs.put_file(str(path), path_in_fs, mode="create" if create else "overwrite")
         except OSError as error:
-            if _refused(error):
+            if create and _refused(error):
                 return False
             raise
         return True
+
+    def create_exclusive(self, text: str) -> str | None:
+        """Create a remote object only if there is none; its tag, or None when there is one (S3 conditional put)."""
+        fs, path_in_fs = self._fs
+        try:
+            answer = fs.pipe_file(path_in_fs, text.encode(), mode="create")
+        except OSError as error:
+            if _refused(error):
+                return None
+            raise
+        return str(answer["ETag"])
 
     def tag(self) -> str:
         """Tag of a remote object, another after each write. Raises FileNotFoundError when there is none."""
@@ -181,14 +258,28 @@ class Location:
             raise
         return str(answer["ETag"])
 
+    def delete_tagged(self, tag: str) -> None:
+        """Delete a remote object if it still has this tag; where that cannot be told, leave it.
+
+        Asked for once: servers that do not know the condition would otherwise delete what another has put there since.
+        """
+        fs, path_in_fs = self._fs
+        bucket, key, _ = fs.split_path(path_in_fs)
+        with contextlib.suppress(OSError):
+            fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+
 
 def _refused(error: OSError) -> bool:
-    """Whether the server refused a conditional put; not every server's answer becomes a FileExistsError."""
-    response = getattr(error.__cause__, "response", None) or {}
-    code = response.get("Error", {}).get("Code")
-    return isinstance(error, FileExistsError) or code in (
-        "PreconditionFailed",
-        "ConditionalRequestConflict",
-        "412",
-        "409",
-    )
+    from infra.s3 import refused
+
+    return refused(error)
+
+
+def import_client(protocol: str) -> None:
+    """Import what speaks this protocol, for processes that are started from this one."""
+    if protocol in ("s3", "s3a"):
+        import infra.s3  # noqa: F401
+    else:
+        import fsspec
+
+        fsspec.get_filesystem_class(protocol)

@@ -1,51 +1,78 @@
 """One writer for each dataset: the second run waits, then finds the dataset complete.
 
-On a local file system the lock is the kernel's (`flock`): a killed holder lets go at once. On an object store
-it is a lease object, made by a conditional put and renewed while the holder lives; a lease that was not renewed
-for `LEASE_SECONDS` belongs to a dead holder and is taken over. Every change of it is a conditional put, so that of
-several that want it one gets it, and a holder that was cut off for too long learns that it has lost it.
+On a local file system the lock is the kernel's (`flock`): a killed holder lets go at once. On an object store it is
+a lease (see `infra.lease`), renewed while the holder lives. A holder may be cut off from the store for longer than
+its lease lasts and go on if nobody took over meanwhile; whether somebody did it learns before it writes anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from infra import ending, lease
 from infra.errors import SuperworkflowError
 from infra.filesystem import Location
+from infra.lease import Claim, Lease
 
-LEASE_SECONDS = 60.0
-RENEW_SECONDS = 15.0
 POLL_SECONDS = 0.5
+RETRY_SECONDS = 2.0
+"""Pause after a renewal that failed."""
 
 
-@contextmanager
-def exclusive(location: Location, on_wait: Callable[[], None] = lambda: None) -> Iterator[Callable[[], None]]:
+class LeaseLost(SuperworkflowError):
+    """Another run makes the dataset now."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """The right to write a dataset, as its holder has it."""
+
+    def check(self, *, patient: bool = True) -> None:
+        """To be called before anything is written; asks the store only where the lease may be over soon.
+
+        Args:
+            patient: wait for a store that does not answer; otherwise its errors come as they are, within seconds.
+
+        Raises:
+            LeaseLost: another has it.
+        """
+
+    def confirm(self, *, patient: bool = True) -> None:
+        """The same, asking the store in any case."""
+
+
+def exclusive(
+    location: Location,
+    on_wait: Callable[[], None] = lambda: None,
+    on_lost: Callable[[LeaseLost], None] = lambda error: None,
+    claim: Claim = Claim(),  # noqa: B008
+) -> contextlib.AbstractContextManager[Right]:
     """Hold the right to write the dataset at `location`.
 
     Args:
         location: the dataset's folder.
         on_wait: called once when another holder has it.
+        on_lost: called from another thread when another has taken over, so that the work ends before its end.
+        claim: under which name it is held on an object store, and whose claims are void.
 
     Yields:
-        A function to call before the dataset is completed; it raises `SuperworkflowError` when the right was lost.
+        The right, to be checked before what is written.
     """
-    manager = _flock if location.local_path is not None else _lease
-    with manager(location, on_wait) as confirm:
-        yield confirm
+    if location.local_path is not None:
+        return _flock(location, on_wait)
+    return _leased(location, on_wait, on_lost, claim)
 
 
 @contextmanager
-def _flock(location: Location, on_wait: Callable[[], None]) -> Iterator[Callable[[], None]]:
+def _flock(location: Location, on_wait: Callable[[], None]) -> Iterator[Right]:
     folder = location.local_path
     assert folder is not None
     # Beside the dataset, not in it: the folder may be deleted by hand while a holder is in it.
@@ -63,7 +90,7 @@ def _flock(location: Location, on_wait: Callable[[], None]) -> Iterator[Callable
             # The last holder removed the file: a lock on the removed one keeps nobody out.
             if not _is_open_as(path, descriptor):
                 continue
-            yield _nothing
+            yield Right()
             path.unlink(missing_ok=True)
             return
         finally:
@@ -81,81 +108,56 @@ def _nothing() -> None: ...
 
 
 @contextmanager
-def _lease(location: Location, on_wait: Callable[[], None]) -> Iterator[Callable[[], None]]:
+def _leased(
+    location: Location, on_wait: Callable[[], None], on_lost: Callable[[LeaseLost], None], claim: Claim
+) -> Iterator[Right]:
     # Beside the dataset, not in it: a new writer removes all that an interrupted one left in there.
     folder, _, name = location.uri.rpartition("/")
-    lease = Lease(Location(f"{folder}/.{name}.lease"))
-    while not lease.acquire():
+    held = Lease(Location(f"{folder}/.{name}.lease"), claim)
+    while not held.acquire():
         on_wait()
         on_wait = _nothing
         time.sleep(POLL_SECONDS)
-    stop = threading.Event()
+    right, stop = _LeasedRight(held), threading.Event()
 
     def keep() -> None:
-        while not stop.wait(RENEW_SECONDS):
-            with contextlib.suppress(Exception):  # the network may be back before the lease expires
-                if not lease.renew():
-                    return
-
-    def confirm() -> None:
-        if not lease.renew():
-            raise SuperworkflowError(
-                f"{lease.location.uri}: this run was cut off from the store for so long that another took over the "
-                "dataset. Run again to use what that one makes."
-            )
+        pause = lease.RENEW_SECONDS
+        while not stop.wait(pause):
+            try:
+                kept = held.renew()
+            except Exception:  # the store may answer before the lease is over, and even then nobody may want it
+                pause = RETRY_SECONDS
+                continue
+            pause = lease.RENEW_SECONDS
+            if not kept:
+                on_lost(right.lost())
+                return
 
     keeper = threading.Thread(target=keep, name="lease", daemon=True)
     keeper.start()
     try:
-        yield confirm
+        with ending.at_end(held.release):
+            yield right
     finally:
         stop.set()
         keeper.join()
-        lease.release()
+        held.release()
 
 
-class Lease:
-    """A lease object on an object store.
+@dataclass(frozen=True)
+class _LeasedRight(Right):
+    held: Lease
 
-    Args:
-        location: the object.
-    """
+    def check(self, *, patient: bool = True) -> None:
+        if self.held.remaining < lease.LEASE_SECONDS / 2:
+            self.confirm(patient=patient)
 
-    def __init__(self, location: Location):
-        self.location = location
-        self._holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._tag: str | None = None
-        self._guard = threading.Lock()
+    def confirm(self, *, patient: bool = True) -> None:
+        if not self.held.renew(patient=patient):
+            raise self.lost()
 
-    def acquire(self) -> bool:
-        """Take it when nobody has it, or when its holder did not renew it in time."""
-        if self.location.create_exclusive(self._text()):
-            self._tag = self.location.tag()
-            return True
-        try:
-            tag = self.location.tag()  # read first: if the text changes meanwhile, taking over is refused
-            expires = float(json.loads(self.location.read_text())["expires"])
-        except FileNotFoundError:
-            return False
-        except (ValueError, KeyError, TypeError):
-            expires = 0.0
-        if expires < time.time():
-            self._tag = self.location.replace_tagged(self._text(), tag)
-        return self._tag is not None
-
-    def renew(self) -> bool:
-        """Hold it for another `LEASE_SECONDS`; False when another holder has it."""
-        with self._guard:
-            if self._tag is not None:
-                self._tag = self.location.replace_tagged(self._text(), self._tag)
-            return self._tag is not None
-
-    def release(self) -> None:
-        """Let the next one have it; one that another holder has taken over is left alone."""
-        with self._guard, contextlib.suppress(Exception):  # what cannot be let go expires
-            if self._tag is not None and self._tag == self.location.tag():
-                self.location.delete()
-            self._tag = None
-
-    def _text(self) -> str:
-        return json.dumps({"holder": self._holder, "expires": time.time() + LEASE_SECONDS})
+    def lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"{self.held.location.uri}: this run was stopped or cut off from the store for so long that another took "
+            "over the dataset. Run again to use what that one makes."
+        )

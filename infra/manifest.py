@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from infra.digest import canonical_json, dataset_digest
+from infra.names import Digest, FileName, InputDigest, Sha256, StageName
 
 MANIFEST_NAME = "manifest.json"
+ATTEMPT_NAME = "_attempt.json"
+"""File inside an unfinished dataset that names what the attempt makes; see `infra.attempt`."""
+CHECKPOINT_FOLDER = "_checkpoint"
+"""Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
+PARTS_FOLDER = "_parts"
+"""Folder inside an unfinished dataset for what its tasks pass to each other; gone when the dataset is complete."""
+
+FORMAT = 2
+"""Of the manifests that are written. Those of format 1 have no sum of themselves."""
 
 Stat = int | float | str | bool | None
 """A fact about a dataset that later stages, plans and records read without opening its files."""
@@ -18,9 +32,9 @@ class FileEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    path: str = Field(description="Path inside the dataset's folder, with forward slashes.")
+    path: FileName = Field(description="Path inside the dataset's folder, with forward slashes.")
     bytes: int = Field(ge=0)
-    sha256: str
+    sha256: Sha256
 
 
 class InputEntry(BaseModel):
@@ -28,8 +42,8 @@ class InputEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    digest: str
-    stage: str | None = Field(default=None, description="Stage that made the input; None for a source file.")
+    digest: InputDigest
+    stage: StageName | None = Field(default=None, description="Stage that made the input; None for a source file.")
 
 
 class Measurement(BaseModel):
@@ -46,17 +60,41 @@ class Measurement(BaseModel):
     container_peak_memory_bytes: int | None = Field(
         default=None, description="Peak memory of the whole container as its limit counts it, with cached files."
     )
+    compile_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Seconds of compiling kernels; not in `runtime_s`."
+    )
+    compile_cpu_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="CPU seconds of compiling kernels; not in `cpu_s`."
+    )
+    delayed_s: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="Longest that one thread waited for a processor."
+    )
+    processor: str = Field(default="", description="Kind of processor that it ran on.")
+
+    @property
+    def memory_bytes(self) -> int:
+        """Peak memory: the container's where there is one, since that is what its limit is held against."""
+        if self.container_peak_memory_bytes is not None:
+            return self.container_peak_memory_bytes
+        return self.peak_memory_bytes
+
+
+class NewerFormat(ValueError):
+    """A manifest that a later version of this project wrote."""
 
 
 class Manifest(BaseModel):
-    """What a dataset is, what it was made from, and what its files must be."""
+    """What a dataset is, what it was made from, and what its files must be.
+
+    As text it has one field more, `sha256`: the sum of the canonical JSON of all others.
+    """
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = 1
-    stage: str
+    format: int = Field(default=FORMAT, ge=1)
+    stage: StageName
     version: str
-    digest: str
+    digest: Digest
     params: dict[str, Any]
     inputs: dict[str, InputEntry]
     files: tuple[FileEntry, ...]
@@ -66,6 +104,43 @@ class Manifest(BaseModel):
     engine: str = Field(default="in-process", description="What computed it; another engine gives the same files.")
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
+    @model_validator(mode="after")
+    def _names_data_files(self) -> Manifest:
+        names = [file.path for file in self.files]
+        if len(set(names)) < len(names):
+            raise ValueError("a file is named twice")
+        if reserved := next((name for name in names if is_reserved(name)), None):
+            raise ValueError(f"{reserved!r} is the name of no data file")
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """A manifest from its text, held against its own sum and digest.
+
+        Raises:
+            NewerFormat: a later version wrote it.
+            ValueError: it is no manifest, was altered, or its digest is not that of what it says it was made from.
+        """
+        document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")
+        written = document.pop("sha256", None)
+        number = document.get("format")
+        if isinstance(number, int) and number > FORMAT:
+            raise NewerFormat(f"format {number}; this version reads up to {FORMAT}")
+        if (number != 1 or written is not None) and written != _sum(document):
+            raise ValueError("it was altered: its SHA-256 is not that of its content")
+        manifest = cls.model_validate(document)
+        inputs = {name: entry.digest for name, entry in manifest.inputs.items()}
+        if manifest.digest != (made := dataset_digest(manifest.stage, manifest.version, manifest.params, inputs)):
+            raise ValueError(f"its digest {manifest.digest} is not that of its parameters and inputs ({made})")
+        return manifest
+
+    def text(self) -> str:
+        """What `parse` reads."""
+        document = json.loads(self.model_dump_json())
+        return json.dumps({**document, "sha256": _sum(document)}, indent=1, ensure_ascii=False)
+
     @property
     def rows(self) -> int:
         return self.measured.rows
@@ -73,3 +148,12 @@ class Manifest(BaseModel):
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a file of this name in a dataset's folder is the platform's own."""
+    return name in (MANIFEST_NAME, ATTEMPT_NAME) or name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
+
+
+def _sum(document: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()

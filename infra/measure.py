@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import sys
 import time
@@ -78,6 +79,29 @@ def process_age_seconds() -> float:
     except (OSError, IndexError, ValueError):
         return time.perf_counter() - _IMPORTED
     return uptime - float(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def delayed_seconds() -> float:
+    """Longest that one of this process's threads was ready to run and had no processor; 0 where nothing tells."""
+    longest = 0
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            longest = max(longest, int(thread.read_text().split()[1]))
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+    return longest / 1e9
+
+
+def processor() -> str:
+    """Name of this machine's kind of processor, such as `AMD EPYC 9R14`; that of its architecture without one."""
+    try:
+        with Path("/proc/cpuinfo").open("rb") as stream:
+            beginning = stream.read(4096).decode(errors="replace")  # of the first of all its processors
+    except OSError:
+        beginning = ""
+    lines = (line.partition(":") for line in beginning.splitlines())
+    names = (" ".join(value.split()) for key, _, value in lines if key.strip() == "model name")
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 _IMPORTED = time.perf_counter()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from infra.autosize import placed
-from infra.dataset import Dataset
+from infra.cost import PriceTable
 from infra.diagram import Node
+from infra.forecast import Forecaster
+from infra.history import History
 from infra.kubernetes.sizing import Sizing
 from infra.manifest import Stat
 from infra.request import Request
-from infra.resources import Resources
+from infra.resources import Resources, available_cpus
+from infra.timeline import Task, timeline
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,12 @@ class PlannedStage:
     """Prediction for one node; for a cached one, what it took when it ran.
 
     Args:
-        seconds: wall seconds on `resources`, the start of its pod included.
+        seconds: wall seconds on `resources`, the start of its pod included, and longer where stages that run at once
+            share this machine's processors.
         resources: those of the profile, or chosen where it says `auto`.
         fits: whether that memory holds the predicted peak.
+        runs: how many recorded runs of the stage the prediction rests on; 0 where it is built in.
+        end_s: when it ends, in seconds after the run's first stage began; 0 for a cached one.
     """
 
     name: str
@@ -35,6 +41,15 @@ class PlannedStage:
     resources: Resources
     fits: bool
     output: str
+    runs: int = 0
+    end_s: float = 0.0
+
+    @property
+    def basis(self) -> str:
+        """What the prediction rests on, for people."""
+        if self.state == "cached":
+            return "itself"
+        return f"{self.runs} run{'s' if self.runs > 1 else ''}" if self.runs else "built-in"
 
 
 def plan(request: Request) -> list[PlannedStage]:
@@ -48,25 +63,33 @@ def plan(request: Request) -> list[PlannedStage]:
         DatasetDamaged: a dataset that would be reused does not match its manifest.
     """
     known: dict[str, Mapping[str, Stat]] = {}
-    sizes: dict[str, int] = {}
     planned: list[PlannedStage] = []
+    tasks: list[Task] = []
+    forecaster = Forecaster(
+        History(request.store.root), request.profile, [node.stage.name for node in request.diagram.nodes.values()]
+    )
     for node in request.diagram.nodes.values():
         stats = _input_stats(node, known)
-        resources = _remembered(node, request, placed(node, request.profile, stats).resources, stats, sizes)
+        placement = placed(node, request.profile, stats)
+        resources = _remembered(node, request, placement.resources, stats)
         location = request.store.location(node.stage.name, node.digest)
         dataset = request.store.find(node.stage.name, node.digest)
         if dataset is not None:
             measured = dataset.manifest.measured
             known[node.name] = dataset.stats
-            memory, cpu_s, seconds = measured.peak_memory_bytes, measured.cpu_s, measured.runtime_s
-            output_bytes, cost = dataset.manifest.bytes, 0.0
+            memory, cpu_s, seconds = measured.memory_bytes, measured.cpu_s, measured.runtime_s
+            output_bytes, fits, runs = dataset.manifest.bytes, True, 0
+            tasks.append(Task(node.name, (), 0.0, 0.0, 0.0))
         else:
             estimate = node.stage.estimate(node.params, stats, resources)
             known[node.name] = estimate.stats
-            memory, cpu_s, seconds = estimate.memory_bytes, estimate.cpu_s, estimate.runtime_s(resources.threads)
-            seconds += request.profile.start_s
-            output_bytes, cost = estimate.output_bytes, request.prices.cost(resources, seconds)
-        sizes[node.name] = output_bytes
+            forecast = forecaster.of(
+                node.stage, node.params, stats, placement.model_copy(update={"resources": resources})
+            )
+            memory, cpu_s, seconds = forecast.memory_bytes, forecast.cpu_s, forecast.wait_s + forecast.runtime_s
+            output_bytes, fits, runs = estimate.output_bytes, forecast.needed_bytes <= resources.memory, forecast.runs
+            upstream = tuple(each.name for each in node.upstream)
+            tasks.append(Task(node.name, upstream, forecast.wait_s, forecast.runtime_s, cpu_s))
         planned.append(
             PlannedStage(
                 name=node.name,
@@ -74,33 +97,34 @@ def plan(request: Request) -> list[PlannedStage]:
                 memory_bytes=memory,
                 cpu_s=cpu_s,
                 seconds=seconds,
-                cost_usd=cost,
+                cost_usd=0.0,
                 output_bytes=output_bytes,
                 resources=resources,
-                fits=dataset is not None or memory <= resources.memory,
+                fits=fits,
                 output=location.uri,
+                runs=runs,
             )
         )
-    return planned
+    cores = available_cpus() if request.profile.launcher == "process" else None
+    spans = timeline(tasks, request.profile.concurrency, cores)
+    return [_scheduled(stage, *spans[stage.name], request.prices) for stage in planned]
+
+
+def _scheduled(stage: PlannedStage, begin_s: float, end_s: float, prices: PriceTable) -> PlannedStage:
+    if stage.state == "cached":
+        return stage
+    seconds = end_s - begin_s
+    return replace(stage, seconds=seconds, cost_usd=prices.cost(stage.resources, seconds), end_s=end_s)
 
 
 def _remembered(
-    node: Node,
-    request: Request,
-    resources: Resources,
-    stats: Mapping[str, Mapping[str, Stat]],
-    sizes: Mapping[str, int],
+    node: Node, request: Request, resources: Resources, stats: Mapping[str, Mapping[str, Stat]]
 ) -> Resources:
     """The resources, with the memory that the launcher on a cluster will start with."""
     if request.profile.launcher != "kubernetes":
         return resources
-    size = sum(
-        sizes[given.name] if isinstance(given, Node)
-        else given.manifest.bytes if isinstance(given, Dataset)
-        else int(stats[name].get("bytes") or 0)
-        for name, given in node.inputs.items()
-    )  # fmt: skip
-    memory = Sizing(request.store.root).memory(node.stage.name, size)
+    expected = node.stage.estimate(node.params, stats, resources).memory_bytes
+    memory = Sizing(request.store.root).memory(node.stage.name, expected)
     more = max(resources.memory, min(memory, request.profile.kubernetes.memory_cap))
     return resources.model_copy(update={"memory": more})
 

@@ -63,7 +63,7 @@ class Profile(BaseModel):
 
     @property
     def start_s(self) -> float:
-        """Seconds between asking for a stage and its beginning, for plans."""
+        """Seconds between asking for a stage and its beginning, for plans that no records tell better."""
         return self.kubernetes.pod_start_s if self.launcher == "kubernetes" else 0.0
 
     def path(self, node: str, stage: str) -> str:

@@ -67,7 +67,8 @@ class Progress:
             line = f"{self.stage:<10} {fields['message']}"
         else:
             return
-        print(line, file=self.stream, flush=True)
+        self.stream.write(line + "\n")  # in one piece: other threads tell as well
+        self.stream.flush()
 
 
 def progress_text(fields: dict[str, Any]) -> str:

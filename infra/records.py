@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from infra.cost import PriceTable, Usage, unified_cost
 from infra.diagram import Node
-from infra.launch.base import Launched
+from infra.errors import SuperworkflowError
+from infra.launch.base import Attempt, Launched
 from infra.manifest import Manifest, Stat
 from infra.resources import Resources
 
@@ -22,19 +23,23 @@ class StageRecord:
 
     Args:
         name: of the node in the diagram.
-        state: `ran`, or `cached` when the dataset was there (also when another run made it meanwhile).
-        runtime_s: seconds for which the resources were held; 0 when cached.
-        cost_usd: price of that; 0 when cached.
+        state: `ran`; `cached` when the dataset was there, or another run made it meanwhile; or `failed`.
+        runtime_s: seconds for which the resources were held, those of waiting for another run included and those of
+            compiling kernels not; 0 when nothing was held.
+        peak_memory_bytes: of the container where there is one, else of the process; 0 when cached.
+        cost_usd: price of `runtime_s`.
+        compile_s: seconds of compiling kernels besides, in a first run on a machine.
         saved_usd: what a cached stage cost when it ran.
         figures: what the launcher measured besides, by name with its unit.
         image: image that ran, with its digest.
         attempts: every try with its resources, seconds and cost, where a launcher makes several.
+        error: why it failed.
     """
 
     name: str
     stage: str
     digest: str
-    state: Literal["ran", "cached"]
+    state: Literal["ran", "cached", "failed"]
     resources: Resources
     runtime_s: float
     cpu_s: float
@@ -50,11 +55,13 @@ class StageRecord:
     figures: Mapping[str, float] = field(default_factory=dict)
     image: str = ""
     attempts: tuple[Mapping[str, Any], ...] = ()
+    error: str = ""
+    compile_s: float = 0.0
 
     @property
     def rows_per_s(self) -> float:
-        """Throughput in rows per second; 0 when cached."""
-        return self.rows / self.runtime_s if self.runtime_s else 0.0
+        """Throughput in rows per second; 0 unless it ran."""
+        return self.rows / self.runtime_s if self.runtime_s and self.state == "ran" else 0.0
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -70,6 +77,7 @@ class StageRecord:
         keys = (
             "name", "state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "rows", "output",
             "stage", "digest", "saved_s", "saved_usd", "bytes", "figures", "image", "attempts",
+            "error", "compile_s",
         )  # fmt: skip
         values = asdict(self)
         return {key: values[key] for key in keys}
@@ -78,18 +86,19 @@ class StageRecord:
 def stage_record(
     node: Node, manifest: Manifest, uri: str, resources: Resources, prices: PriceTable, launched: Launched | None
 ) -> StageRecord:
-    """Record a node that ran (`launched`) or whose dataset was there (None, or launched and reused)."""
+    """Record a node that ran (`launched`), or whose dataset was there (None, or launched and reused).
+
+    What was held is paid for in either case: a pod that waited for another run's dataset is no free pod.
+    """
     measured = manifest.measured
     ran = launched is not None and not launched.reused
-    seconds = launched.seconds if launched is not None and ran else 0.0
-    cost = prices.cost(resources, seconds)
-    attempts: list[dict[str, Any]] = []
-    for each in launched.attempts if launched is not None else ():
-        usd = prices.cost(each.resources, each.seconds)
-        attempts.append({"memory_bytes": each.resources.memory, "seconds": each.seconds, "cost_usd": usd,
-                         "reason": each.reason.value if each.reason else None})  # fmt: skip
+    compile_s = measured.compile_s if ran else 0.0
+    seconds = max(0.0, launched.seconds - compile_s) if launched is not None else 0.0
+    attempts, cost = _priced(launched.attempts if launched is not None else (), prices, compile_s)
     if launched is not None and launched.attempts:
-        resources, cost = launched.attempts[-1].resources, sum(float(each["cost_usd"]) for each in attempts)
+        resources = launched.attempts[-1].resources
+    else:
+        cost = prices.cost(resources, seconds)
     return StageRecord(
         name=node.name,
         stage=node.stage.name,
@@ -98,8 +107,8 @@ def stage_record(
         resources=resources,
         runtime_s=seconds,
         cpu_s=measured.cpu_s if ran else 0.0,
-        peak_memory_bytes=measured.peak_memory_bytes if ran else 0,
-        cost_usd=cost if ran else 0.0,
+        peak_memory_bytes=measured.memory_bytes if ran else 0,
+        cost_usd=cost,
         saved_s=0.0 if ran else measured.runtime_s,
         saved_usd=0.0 if ran else prices.cost(resources, measured.runtime_s),
         rows=manifest.rows,
@@ -109,8 +118,50 @@ def stage_record(
         stats=manifest.stats,
         figures=launched.figures if launched is not None else {},
         image=launched.image if launched is not None else "",
-        attempts=tuple(attempts),
+        attempts=attempts,
+        compile_s=compile_s,
     )
+
+
+def failed_record(
+    node: Node, uri: str, resources: Resources, prices: PriceTable, error: SuperworkflowError
+) -> StageRecord:
+    """Record a node that was launched and left no dataset: its attempts have cost what they held."""
+    attempts, cost = _priced(error.attempts, prices)
+    return StageRecord(
+        name=node.name,
+        stage=node.stage.name,
+        digest=node.digest,
+        state="failed",
+        resources=error.attempts[-1].resources if error.attempts else resources,
+        runtime_s=sum(attempt.seconds for attempt in error.attempts),
+        cpu_s=0.0,
+        peak_memory_bytes=0,
+        cost_usd=cost,
+        saved_s=0.0,
+        saved_usd=0.0,
+        rows=0,
+        bytes=0,
+        output=uri,
+        params=node.params.model_dump(mode="json"),
+        attempts=attempts,
+        error=str(error),
+    )
+
+
+def _priced(
+    attempts: Sequence[Attempt], prices: PriceTable, compile_s: float = 0.0
+) -> tuple[tuple[Mapping[str, Any], ...], float]:
+    """Attempts as they are recorded, and what they cost together in USD; the last one compiled for `compile_s`."""
+    priced: list[Mapping[str, Any]] = []
+    total = 0.0
+    for number, each in enumerate(attempts, start=1):
+        held = max(0.0, each.seconds - compile_s) if number == len(attempts) else each.seconds
+        usd = prices.cost(each.resources, held)
+        total += usd
+        priced.append({"memory_bytes": each.resources.memory, "seconds": held, "cost_usd": usd,
+                       "reason": each.reason.value if each.reason else None, "uid": each.uid})  # fmt: skip
+    return tuple(priced), total
 
 
 @dataclass
@@ -153,11 +204,13 @@ class RunRecord:
             "wall_seconds": self.wall_s,
             "cpu_seconds": sum(record.cpu_s for record in self.stages),
             "peak_memory_bytes": max((record.peak_memory_bytes for record in self.stages), default=0),
+            "compile_seconds": sum(record.compile_s for record in self.stages),
             "cost_usd": self.cost_usd,
             "saved_by_cache_usd": self.saved_usd,
             "unified_cost_usd": self.unified_usd,
             "stages_ran": sum(record.state == "ran" for record in self.stages),
             "stages_cached": sum(record.state == "cached" for record in self.stages),
+            "stages_failed": sum(record.state == "failed" for record in self.stages),
         }
 
     def document(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from infra.cost import PriceTable, load_prices
 from infra.dataset import Dataset
 from infra.diagram import Diagram, Given, Superworkflow
 from infra.errors import UserError
+from infra.extras import require_extra
 from infra.filesystem import Location
 from infra.manifest import MANIFEST_NAME
 from infra.params import StageParams
@@ -98,12 +99,14 @@ def check_machine(request: Request) -> None:
     """Refuse what a stage that would run here can only fail with, before any stage starts.
 
     Raises:
-        UserError: as the stage says.
+        UserError: an extra is not installed, or as the stage says.
     """
     if request.profile.launcher != "process":
         return
     for node in request.diagram.nodes.values():
+        engine = request.profile.placement(node.name, node.stage.name).engine
         try:
+            require_extra(node.stage.image_kind(engine))
             node.stage.check_machine(node.params)
         except UserError:
             if request.store.find(node.stage.name, node.digest) is None:

@@ -81,6 +81,11 @@ class Resources(BaseModel):
         return max(1, int(self.cpu))
 
     @property
+    def working_threads(self) -> int:
+        """Threads that share a stage's work: those of the executors where there are any."""
+        return max(1, int(self.executors.count * self.executors.cpu)) if self.executors else self.threads
+
+    @property
     def total_cpu(self) -> float:
         """vCPUs of driver and executors together."""
         return self.cpu + (self.executors.count * self.executors.cpu if self.executors else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.distinct import estimate_distinct
+from infra.text_file import GZIP, unpacked
 
 SAMPLE_BYTES = 32 << 20
 """Text that is looked at; shorter files are read as a whole."""
@@ -41,7 +41,7 @@ def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int 
         rows, parts = _parquet_parts(path, sample_bytes)
         share = sum(len(part[0]) for part in parts) / max(rows, 1)
         return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": rows, **_columns(parts, share)}
-    gzipped = magic[:2] == b"\x1f\x8b"
+    gzipped = magic.startswith(GZIP)
     texts, share = _gzip_text(path, size, sample_bytes) if gzipped else _text_parts(path, size, sample_bytes)
     looked_at = sum(len(text) for text in texts)
     lines = sum(text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts)
@@ -71,19 +71,13 @@ def _text_parts(path: Path, size: int, most: int) -> tuple[list[bytes], float]:
 
 def _gzip_text(path: Path, size: int, most: int) -> tuple[list[bytes], float]:
     """Whole lines from the beginning of a gzipped file, and their share of it by compressed bytes."""
-    text, read, unpack = bytearray(), 0, zlib.decompressobj(wbits=31)
-    with path.open("rb") as stream:
-        while len(text) < most and (chunk := stream.read(1 << 18)):
-            read += len(chunk)
-            while chunk:
-                text += unpack.decompress(chunk)
-                chunk = unpack.unused_data
-                if chunk:  # another member follows
-                    unpack = zlib.decompressobj(wbits=31)
-    if read >= size:
-        return [bytes(text)], 1.0
+    with path.open("rb") as raw:
+        text = unpacked(raw, str(path))[0].read(most)
+        read = raw.tell()
+    if len(text) < most:
+        return [text], 1.0
     whole = text.rfind(b"\n") + 1
-    return [bytes(text[:whole])], read / size * whole / max(1, len(text))
+    return [text[:whole]], read / size * whole / len(text)
 
 
 def _parsed(text: bytes) -> list[Any]:
@@ -123,7 +117,8 @@ def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
     """Rows of a Parquet file, and its first two columns from groups all over it."""
     with pq.ParquetFile(path) as file:
         rows, groups = file.metadata.num_rows, file.num_row_groups
-        names = file.schema_arrow.names[:2]
+        every = file.schema_arrow.names
+        names = [name for name in every[:2] if every.count(name) == 1]
         wanted = max(1, groups * most // max(most, 16 * rows))  # 16 bytes a row, as of two numbers
         parts = []
         for group in np.unique(np.linspace(0, groups - 1, wanted).astype(int)) if len(names) == 2 else ():

@@ -69,7 +69,11 @@ class Estimate:
         cpu_s: CPU seconds on one current core of a server.
         output_bytes: bytes of data files.
         stats: predicted facts of the output, which the estimates of later stages read.
-        parallel: share of the work that threads divide among themselves (Amdahl).
+        parallel: share of the work after the start that threads divide among themselves (Amdahl).
+        start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
+        base_bytes: of `memory_bytes`, what a process has by then.
+        mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
+        kind: names the algorithm where a stage has several, of which one says nothing of another.
     """
 
     memory_bytes: int
@@ -77,10 +81,19 @@ class Estimate:
     output_bytes: int
     stats: Stats = field(default_factory=dict)
     parallel: float = 0.9
+    start_s: float = 0.0
+    base_bytes: int = 0
+    mapped_bytes: int = 0
+    kind: str = ""
 
     def runtime_s(self, threads: int) -> float:
         """Wall seconds on `threads` cores."""
-        return self.cpu_s * (1 - self.parallel + self.parallel / threads)
+        return self.start_s + (self.cpu_s - self.start_s) * (1 - self.parallel + self.parallel / threads)
+
+    @property
+    def divided(self) -> float:
+        """Share of all that threads divide among themselves."""
+        return self.parallel * (1 - self.start_s / self.cpu_s) if self.cpu_s > 0 else 0.0
 
 
 @dataclass
@@ -96,7 +109,8 @@ class StageRun(Generic[P]):
         progress: where to tell how far the work is.
         checkpoint: local folder that survives a crash of this stage and is gone once its dataset is complete.
         scratch: local folder for temporary files, removed at the end.
-        save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote.
+        save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote, the files in
+            the order in which they were written. A store that does not take it is a warning.
         engine: which of the stage's engines computes.
         spark_settings: Spark's configuration from the launcher; empty for Spark inside this process.
     """
@@ -128,7 +142,8 @@ class Stage(Generic[P]):
         params: parameter model.
         inputs: input datasets and files by name.
         run: import string `module:function` of the work, in the stage's own process.
-        engines: import strings of the same work on other engines, by engine: `{"spark": "tasks.walk.on_spark:run"}`.
+        engines: import strings of the same work on other engines, by engine, such as
+            `{"spark": "tasks.walk.on_spark:run"}`.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source
             file hold `bytes`.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the

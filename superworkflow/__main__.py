@@ -7,9 +7,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from infra.errors import SuperworkflowError
+from infra.errors import SuperworkflowError, UserError
 from infra.kernels import bring_kernels
+from infra.masking import mask_tracebacks
 from superworkflow import __version__
+from superworkflow.parser import Parser
 
 COMMANDS = {
     "run": "run a superworkflow",
@@ -32,13 +34,19 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status: 0 well, 1 a stage failed, 2 bad input, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    mask_tracebacks()
     try:
         bring_kernels()
         options = build_parser(given).parse_args(given)
         return int(_module(options.command).run(options))
     except SuperworkflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _tell(error)
+    except ImportError as error:
+        from infra.extras import missing_package
+
+        if (missing := missing_package(error)) is None:
+            raise
+        return _tell(missing)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -47,19 +55,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for these arguments; only the command that they name declares its own."""
-    parser = argparse.ArgumentParser(
+    """The parser for these arguments; only the command that they name declares its own.
+
+    Raises:
+        UserError: there is no such command, or what the command's own arguments name.
+    """
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        from infra.params import nearest
+
+        raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
+    parser = Parser(
         prog="superworkflow",
         description="Graph-learning pipelines in which every stage chooses its own engine and resources.",
         epilog="`superworkflow COMMAND --help` tells more.",
     )
+    parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if given and given[0] == name:
+            sub.given = given[1:]
+            parser.chosen = sub
             _module(name).add_arguments(sub, given[1:])
     return parser
+
+
+def _tell(error: SuperworkflowError) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _module(command: str):  # type: ignore[no-untyped-def]

@@ -3,44 +3,72 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flows import load_superworkflow, superworkflow_names
 from infra.diagram import Superworkflow
+from infra.errors import UserError
+from infra.params import nearest
 from infra.profile import profile_names
 from infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.parser import asks_for_help, describe_parameters
 
 
-def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Declare them; the source files and flags are those of the superworkflow that `given` names."""
+def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = ()) -> None:
+    """Declare them; the source files and flags are those of the superworkflow that `given` names.
+
+    Args:
+        parser: of the command.
+        given: what stands after the command.
+        instead: words that the command takes in place of a superworkflow, for the error about one that is neither.
+    """
+
+    def known(name: str) -> str:
+        if name not in superworkflow_names() and "?" in (hint := nearest(name, list(instead))):
+            raise UserError("neither a superworkflow nor an action", where=name, remedy=hint)
+        return load_superworkflow(name).name
+
     # Checked while parsing: an unknown one has no source files, which would be reported first.
-    parser.add_argument("superworkflow", type=_known, help=f"one of: {', '.join(superworkflow_names())}")
-    name = next((text for text in given if text in superworkflow_names()), None)
+    parser.add_argument("superworkflow", type=known, help=f"one of: {', '.join(superworkflow_names())}")
+    name = _named(given, superworkflow_names())
     if name is not None:
         chosen = load_superworkflow(name)
         for source, text in chosen.sources.items():
-            parser.add_argument(f"--{source}", metavar="URI" if source in chosen.datasets else "FILE", help=text)
+            metavar = "URI" if source in chosen.datasets else "FILE"
+            need = "optional" if source in chosen.optional else "required"
+            parser.add_argument(f"--{source}", metavar=metavar, help=f"{text} ({need})".replace("%", "%%"))
         for flag, definition in chosen.flags.items():
             parser.add_argument(f"--{flag}", action="store_true", help=definition.help)
-        parser.epilog = "Parameters for --set and --config: " + ", ".join(
-            f"{prefix}.{field}" for prefix, model in chosen.models().items() for field in model.model_fields
-        )
+        if asks_for_help(given):
+            parser.description = f"{parser.description} {chosen.name}: {chosen.help}."
+            describe_parameters(parser, "Parameters for --set and --config", chosen.models())
+    else:
+        epilog = [
+            *filter(None, [parser.epilog]),
+            f"`{parser.prog} NAME --help` shows the parameters of a superworkflow.",
+        ]
+        parser.epilog = ". ".join(epilog)
     parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `walk: {walk_length: 40}`")
     parser.add_argument(
-        "--set", metavar="STAGE.PARAMETER=VALUE", nargs="+", action="extend", default=[],
+        "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
         help="one or more parameters, stronger than --config",
     )  # fmt: skip
     parser.add_argument(
-        "--profile", default="laptop", help=f"engine and resources: {', '.join(profile_names())} or a file"
-    )
+        "--profile", default="laptop",
+        help=f"engine and resources: {', '.join(profile_names())} or a file; default laptop",
+    )  # fmt: skip
     parser.add_argument(
-        "--store", default=DEFAULT_STORE, metavar="URI", help="folder or s3://bucket/prefix of all datasets"
-    )
+        "--store", default=DEFAULT_STORE, metavar="URI",
+        help=f"folder or s3://bucket/prefix of all datasets; default {DEFAULT_STORE}",
+    )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
 
 
-def _known(name: str) -> str:
-    return load_superworkflow(name).name
+def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the names, rather one that is no option's value."""
+    found = [place for place, text in enumerate(given) if text in names]
+    free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
+    return given[(free or found)[0]] if found else None
 
 
 def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:

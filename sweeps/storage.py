@@ -21,9 +21,11 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
+from infra.databases import sqlite_url
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.lock import exclusive
+from infra.masking import masked
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -42,9 +44,8 @@ RETRY_SECONDS = 1.0
 
 
 def default_storage_url(store: Location) -> str:
-    """An SQLite file in the store; in the working folder when the store is remote."""
-    folder = store.local_path or Path.cwd() / "superworkflow-store"
-    return f"sqlite:///{folder.absolute() / 'sweeps' / 'studies.db'}"
+    """An SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
+    return sqlite_url(store, "sweeps", "studies.db")
 
 
 class StudyStorage:
@@ -76,7 +77,12 @@ class StudyStorage:
         self.optuna: BaseStorage = get_storage(database)
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        return masked(self.url.render_as_string(hide_password=True))
+
+    @property
+    def url_without_password(self) -> str:
+        """What opens it where the password is given in `PGPASSWORD` or `~/.pgpass`."""
+        return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

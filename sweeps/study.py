@@ -28,8 +28,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from infra.digest import canonical_json
 from infra.errors import UserError
+from infra.owner import Owner
 from sweeps.objective import Objective
-from sweeps.owner import Owner, Watch
+from sweeps.owner import Watch
 from sweeps.sampling import make_pruner, make_sampler, trial_seed
 from sweeps.space import Dimension, Space
 from sweeps.storage import StudyStorage

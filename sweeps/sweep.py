@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from optuna.trial import TrialState
@@ -97,6 +97,9 @@ class Sweep:
                     if not self._active and self._all_ended():
                         break
                     self._collect(IDLE_SECONDS if not self._active else POLL_SECONDS)
+            except KeyboardInterrupt as error:
+                self._stop_all(str(error) or "interrupted", interrupted=True)
+                raise
             except BaseException:
                 self._stop_all("the sweep was stopped")
                 raise
@@ -138,9 +141,15 @@ class Sweep:
             outcome = active.future.result()  # raises what no trial may cause
             self._active.remove(active)
             if outcome.state == "interrupted":
-                self.study.release(active.claim, outcome.paid_usd)
+                self._release(active.claim, outcome)
             else:
                 self._finish(active.claim, outcome)
+
+    def _release(self, claim: Claim, outcome: Outcome) -> None:
+        """Let a trial go that was stopped before its end."""
+        self.study.release(claim, outcome.paid_usd)
+        if outcome.run_id:
+            self._record.stopped(outcome.run_id, outcome.reason)
 
     def _finish(self, claim: Claim, outcome: Outcome) -> None:
         """Record the end of a trial in the study, in the tracker and on the board."""
@@ -159,8 +168,6 @@ class Sweep:
             tags["superworkflow.trial_state"] = outcome.state
             figures = {"sweep/paid_usd": kept["paid_usd"], "sweep/reused_usd": outcome.reused_usd}
             self._record.annotate(outcome.run_id, figures, tags)
-            if outcome.state == "pruned":
-                self._record.pruned(outcome.run_id)
         self._tell(_line(claim, outcome))
         self._show()
 
@@ -202,8 +209,13 @@ class Sweep:
     def _all_ended(self) -> bool:
         return self._done([trial_row(trial) for trial in self.study.trials()])
 
-    def _stop_all(self, reason: str) -> None:
-        """Stop the trials of this process at once, and let them go for whoever comes next."""
+    def _stop_all(self, reason: str, *, interrupted: bool = False) -> None:
+        """Stop the trials of this process at once, and let them go for whoever comes next.
+
+        Args:
+            reason: why.
+            interrupted: a signal is the reason. Stages may have got it as well, so that their trials seem to fail.
+        """
         for active in self._active:
             active.run.stop(reason)
         for active in self._active:
@@ -212,11 +224,13 @@ class Sweep:
             except BaseException:  # what stopped the sweep is raised already
                 self.study.release(active.claim, active.run.spent()[0])
                 continue
-            if outcome.state == "interrupted":
-                self.study.release(active.claim, outcome.paid_usd)
+            if outcome.state == "interrupted" or (interrupted and outcome.state == "failed"):
+                self._release(active.claim, replace(outcome, reason=reason))
             else:  # it ended just before
                 self._finish(active.claim, outcome)
         self._active.clear()
+        if not any(trial.state == TrialState.RUNNING for trial in self.study.trials()):  # no other process is at it
+            self._record.stop(reason)
 
     def _pulse(self, end: threading.Event) -> None:
         """Tell that this process's trials are alive; stop those that it has lost."""

@@ -133,6 +133,7 @@ class TrialRun:
         self._begun: dict[str, float] = {}
         self._resources: dict[str, Resources] = {}
         self._ended: dict[str, StageRecord] = {}
+        self._failed: list[StageRecord] = []
         self._pruned = self._stopped = ""
         self._made: list[Tracker] = []
         self._ids = ("", "")
@@ -163,8 +164,9 @@ class TrialRun:
         """USD and seconds so far, of the stage under way too."""
         now = time.monotonic()
         with self._guard:
-            usd = sum(record.cost_usd for record in self._ended.values())
-            seconds = sum(record.runtime_s for record in self._ended.values())
+            over = [*self._ended.values(), *self._failed]
+            usd = sum(record.cost_usd for record in over)
+            seconds = sum(record.runtime_s for record in over)
             for node, begun in self._begun.items():
                 if node in self._resources:
                     usd += self.request.prices.cost(self._resources[node], now - begun)
@@ -182,6 +184,9 @@ class TrialRun:
             if kind == "end":
                 self._begun.pop(node, None)
                 self._ended[node] = event["record"]
+            elif kind == "failed":
+                self._begun.pop(node, None)
+                self._failed.append(event["record"])
             elif kind == "begin":
                 self._begun[node] = time.monotonic()
             elif kind == "resources":

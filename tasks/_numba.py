@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba.core import event
 from numba.core.caching import Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
+
+from infra.compiling import clock
 
 _BLAS = "scipy.linalg.cython_blas"
 
@@ -26,6 +29,19 @@ def load_kernels_fast() -> None:
     """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
     if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
         Cache.load_overload = _load_overload
+
+
+class _Told(event.Listener):
+    """Passes on when Numba compiles; what it finds in its cache makes no event."""
+
+    def on_start(self, event: Any) -> None:
+        clock.begin()
+
+    def on_end(self, event: Any) -> None:
+        clock.end()
+
+
+event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
 
 
 def prepare() -> None:

@@ -15,7 +15,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from infra.s3 import PatientS3
 from infra.store import Store
+from tests.kernels.checked import set_up_checked_kernels
+from tests.s3_proxy import S3Proxy
+
+set_up_checked_kernels()
 
 BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"
@@ -37,8 +42,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = (tmp_path_factory.mktemp("s3") / "server.log").open("w")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=log, stderr=log)
+    command = [sys.executable, "-m", "tests.s3_server", str(port)]
+    server = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parent.parent)
     given = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "tester",
@@ -117,3 +122,14 @@ def store(store_uri: str) -> Store:
 def s3_store(s3_server: str) -> Store:
     """A new, empty store on the S3 server."""
     return Store(f"s3://{BUCKET}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def s3_proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
+    """A proxy through which all of the test, and what it starts, reaches the S3 server."""
+    proxy = S3Proxy(int(s3_server.rpartition(":")[2]))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    PatientS3.clear_instance_cache()
+    yield proxy
+    PatientS3.clear_instance_cache()
+    proxy.close()

@@ -17,10 +17,13 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 
 from infra.errors import SuperworkflowError, UserError
 from infra.kubernetes.settings import KubernetesSettings
+from infra.patience import Tries, Unreachable
 
 Json = dict[str, Any]
 
 REQUEST_SECONDS = 10.0
+TAKEN_SECONDS = 60.0
+"""How long a name that is to be used again may still be taken: foreground deletion waits for what an object owns."""
 QUIET_SECONDS = 30.0
 """A stream without a word for so long is opened again: its connection may be dead without either side knowing."""
 
@@ -34,10 +37,6 @@ class ApiError(SuperworkflowError):
     def __init__(self, status: int, message: str):
         self.status = status
         super().__init__(f"Kubernetes answered {status}: {message}")
-
-
-class Unreachable(SuperworkflowError):
-    """The API did not answer for longer than the profile's patience."""
 
 
 class KubernetesApi:
@@ -88,26 +87,59 @@ class KubernetesApi:
         return cast("list[Json]", (found or {}).get("items") or [])
 
     async def create(self, path: str, body: Json, **query: str) -> Json:
-        """Create an object by its name; one that a lost answer hid is found again."""
+        """Create an object by its name; one that a lost answer hid is found again.
+
+        One of that name that is being deleted, or that is not ours by its labels and owners, is waited for.
+
+        Raises:
+            ApiError: refused, or the name was still taken after `TAKEN_SECONDS`.
+        """
+        name, until = body.get("metadata", {}).get("name"), time.monotonic() + TAKEN_SECONDS
+        while True:
+            try:
+                created = await self._patiently("POST", path, query, body)
+                assert created is not None
+                return created
+            except ApiError as error:
+                if error.status != 409 or name is None:
+                    raise
+                found = await self.get(f"{path}/{name}")
+                if found is not None and "deletionTimestamp" not in found["metadata"] and _is_that(found, body):
+                    return found
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(0.2)
+
+    async def change(self, path: str, operations: list[Json]) -> bool:
+        """Change an object by a JSON patch (RFC 6902); False when one of its tests failed, or there is no object."""
         try:
-            created = await self._patiently("POST", path, query, body)
+            return await self._patiently("PATCH", path, {}, operations, missing_ok=True) is not None
         except ApiError as error:
-            if error.status != 409 or "name" not in body.get("metadata", {}):
-                raise
-            created = await self.get(f"{path}/{body['metadata']['name']}")
-        assert created is not None
-        return created
+            if error.status == 422:
+                return False
+            raise
 
-    async def label(self, path: str, labels: Mapping[str, str]) -> None:
-        """Set labels of an object."""
-        await self._patiently("PATCH", path, {}, {"metadata": {"labels": dict(labels)}}, missing_ok=True)
-
-    async def delete(self, path: str, **query: str) -> None:
+    async def delete(self, path: str, *, version: str | None = None, **query: str) -> bool:
         """Delete an object after what it owns; one that is not there is no error.
 
         A Job that is deleted before its pods may be given another pod by a controller that does not know yet.
+
+        Args:
+            path: of the object.
+            version: its `resourceVersion`; when it has another one by now it is left, and the answer is False.
+            query: more of the query, such as `gracePeriodSeconds`.
         """
-        await self._patiently("DELETE", path, {"propagationPolicy": "Foreground", **query}, missing_ok=True)
+        options: Json = {"propagationPolicy": "Foreground", **query}
+        only: Json | None = None
+        if version is not None:  # with a body the query counts for nothing
+            only, options = options | {"preconditions": {"resourceVersion": version}}, {}
+        try:
+            await self._patiently("DELETE", path, options, only, missing_ok=True)
+        except ApiError as error:
+            if error.status != 409 or version is None:
+                raise
+            return False
+        return True
 
     async def lines(self, path: str, **query: str) -> AsyncIterator[str]:
         """Lines of a streamed answer, until the server ends it.
@@ -131,9 +163,15 @@ class KubernetesApi:
             response.close()
 
     async def _patiently(
-        self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, *, missing_ok: bool = False
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | list[Json] | None = None,
+        *,
+        missing_ok: bool = False,
     ) -> Json | None:
-        pause, until = 0.2, time.monotonic() + self._patience
+        tries = Tries(self._patience)
         while True:
             try:
                 response = await self._send(method, path, query, body, aiohttp.ClientTimeout(total=REQUEST_SECONDS))
@@ -148,18 +186,22 @@ class KubernetesApi:
                     raise error
             except _TRANSIENT as caught:
                 error = caught
-            if time.monotonic() + pause > until:
+            if (pause := tries.pause()) is None:
                 raise Unreachable(
                     f"{self.server}: Kubernetes does not answer ({type(error).__name__}: {error}). "
                     "Check the cluster, or the network and the credentials to it."
                 ) from error
             await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
 
     async def _send(
-        self, method: str, path: str, query: Mapping[str, str], body: Json | None, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | list[Json] | None,
+        timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        patch = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+        patch = {"Content-Type": "application/json-patch+json"} if method == "PATCH" else {}
         answer = await self._client.call_api(
             path, method, query_params=list(query.items()), header_params={"Accept": "application/json, */*", **patch},
             body=body, auth_settings=["BearerToken"], _preload_content=False, _request_timeout=timeout,
@@ -182,6 +224,13 @@ async def _own_client() -> tuple[ApiClient, str]:
             f"no way to a Kubernetes cluster: {error}", where="KUBECONFIG",
             remedy="Set KUBECONFIG, or use the profile laptop",
         ) from None  # fmt: skip
+
+
+def _is_that(found: Json, body: Json) -> bool:
+    """Whether an object has the labels and owners of one that was to be made."""
+    here, asked = found["metadata"], body["metadata"]
+    owners = [{owner["uid"] for owner in each.get("ownerReferences") or ()} for each in (here, asked)]
+    return owners[0] == owners[1] and (asked.get("labels") or {}).items() <= (here.get("labels") or {}).items()
 
 
 def _message(text: str) -> str:

@@ -172,14 +172,16 @@ def _disrupted(status: Json) -> Diagnosis | None:
 
 def _exit(ended: Json, pod: Json) -> Diagnosis:
     code = int(ended["exitCode"])
-    said = error_message(str(ended.get("message") or ""))
+    said = _error_event(str(ended.get("message") or ""))
     if said is not None:
-        return Diagnosis(Reason.FAILED, said.rstrip("."), "Its log is above.")
+        if said.get("out_of_memory_kills") and not said.get("user"):
+            return _out_of_memory(pod)  # of a child of the stage, which the stage has survived to tell
+        return Diagnosis(Reason.FAILED, str(said.get("message")).rstrip("."), "Its log is above.")
     found = diagnose_exit(code)
     if found.reason is Reason.KILLED:
-        # The kernel ends one process of the container; where that is a child, the container is not called OOMKilled.
-        summary = "the process was killed (SIGKILL), by the kernel for lack of memory or by someone"
-        return Diagnosis(Reason.KILLED, summary, _out_of_memory(pod).resolution)
+        # Where the kernel did it for lack of memory in the container, the container is called OOMKilled.
+        summary = "the process was killed (SIGKILL), not for lack of memory so far as the cluster tells"
+        return Diagnosis(Reason.KILLED, summary, "Run again to go on; look at what happened on its node.")
     if code in (126, 127) or ended.get("reason") in ("ContainerCannotRun", "StartError"):
         return Diagnosis(
             Reason.NOT_STARTED,
@@ -189,12 +191,12 @@ def _exit(ended: Json, pod: Json) -> Diagnosis:
     return found
 
 
-def error_message(text: str) -> str | None:
+def _error_event(text: str) -> Json | None:
     """The stage's own words among the last lines of its output, which Kubernetes keeps with a failed container."""
     for line in reversed(text.splitlines()):
         event = parse_event(line)
         if event is not None and event["event"] == "error":
-            return str(event.get("message"))
+            return event
     return None
 
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.kubernetes.api import Json, KubernetesApi
@@ -47,6 +47,7 @@ class Ended:
         image: image that ran, with its digest.
         exit_code: of the container; None when it never ended.
         of_executor: the diagnosis is that of a Spark executor.
+        deleted: the Job was deleted, before its end or after.
     """
 
     diagnosis: Diagnosis | None
@@ -56,6 +57,7 @@ class Ended:
     image: str = ""
     exit_code: int | None = None
     of_executor: bool = False
+    deleted: bool = False
 
 
 class JobFollower:
@@ -85,7 +87,7 @@ class JobFollower:
         adopted: bool = False,
         executors: Executors | None = None,
     ):
-        self._api, self._settings, self._name, self._stage = api, settings, name, stage
+        self._api, self._settings, self.name, self._stage = api, settings, name, stage
         self._tell, self._adopted, self._asked = tell, adopted, executors
         self.wake = asyncio.Event()
         self._job: Json | None = None
@@ -130,9 +132,9 @@ class JobFollower:
                 if problem is not None and (lost := self._executors.failure(problem)) is not None:
                     problem, of_executor = lost, True
             return Ended(
-                diagnosis=problem, final=self._final or self._kept_event(), held_s=self._held(),
+                diagnosis=problem, final=self._final or self._kept_event(), held_s=self.held_s(),
                 figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
-                of_executor=of_executor,
+                of_executor=of_executor, deleted=self._job is None,
             )  # fmt: skip
         finally:
             if self._log is not None:
@@ -140,8 +142,8 @@ class JobFollower:
 
     async def _look(self) -> bool:
         """Take in the present state; True when the Job or its container has ended."""
-        job = await self._api.get(f"{self._api.jobs}/{self._name}")
-        pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self._name}")
+        job = await self._api.get(f"{self._api.jobs}/{self.name}")
+        pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self.name}")
         self._job = job
         if pods:
             self._pod = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
@@ -195,7 +197,7 @@ class JobFollower:
             self._log.cancel()  # a Job whose pod was deleted makes another, which begins anew
         self._log_pod, self._log_ended = pod["metadata"]["uid"], asyncio.Event()
         self._log = asyncio.create_task(
-            read_log(self._api, pod["metadata"]["name"], self._line, self._log_ended), name=f"log {self._name}"
+            read_log(self._api, pod["metadata"]["name"], self._line, self._log_ended), name=f"log {self.name}"
         )
 
     def _say(self, message: str) -> None:
@@ -246,16 +248,16 @@ class JobFollower:
                 return parse_duration(took[1]) if took and "already present" not in message else 0.0
         return None
 
-    def _held(self) -> float:
-        """From the moment that a node was given to the container's end."""
-        if self._adopted:
-            began = _time((self._conditions().get("PodScheduled") or {}).get("lastTransitionTime"))
-            ended = _time(self._terminated().get("finishedAt"))
-            if began is not None and ended is not None:
+    def held_s(self) -> float:
+        """Seconds from the moment that a node was given to the container's end, or until now."""
+        if self._adopted and self._condition("PodScheduled") == "True":
+            began = _time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
+            ended = _time(self._terminated().get("finishedAt")) or datetime.now(UTC)
+            if began is not None:
                 return max(0.0, (ended - began).total_seconds())
         if "scheduled" not in self._seen:
             return 0.0
-        return self._seen["ended"] - self._seen["scheduled"]
+        return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
 
     def _kept_event(self) -> Event | None:
         """The stage's last words that came with the pod's status, where the log was lost."""

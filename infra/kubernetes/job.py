@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ def job_manifest(
     launcher: str,
     attempt: int = 1,
     owner: Owner | None = None,
+    supersedes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The `batch/v1` Job of one attempt of one stage.
 
@@ -48,17 +50,17 @@ def job_manifest(
         launcher: id of the launcher that follows the Job.
         attempt: number of the attempt, from 1.
         owner: pod that owns the Job.
+        supersedes: names of earlier Jobs for the same dataset whose stages have ended.
 
     Raises:
         UserError: no image is named for this kind of stage, or what Spark needs is missing.
     """
     labels = job_labels(call, launcher, attempt) | settings.labels
-    metadata: dict[str, Any] = {"name": _name(call), "labels": labels}
+    name = _name(call)
+    lock = ["--holder", name, *(f"--supersedes={dead}" for dead in supersedes)]
+    metadata: dict[str, Any] = {"name": name, "labels": labels}
     if owner is not None:
-        metadata["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
-             "controller": False, "blockOwnerDeletion": False}
-        ]  # fmt: skip
+        metadata["ownerReferences"] = owner_references(owner)
     manifest: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -70,13 +72,23 @@ def job_manifest(
             "activeDeadlineSeconds": settings.deadline_s,
             # The launcher removes what need not be kept; this is for when it no longer can.
             "ttlSecondsAfterFinished": max(settings.ttl_s, TTL_SECONDS),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources, lock)},
         },
     }
     if on_spark_cluster(call):
         assert resources.executors is not None
         make_driver(manifest, settings, resources.executors, stage_image(call, settings), labels)
     return manifest
+
+
+def owner_references(owner: Owner | None) -> list[dict[str, Any]]:
+    """Who owns a Job, for its metadata."""
+    if owner is None:
+        return []
+    return [
+        {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
+         "controller": False, "blockOwnerDeletion": False}
+    ]  # fmt: skip
 
 
 def on_spark_cluster(call: StageCall) -> bool:
@@ -108,6 +120,7 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
     for name, uri in call.inputs.items():
         arguments += ["--input", f"{name}={uri}"]
     arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
+    arguments += ["--digest", call.digest] if call.digest else []
     return [*arguments, "--engine", call.placement.engine, "--events"]
 
 
@@ -116,14 +129,14 @@ def _name(call: StageCall) -> str:
     return f"sw-{stem}-{uuid.uuid4().hex[:10]}"
 
 
-def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources) -> dict[str, Any]:
+def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, more: list[str]) -> dict[str, Any]:
     gpu = resources.gpu
     volumes, mounts = volumes_and_mounts(settings, resources.ephemeral_storage, resources.shm)
     container = container_spec(settings, environment(settings, resources.threads), mounts) | {
         "name": CONTAINER,
         "image": stage_image(call, settings),
         "imagePullPolicy": settings.image_pull_policy,
-        "args": stage_arguments(call, resources),
+        "args": [*stage_arguments(call, resources), *more],
         "resources": _quantities(settings, resources),
     }
     return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)

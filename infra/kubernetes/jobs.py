@@ -85,6 +85,11 @@ def _found(job: Json) -> FoundJob:
     )  # fmt: skip
 
 
+def is_finished(job: Json) -> bool:
+    """Whether the cluster says that a Job has ended, well or not."""
+    return _state(job.get("status") or {}) in ("succeeded", "failed")
+
+
 def _state(status: Json) -> Literal["waiting", "running", "succeeded", "failed"]:
     conditions = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
     if "Complete" in conditions:

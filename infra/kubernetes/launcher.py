@@ -8,29 +8,33 @@ import concurrent.futures
 import contextlib
 import json
 import queue
+import random
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import aiohttp
 
 from infra.dataset import Dataset
-from infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from infra.errors import StageFailed, SuperworkflowError
 from infra.filesystem import Location
+from infra.kubernetes.accounts import Account
 from infra.kubernetes.api import ApiError, Json, KubernetesApi
 from infra.kubernetes.executors import remove_executors
 from infra.kubernetes.follow import Ended, JobFollower
+from infra.kubernetes.hold import Hold, launcher_of, sign
 from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
-from infra.kubernetes.jobs import remove_job
+from infra.kubernetes.jobs import is_finished, remove_job
+from infra.kubernetes.outcome import failure, launched, peak_memory, store_of
 from infra.kubernetes.owner import own_pod
 from infra.kubernetes.settings import KubernetesSettings
 from infra.kubernetes.sizing import Sizing
 from infra.kubernetes.spark import EXECUTOR_LABEL
-from infra.kubernetes.visible import input_bytes, make_visible
+from infra.kubernetes.visible import make_visible
 from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from infra.launch.exit_status import Reason
-from infra.manifest import Measurement
 from infra.resources import Resources, format_bytes
 
 T = TypeVar("T")
@@ -41,8 +45,29 @@ REMOVE_SECONDS = 25.0
 CANCEL_SECONDS = 30.0
 """How long `cancel` waits for the Jobs to be gone."""
 
-_MORE_MEMORY = (Reason.OUT_OF_MEMORY, Reason.KILLED)
-"""Ends that more memory may mend: where a child of the stage ran out of it, the container only looks killed."""
+SETTLE_SECONDS = 90.0
+"""How long to find out what Jobs of dead launchers have held, before what they made is used without that."""
+
+GUEST_SECONDS = 3.0
+"""How long a run whose Job ended may take to make the next one, before another that waits for it makes its own."""
+
+
+@dataclass
+class _Work:
+    """One call on its way: what it asks for, who listens, the attempts so far, and Jobs whose stages have ended.
+
+    For the leases of these the next attempt does not wait.
+    """
+
+    api: KubernetesApi
+    call: StageCall
+    tell: Callable[[Event], None]
+    account: Account
+    attempts: list[Attempt] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)
+
+    def log(self, message: str) -> None:
+        _log(self.call, self.tell, message)
 
 
 class KubernetesLauncher(Launcher):
@@ -58,7 +83,7 @@ class KubernetesLauncher(Launcher):
         self._settings = settings
         self.id = uuid.uuid4().hex[:12]
         self._loop = asyncio.new_event_loop()
-        self._followers: dict[str, JobFollower] = {}
+        self._followers: set[JobFollower] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._cancelled = False
         self._guard = threading.Lock()
@@ -70,22 +95,44 @@ class KubernetesLauncher(Launcher):
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         """Run one stage; see `Launcher`."""
         events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        paid: list[Attempt] = []
         with self._guard:
             if self._cancelled:
                 raise StageFailed(call.node, "the run was cancelled before the stage began.")
-            future = self._submit(self._tracked(self._run(call, events.put)))
+            future = self._submit(self._tracked(self._run(call, events.put, paid)))
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:
                 on_event(event)
             return future.result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
-            raise StageFailed(call.node, "it was cancelled.", "Run again to go on.") from None
-        except BaseException:
+            cancelled = StageFailed(call.node, "it was cancelled.", "Run again to go on.")
+            cancelled.attempts = tuple(paid)
+            raise cancelled from None
+        except BaseException as error:
             future.cancel()  # the listener failed: what it listened to ends with it
             concurrent.futures.wait([future], CANCEL_SECONDS)
             self._submit(self._idle()).result(CANCEL_SECONDS)
+            if isinstance(error, SuperworkflowError):
+                error.attempts = tuple(paid)
             raise
+
+    def settle(self, output: str) -> tuple[Attempt, ...]:
+        """Jobs of dead launchers that made or tried this dataset; see `Launcher`."""
+        try:
+            return self._submit(self._tracked(self._settle(output))).result()
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            return ()
+
+    async def _settle(self, output: str) -> tuple[Attempt, ...]:
+        account = Account(output, self.id, lambda message: None)
+        if not await account.has_debts():
+            return ()
+        # What is there can be used without the cluster; where that is away, the debts remain for another time.
+        with contextlib.suppress(TimeoutError, SuperworkflowError):
+            api = await asyncio.wait_for(self._api(), SETTLE_SECONDS)
+            return tuple(await account.book(await asyncio.wait_for(account.debts(api, self._settings), SETTLE_SECONDS)))
+        return ()
 
     def cancel(self) -> None:
         """Delete all Jobs of this launcher; see `Launcher`."""
@@ -120,98 +167,164 @@ class KubernetesLauncher(Launcher):
             self._connected = asyncio.create_task(KubernetesApi.connect(self._settings))
         return await asyncio.shield(self._connected)
 
-    async def _run(self, call: StageCall, tell: Callable[[Event], None]) -> Launched:
+    async def _run(self, call: StageCall, tell: Callable[[Event], None], paid: list[Attempt]) -> Launched:
+        """Jobs until there is a dataset or no hope; `paid` receives the attempts, however it ends."""
         api = await self._api()
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_pods(api))
-        asked, call = call, await asyncio.to_thread(make_visible, call, self._settings)
-        size = await asyncio.to_thread(input_bytes, call)
-        sizing = Sizing(_store(call))
+        work = _Work(api, call, tell, Account(call.output, self.id, lambda message: _log(call, tell, message)))
+        try:
+            ended, dataset, resources, reused = await self._to_success(work)
+        finally:
+            paid += await _to_the_end(work.account.book(work.attempts))
+        paid[:0] = await work.account.book(await work.account.debts(api, self._settings))
+        return launched(ended, dataset, resources, paid, reused)
+
+    async def _to_success(self, work: _Work) -> tuple[Ended, Dataset, Resources, bool]:
+        """How the last Job ended, the dataset, what the Job held, and whether another run has made it."""
+        asked = work.call
+        work.call = call = await asyncio.to_thread(make_visible, asked, self._settings)
+        sizing = Sizing(store_of(call))
         resources = call.placement.resources
         for of_executor in (False, True) if resources.executors and on_spark_cluster(call) else (False,):
-            key = _sizing_key(call, of_executor)
-            remembered = min(await asyncio.to_thread(sizing.memory, key, size), self._settings.memory_cap)
+            known = await asyncio.to_thread(sizing.memory, _sizing_key(call, of_executor), call.expected_memory)
+            remembered = min(known, self._settings.memory_cap)
             if remembered > memory_of(resources, of_executor):
                 more = format_bytes(remembered) + (" for each executor" if of_executor else "")
-                _log(call, tell, f"starts with {more}: less was not enough for such an input before")
+                work.log(f"starts with {more}: less was not enough for such an input before")
                 resources = with_memory(resources, remembered, of_executor)
-        attempts: list[Attempt] = []
         raised: set[bool] = set()
+        killed = False
         while True:
-            ended, resources = await self._attempt(api, call, resources, len(attempts) + 1, tell)
+            ended, resources, mine = await self._attempt(work, resources)
             reason = ended.diagnosis.reason if ended.diagnosis else None
-            attempts.append(Attempt(resources, ended.held_s, reason))
             dataset = await asyncio.to_thread(_complete, call)
             if dataset is not None:
                 for grown in raised:
-                    memory = memory_of(resources, grown)
-                    await asyncio.to_thread(sizing.remember, _sizing_key(call, grown), size, memory)
-                return _launched(ended, dataset, attempts)
+                    enough = memory_of(resources, grown)
+                    if peak := peak_memory(ended, dataset, grown):
+                        enough = min(enough, 2 * peak)
+                    key = _sizing_key(call, grown)
+                    await asyncio.to_thread(sizing.remember, key, call.expected_memory, enough)
+                return ended, dataset, resources, not mine or bool((ended.final or {}).get("reused"))
+            if not mine and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
+                work.log("the run whose Job this was has ended it; goes on with a Job of its own")
+                await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))  # not all that waited at once
+                continue
+            if reason is Reason.KILLED and not killed:
+                assert ended.diagnosis is not None
+                killed = True
+                work.log(f"{ended.diagnosis.summary}; tries once more, with the same memory")
+                continue
             had = memory_of(resources, ended.of_executor)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
-            if reason not in _MORE_MEMORY or more_memory <= had:
-                raise _failure(asked, call, ended)
+            if reason is not Reason.OUT_OF_MEMORY or more_memory <= had:
+                raise failure(asked, call, ended)
             assert ended.diagnosis is not None
             each = " for each executor" if ended.of_executor else ""
-            _log(call, tell, f"{ended.diagnosis.summary}; tries again with {format_bytes(more_memory)}{each}")
+            work.log(f"{ended.diagnosis.summary}; tries again with {format_bytes(more_memory)}{each}")
             resources = with_memory(resources, more_memory, ended.of_executor)
             raised.add(ended.of_executor)
+            if not mine:
+                await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
 
-    async def _attempt(
-        self, api: KubernetesApi, call: StageCall, resources: Resources, number: int, tell: Callable[[Event], None]
-    ) -> tuple[Ended, Resources]:
-        """One Job to its end: one that another launcher left running for the same dataset, or a new one."""
-        adopted = await self._adopt(api, call)
-        if adopted is not None:
-            name, resources = adopted["metadata"]["name"], job_resources(adopted, resources)
-            _log(call, tell, f"adopts the Job {name}, which makes this dataset already")
+    async def _attempt(self, work: _Work, resources: Resources) -> tuple[Ended, Resources, bool]:
+        """One Job to its end: one that is there for the same dataset already, or a new one.
+
+        Returns:
+            How it ended, what it held, and whether it was this launcher's own: then it is one of `work.attempts`.
+        """
+        api, call, number = work.api, work.call, len(work.attempts) + 1
+        job, owner = await self._unfinished(work), await own_pod(api)
+        there = job is not None
+        if job is None:
+            job = job_manifest(
+                call, self._settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
+            )
+            sign(job)
         else:
-            owner = await own_pod(api)
-            manifest = job_manifest(call, self._settings, resources, launcher=self.id, attempt=number, owner=owner)
-            name = manifest["metadata"]["name"]
-        keep = False
+            resources = job_resources(job, resources)
+        name = job["metadata"]["name"]
+        hold = Hold(api, job, self.id, mine=not there, owner=owner, tell=work.log)
+        if there:
+            adopted = await hold.adopt_at_once(job)
+            follows = "adopts the Job" if adopted else "follows another run's Job"
+            work.log(f"{follows} {name}, which makes this dataset already")
+        ended: Ended | None = None
+        follower = JobFollower(
+            api, self._settings, name, call.stage, work.tell, adopted=there,
+            executors=resources.executors if on_spark_cluster(call) else None,
+        )  # fmt: skip
+        keeper: asyncio.Task[None] | None = None
         try:
-            if adopted is None:
-                await api.create(api.jobs, manifest)
-            follower = JobFollower(
-                api, self._settings, name, call.stage, tell, adopted=adopted is not None,
-                executors=resources.executors if on_spark_cluster(call) else None,
-            )  # fmt: skip
-            self._followers[name] = follower
+            if not there:
+                job = await api.create(api.jobs, job)
+            self._followers.add(follower)
+            keeper = asyncio.create_task(hold.keep(), name=f"hold {name}")
+            if hold.mine:
+                await work.account.open(job, resources)
             ended = await follower.follow()
-            # A container that failed by itself is left to be looked at, until its time to live is over.
-            keep = ended.exit_code not in (None, 0) and bool(self._settings.ttl_s)
-            return ended, resources
+            if ended.exit_code is not None:
+                work.dead.append(name)
+            return ended, resources, hold.mine
         finally:
-            self._followers.pop(name, None)
-            await _to_the_end(self._remove(api, name, call, tell, keep))
+            self._followers.discard(follower)
+            if keeper is not None:
+                keeper.cancel()
+            if hold.mine:
+                await _to_the_end(self._end(work, job, resources, follower, ended))
 
-    async def _adopt(self, api: KubernetesApi, call: StageCall) -> Json | None:
-        digest = label_value(call.output.rsplit("/", 1)[-1])
+    async def _end(
+        self, work: _Work, job: Json, resources: Resources, follower: JobFollower, ended: Ended | None
+    ) -> None:
+        """Remove an own Job, and add it to the attempts. One that may still run remains to be paid for."""
+        name, uid = job["metadata"]["name"], job["metadata"].get("uid")
+        # A container that failed by itself is left to be looked at, until its time to live is over.
+        keep = ended is not None and ended.exit_code not in (None, 0) and bool(self._settings.ttl_s)
+        removed = await self._remove(work, name, keep)
+        if uid is None or not (removed or ended is not None):
+            return
+        if ended is None:
+            attempt = Attempt(resources, follower.held_s(), Reason.CANCELLED, uid)
+        else:
+            attempt = Attempt(resources, ended.held_s, ended.diagnosis.reason if ended.diagnosis else None, uid)
+        work.attempts.append(attempt)
+        await work.account.close(name, attempt)
+
+    async def _unfinished(self, work: _Work) -> Json | None:
+        """A Job that makes the same dataset, and that nobody is deleting; finished ones are noted as dead."""
+        api, output = work.api, work.call.output
+        digest = label_value(output.rsplit("/", 1)[-1])
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, PREFIX + "digest": digest}.items())
         for job in await api.items(api.jobs, labelSelector=selector):
-            conditions = (job.get("status") or {}).get("conditions") or ()
-            finished = any(c["status"] == "True" and c["type"] in ("Complete", "Failed") for c in conditions)
-            if not finished and "deletionTimestamp" not in job["metadata"] and _output(job) == call.output:
-                await api.label(f"{api.jobs}/{job['metadata']['name']}", {PREFIX + "launcher": self.id})
+            if _output(job) != output:
+                continue
+            name = job["metadata"]["name"]
+            if is_finished(job):
+                work.dead += [name] if name not in work.dead else []
+            elif "deletionTimestamp" not in job["metadata"]:
                 return job
         return None
 
-    async def _remove(
-        self, api: KubernetesApi, name: str, call: StageCall, tell: Callable[[Event], None], keep: bool
-    ) -> None:
+    async def _remove(self, work: _Work, name: str, keep: bool) -> bool:
         """Remove a Job and its executors; of one that is kept to be looked at, the executors alone."""
         try:
-            removal = remove_executors(api, name) if keep else self._delete(api, name)
+            removal = remove_executors(work.api, name) if keep else self._delete(work.api, name)
             await asyncio.wait_for(removal, REMOVE_SECONDS)
         except (TimeoutError, SuperworkflowError) as error:
-            _log(call, tell, f"the Job {name} could not be removed ({error}); see `superworkflow jobs --clean`")
+            work.log(f"the Job {name} could not be removed ({error}); see `superworkflow jobs --clean`")
+            return False
+        return True
 
     async def _delete(self, api: KubernetesApi, name: str) -> None:
         """Delete a Job, unless another launcher has adopted it, and wait until its pods are gone."""
-        job = await api.get(f"{api.jobs}/{name}")
-        if job is None or job["metadata"]["labels"].get(PREFIX + "launcher") == self.id:
-            await remove_job(api, name)
+        path = f"{api.jobs}/{name}"
+        while (job := await api.get(path)) is not None:
+            if launcher_of(job)[0] != self.id:
+                return
+            if await api.delete(path, version=job["metadata"]["resourceVersion"]):
+                break
+        await remove_job(api, name)
 
     async def _watch_pods(self, api: KubernetesApi) -> None:
         """Wake the followers when their pods change. What it misses, they see a little later by themselves."""
@@ -221,9 +334,10 @@ class KubernetesLauncher(Launcher):
                 async for line in api.lines(api.pods, watch="true", labelSelector=selector, timeoutSeconds="25"):
                     metadata = json.loads(line)["object"].get("metadata") or {}
                     labels = metadata.get("labels") or {}
-                    follower = self._followers.get(labels.get("job-name") or labels.get(EXECUTOR_LABEL) or "")
-                    if follower is not None:
-                        follower.wake.set()
+                    name = labels.get("job-name") or labels.get(EXECUTOR_LABEL) or ""
+                    for follower in self._followers:
+                        if follower.name == name:
+                            follower.wake.set()
             await asyncio.sleep(0.5)
 
     def _close(self) -> None:
@@ -239,13 +353,13 @@ class KubernetesLauncher(Launcher):
             self._submit(close()).result(2)
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """Finish what must not be left half done, also when the waiting task is cancelled once more."""
     task = asyncio.create_task(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(task)
-    task.result()
+    return task.result()
 
 
 def _log(call: StageCall, tell: Callable[[Event], None], message: str) -> None:
@@ -272,10 +386,6 @@ def with_memory(resources: Resources, memory: int, of_executor: bool) -> Resourc
     return resources.model_copy(update={"memory": memory})
 
 
-def _store(call: StageCall) -> Location:
-    return Location.of(call.output.rsplit("/", 2)[0])
-
-
 def _complete(call: StageCall) -> Dataset | None:
     """The dataset, whatever the log and the Job say: with a manifest it is complete."""
     return Dataset.find(Location.of(call.output))
@@ -295,34 +405,3 @@ def job_resources(job: Json, default: Resources) -> Resources:
     """Resources of a Job that an earlier launcher made."""
     text = _argument(job, "--resources-json")
     return Resources.model_validate_json(text) if text else default
-
-
-def _launched(ended: Ended, dataset: Dataset, attempts: list[Attempt]) -> Launched:
-    final = ended.final if ended.final is not None and ended.final["event"] == "done" else {}
-    measured: Measurement = dataset.manifest.measured
-    resources = attempts[-1].resources
-    figures = {**ended.figures, "requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
-    if measured.container_peak_memory_bytes is not None:
-        figures["container_peak_memory_bytes"] = float(measured.container_peak_memory_bytes)
-        figures["used_memory_share"] = measured.container_peak_memory_bytes / resources.memory
-    if measured.container_cpu_s is not None:
-        figures["container_cpu_s"] = measured.container_cpu_s
-        figures["used_cpu_share"] = measured.container_cpu_s / max(measured.runtime_s, 1e-3) / resources.cpu
-    return Launched(
-        measured, bool(final.get("reused")), sum(a.seconds for a in attempts), tuple(attempts), figures, ended.image
-    )
-
-
-def _failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:
-    final, diagnosis = ended.final, ended.diagnosis
-    if final is not None and final["event"] == "error" and (diagnosis is None or diagnosis.reason is Reason.FAILED):
-        message = str(final["message"])
-        for name, uri in call.inputs.items():
-            message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
-        if final.get("user"):
-            return StagedUserError(message)
-        return StageFailed(call.node, message, "Its log is above.", ended.exit_code)
-    if diagnosis is None:
-        remedy = f"Check that pods and this machine see the same store: {_store(call).uri}."
-        return StageFailed(call.node, "it ended well and left no dataset.", remedy, 0)
-    return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

@@ -239,13 +239,7 @@ async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, s
             "start_patience_s": min(60.0, settings.start_patience_s),
         }
     )
-    resources = Resources(cpu=0.1, memory=512 << 20)
-    call = StageCall("check", "check", {}, {}, f"{store}/check/none", Placement(image=image, resources=resources))
-    manifest = job_manifest(call, quick, resources, launcher="check")
-    pod = manifest["spec"]["template"]["spec"]
-    pod["containers"][0]["args"] = ["probe", "--store", store]
-    if image == settings.images.get("spark") and settings.spark_service_account:
-        pod["serviceAccountName"] = settings.spark_service_account
+    manifest = probe_manifest(quick, image, store)
     name = manifest["metadata"]["name"]
     try:
         await api.create(api.jobs, manifest)
@@ -260,3 +254,15 @@ async def _image(api: KubernetesApi, settings: KubernetesSettings, image: str, s
         return Check(f"image: {image}", False, f"{ended.diagnosis.summary}. {ended.diagnosis.resolution}")
     started = ended.figures.get("start_s", 0.0)
     return Check(f"image: {image}", True, f"starts in {started:.1f} s and writes to the store {store}")
+
+
+def probe_manifest(settings: KubernetesSettings, image: str, store: str) -> Json:
+    """The Job that starts an image as a stage's would be, and writes to the store."""
+    resources = Resources(cpu=0.1, memory=512 << 20)
+    call = StageCall("check", "check", {}, {}, f"{store}/check/none", Placement(image=image, resources=resources))
+    manifest = job_manifest(call, settings, resources, launcher="check")
+    pod = manifest["spec"]["template"]["spec"]
+    pod["containers"][0]["args"] = ["probe", "--store", store]
+    if image == settings.images.get("spark") and settings.spark_service_account:
+        pod["serviceAccountName"] = settings.spark_service_account
+    return manifest

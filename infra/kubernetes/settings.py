@@ -17,7 +17,11 @@ class Volume(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mount_path: str = Field(pattern="^/.+", description="Where pods see it.")
-    host_path: str | None = Field(default=None, pattern="^/", description="Folder of the node.")
+    host_path: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Folder of the node; refused where pods are restricted, as in rbac.yaml.",
+    )
     claim: Name | None = Field(default=None, description="Name of a PersistentVolumeClaim.")
     read_only: bool = False
 
@@ -94,7 +98,9 @@ class KubernetesSettings(BaseModel):
         default=600, gt=0, description="Seconds that a stage whose vCPUs are `auto` should take at most."
     )
     pod_start_s: float = Field(
-        default=10, ge=0, description="Seconds until a stage begins in its pod, for the times and costs of plans."
+        default=1.5,
+        ge=0,
+        description="Seconds until a stage begins in its pod, for the plans of a store that has no records of runs.",
     )
 
     def image_for(self, kind: str, gpus: int) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.kubernetes.settings import KubernetesSettings
@@ -32,13 +31,3 @@ def _visible(uri: str, store: Location, settings: KubernetesSettings) -> str:
     if path is None or settings.covers(str(path)) or not path.is_file():
         return uri
     return Store(store.uri).keep(path)
-
-
-def input_bytes(call: StageCall) -> int:
-    """Bytes of all inputs: of files, and of the data files that the manifests of datasets name."""
-    total = 0
-    for uri in call.inputs.values():
-        location = Location.of(uri)
-        dataset = Dataset.find(location)
-        total += dataset.manifest.bytes if dataset is not None else location.size() or 0
-    return total

@@ -28,6 +28,8 @@ class StageCall:
         placement: engine, image and resources.
         labels: what the launcher may attach to what it starts, such as the flow run.
         image_kind: kind of image that holds what the stage needs.
+        digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
+        expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
     """
 
     node: str
@@ -38,15 +40,25 @@ class StageCall:
     placement: Placement
     labels: Mapping[str, str] = field(default_factory=dict)
     image_kind: str = "cpu"
+    digest: str = ""
+    expected_memory: int = 0
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a call: the resources that were held, for how many seconds, and why it failed if it did."""
+    """One try at a call.
+
+    Args:
+        resources: that were held.
+        seconds: for how long; what cost is computed from.
+        reason: why it failed, if it did.
+        uid: of the Job, by which it is paid for once; empty for a process.
+    """
 
     resources: Resources
     seconds: float
     reason: Reason | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class Launched:
     Args:
         measured: what the stage measured of itself.
         reused: another run had made the dataset while this call waited for it.
-        seconds: wall time for which the resources were held, start-up included; what cost is computed from.
+        seconds: wall time for which the resources were held, start-up and waiting included.
         attempts: every try, the last one the good one; empty where there is only ever one, on the profile's resources.
         figures: what else the launcher measured, by name with its unit, such as `schedule_s`.
         image: image that ran, with its digest.
@@ -79,9 +91,11 @@ class Launcher(ABC):
     - What the stage prints reaches `on_event` line by line while it runs: progress and log events as the stage made
       them, other lines as `{"event": "log", "message": line}`.
     - A stage that ended without a dataset raises `StageFailed` with a reason that a person can act on; bad input that
-      the stage itself named raises `UserError`.
+      the stage itself named raises `UserError`. Either carries its `attempts`, which have cost something.
     - When the calling process dies, however it dies, what it launched ends as well; where nothing can notice that (a
       Job of a flow that was killed outside of the cluster), the next call for the same dataset adopts it.
+    - What another launcher that lives has running is never ended; a call for the same dataset waits for it.
+    - Each attempt is given to one caller, to be recorded, also where several waited for the same dataset.
     """
 
     def prepare(self, stages: Sequence[str], store: str = "") -> None:
@@ -96,6 +110,16 @@ class Launcher(ABC):
     @abstractmethod
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         """Run one stage to its end."""
+
+    def settle(self, output: str) -> tuple[Attempt, ...]:
+        """Attempts at a dataset that is there by now, whose runs died before they recorded them.
+
+        Each is given to one caller only, who records it.
+
+        Args:
+            output: URI of the dataset.
+        """
+        return ()
 
     @abstractmethod
     def cancel(self) -> None:

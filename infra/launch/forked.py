@@ -108,10 +108,11 @@ class ForkServer:
         command += ["--stages", ",".join(stages), "--remote", remote, TITLE_ROOM]
         # One thread: a pool that a library starts when it is loaded would not live on in a child, which sets its own.
         environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        # A session of its own: what a terminal sends is for the launcher, which ends its stages itself.
         with far:
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[far.fileno()], env=environment,
+                pass_fds=[far.fileno()], env=environment, start_new_session=True,
             )  # fmt: skip
 
     @property

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
-from infra.errors import StagedUserError, StageFailed
+from infra.errors import StagedUserError, StageFailed, SuperworkflowError
 from infra.launch import forked
-from infra.launch.base import Event, Launched, Launcher, StageCall
-from infra.launch.exit_status import diagnose_exit
+from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
+from infra.launch.exit_status import Reason, diagnose_exit
 from infra.manifest import Measurement
 from infra.progress import parse_event
 
@@ -73,12 +73,17 @@ class ProcessLauncher(Launcher):
                     tail.append(event["message"])
                 on_event(event)
             code = child.wait()
+        except SuperworkflowError as error:  # the listener ends it on purpose
+            error.attempts = (_attempt(call, started, Reason.CANCELLED),)
+            raise
         finally:
             self._end(child)
         if code == 0 and final is not None and final["event"] == "done":
             measured = Measurement.model_validate(final["measured"])
             return Launched(measured, final["reused"], time.monotonic() - started)
-        raise _failure(call, code, final, list(tail))
+        failure = _failure(call, code, final, list(tail))
+        failure.attempts = (_attempt(call, started, diagnose_exit(code).reason),)
+        raise failure
 
     def cancel(self) -> None:
         """End all children; see `Launcher`."""
@@ -92,6 +97,7 @@ class ProcessLauncher(Launcher):
     def _start(self, call: StageCall) -> Child:
         resources = call.placement.resources
         arguments = ["stage", call.stage, "--output", call.output]
+        arguments += ["--digest", call.digest] if call.digest else []
         for name, uri in call.inputs.items():
             arguments += ["--input", f"{name}={uri}"]
         arguments += ["--resources-json", resources.model_dump_json(), "--engine", call.placement.engine]
@@ -107,6 +113,7 @@ class ProcessLauncher(Launcher):
                 child = subprocess.Popen(
                     [*forked.PROGRAM, *arguments], text=True, errors="replace", bufsize=1,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,  # what a terminal sends is for the launcher
                 )  # fmt: skip
             self._running.add(child)
         return child
@@ -122,7 +129,11 @@ class ProcessLauncher(Launcher):
             self._running.discard(child)
 
 
-def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> Exception:
+def _attempt(call: StageCall, started: float, reason: Reason) -> Attempt:
+    return Attempt(call.placement.resources, time.monotonic() - started, reason)
+
+
+def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> SuperworkflowError:
     if final is not None and final["event"] == "error":
         if final.get("user"):
             return StagedUserError(final["message"])

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from infra.diagram import Superworkflow
 from infra.errors import UserError
 from infra.kubernetes.flow_pod import pool_template
+from infra.masking import without_user
 from infra.orchestration.parameters import flow_schema
 from infra.params import nearest
 
@@ -141,7 +142,8 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             pull_steps=[{deployment.pull_step: {}}],
             tags=["superworkflow"],
         )
-        url = f"{str(get_current_settings().ui_url or client.api_url).rstrip('/')}/deployments/deployment/{made}"
+        pages = without_user(str(get_current_settings().ui_url or client.api_url)).rstrip("/")
+        url = f"{pages}/deployments/deployment/{made}"
         return Registered(str(made), url, known is None, pool_created)
 
 

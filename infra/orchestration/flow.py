@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
@@ -15,19 +15,23 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from infra.dataset import Dataset
 from infra.diagram import Node, Superworkflow
-from infra.errors import StageFailed, Stopped
+from infra.errors import StageFailed, Stopped, SuperworkflowError
 from infra.filesystem import Location
 from infra.launch import make_launcher
 from infra.launch.base import Event, Launcher
+from infra.masking import masked
+from infra.orchestration.life import enter_flow, signs_of_life
 from infra.orchestration.node import run_node
 from infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from infra.orchestration.progress_artifact import ProgressArtifact
+from infra.orchestration.server import ask_once
 from infra.profile import Profile
 from infra.progress import progress_text
 from infra.records import RunRecord, StageRecord
@@ -35,7 +39,7 @@ from infra.request import Request, check_machine
 from infra.tracking.base import Tracker
 
 Listener = Callable[[str, Event], None]
-"""Receives `(node name, event)`: `begin`, the stage's own events, and `end` with the stage's record."""
+"""Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""
 
 
 def make_flow(
@@ -84,6 +88,7 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
 ) -> RunRecord:
     started = time.monotonic()
+    enter_flow()
     request.store.check_writable()
     check_machine(request)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -93,28 +98,44 @@ def _execute(
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
     tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
+    tags["superworkflow.flow_run_id"] = flow_run_id
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
     run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
-    try:
-        run.stages.extend(_run_stages(request, launcher, tracker, listener, flow_run_id))
-        _outputs(request, run, tracker)
-        run.close(request.prices, time.monotonic() - started)
-        _table_artifact(run)
-        finish(run, tracker)
-        tracker.finish(run)
-    except BaseException as error:
-        launcher.cancel()
-        tracker.fail(str(error) or type(error).__name__)
-        raise
+    with signs_of_life():
+        try:
+            _run_stages(request, launcher, tracker, listener, run)
+            _outputs(request, run, tracker)
+            run.close(request.prices, time.monotonic() - started)
+            _table_artifact(run)
+            finish(run, tracker)
+            tracker.finish(run)
+        except BaseException as error:
+            launcher.cancel()
+            run.close(request.prices, time.monotonic() - started)
+            _close(tracker, run, error)
+            raise
     return run
 
 
-def _run_stages(
-    request: Request, launcher: Launcher, tracker: Tracker, listener: Listener, flow_run_id: str
-) -> list[StageRecord]:
-    """Submit every node after the nodes it needs; the records in the diagram's order.
+def _close(tracker: Tracker, run: RunRecord, error: BaseException) -> None:
+    """Close the run's record. What goes wrong with it must not hide what ended the run."""
+    if isinstance(error, KeyboardInterrupt):
+        ask_once()
+    try:
+        if isinstance(error, TerminationSignal):  # how a worker cancels
+            tracker.stop("interrupted by SIGTERM", run)
+        elif isinstance(error, Stopped | KeyboardInterrupt):
+            tracker.stop(str(error) or "interrupted", run)
+        else:
+            tracker.fail(str(error) or type(error).__name__, run)
+    except Exception as fault:
+        get_run_logger().warning("the record of this run could not be closed: %s", fault)
+
+
+def _run_stages(request: Request, launcher: Launcher, tracker: Tracker, listener: Listener, run: RunRecord) -> None:
+    """Submit every node after the nodes it needs; `run` gets a record of each, in the end in the diagram's order.
 
     After a failure no further stage starts; those that run already go on to their ends, which are kept.
     """
@@ -124,7 +145,7 @@ def _run_stages(
     with ThreadPoolTaskRunner[Any](max_workers=request.profile.concurrency) as runner:
         try:
             for node in request.diagram.nodes.values():
-                stage = _stage_task(node, request, launcher, tracker, listener, {"flow-run": flow_run_id}, failed)
+                stage = _stage_task(node, request, launcher, tracker, listener, run, failed)
                 before = [futures[upstream.name] for upstream in node.upstream]
                 futures[node.name] = runner.submit(stage, {}, wait_for=before)
             for future in futures.values():
@@ -134,15 +155,14 @@ def _run_stages(
             raise
     if stopped := next((error for error in failed if isinstance(error, Stopped)), None):
         raise stopped
-    records: list[StageRecord] = []
     for name, future in futures.items():
         if future.state.is_failed() or future.state.is_crashed():
             raise _cause(name, future.state)
     for name, future in futures.items():
         if not future.state.is_completed():
             raise StageFailed(name, f"it did not run: {future.state.message or future.state.name}.")
-        records.append(future.result())
-    return records
+    order = list(request.diagram.nodes)
+    run.stages.sort(key=lambda record: order.index(record.name))
 
 
 def _stage_task(
@@ -151,7 +171,7 @@ def _stage_task(
     launcher: Launcher,
     tracker: Tracker,
     listener: Listener,
-    labels: Mapping[str, str],
+    run: RunRecord,
     failed: list[BaseException],
 ) -> Task[[], State[StageRecord]]:
     @task(name=node.name, task_run_name=node.name, description=node.stage.help, cache_policy=NO_CACHE)
@@ -162,6 +182,8 @@ def _stage_task(
         artifact = ProgressArtifact(node.name)
 
         def on_event(event: Event) -> None:
+            if event["event"] == "log":
+                event = {**event, "message": masked(str(event["message"]))}
             listener(node.name, event)
             if event["event"] == "progress":
                 if artifact.update(event["done"], event["total"]):
@@ -171,11 +193,16 @@ def _stage_task(
 
         listener(node.name, {"event": "begin"})
         try:
-            record = run_node(node, request, launcher, on_event, labels)
+            record = run_node(node, request, launcher, on_event, {"flow-run": run.flow_run_id})
             artifact.close()
+            run.stages.append(record)
             tracker.stage(record)
         except BaseException as error:
             failed.append(error)
+            if isinstance(error, SuperworkflowError) and error.record is not None:
+                run.stages.append(error.record)
+                listener(node.name, {"event": "failed", "record": error.record})
+                tracker.stage(error.record)
             if isinstance(error, Stopped):
                 return Cancelled(message=str(error))
             raise
@@ -223,6 +250,7 @@ def _table_artifact(run: RunRecord) -> None:
             "state": record.state,
             "runtime (s)": round(record.runtime_s, 2),
             "CPU (s)": round(record.cpu_s, 2),
+            "compiling (s)": round(record.compile_s, 2),
             "peak memory (MiB)": round(record.peak_memory_bytes / 2**20, 1),
             "cost (USD)": round(record.cost_usd, 6),
             "saved by cache (USD)": round(record.saved_usd, 6),

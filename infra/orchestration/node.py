@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from infra.autosize import placed
-from infra.dataset import Dataset
 from infra.diagram import Given, Node
-from infra.launch.base import Event, Launcher, StageCall
+from infra.errors import SuperworkflowError
+from infra.history import remember
+from infra.launch.base import Event, Launched, Launcher, StageCall
 from infra.manifest import Stat
-from infra.records import StageRecord, stage_record
+from infra.records import StageRecord, failed_record, stage_record
 from infra.request import Request
 
 
@@ -30,12 +31,14 @@ def run_node(
         labels: what the launcher attaches to what it starts.
 
     Returns:
-        The record: `ran`, or `cached` when nothing had to.
+        The record: `ran`, or `cached` when nothing had to. What ran for a run that died before it recorded that is
+        recorded here.
 
     Raises:
-        StageFailed, UserError: it ended without its dataset.
+        StageFailed, UserError: it ended without its dataset; `record` of either says what it cost.
     """
-    placement = placed(node, request.profile, _stats(node, request))
+    stats = _stats(node, request) if request.profile.placement(node.name, node.stage.name).auto else {}
+    placement = placed(node, request.profile, stats)
     location = request.store.location(node.stage.name, node.digest)
     dataset = request.store.find(node.stage.name, node.digest)
     launched = None
@@ -49,21 +52,35 @@ def run_node(
             placement=placement,
             labels=labels,
             image_kind=node.stage.image_kind(placement.engine),
+            digest=node.digest,
+            expected_memory=node.stage.estimate(
+                node.params, stats or _stats(node, request), placement.resources
+            ).memory_bytes,
         )
         on_event({"event": "resources", "resources": placement.resources})
-        launched = launcher.launch(call, on_event)
-        dataset = Dataset.open(location)
+        try:
+            launched = launcher.launch(call, on_event)
+        except SuperworkflowError as error:
+            error.record = failed_record(node, location.uri, placement.resources, request.prices, error)
+            raise
+        dataset = request.store.open(node.stage.name, node.digest)
+        if not launched.reused:
+            try:
+                remember(node, request, placement, launched, dataset)
+            except Exception as error:  # of the store's client; a forecast will rest on one run less
+                on_event({"event": "log", "stage": node.stage.name, "message": f"not kept for forecasts: {error}"})
+    elif attempts := launcher.settle(location.uri):
+        # Made for a run that died before it recorded this; where it did not make it, it has cost all the same.
+        made = any(attempt.reason is None for attempt in attempts)
+        seconds = sum(attempt.seconds for attempt in attempts)
+        launched = Launched(dataset.manifest.measured, reused=not made, seconds=seconds, attempts=attempts)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
 
 
 def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
-    """True stats of the inputs, where the profile leaves sizes to the estimate."""
-    if not request.profile.placement(node.name, node.stage.name).auto:
-        return {}
+    """True stats of the inputs."""
     return {
-        name: Dataset.open(request.store.location(given.stage.name, given.digest)).stats
-        if isinstance(given, Node)
-        else given.stats
+        name: request.store.open(given.stage.name, given.digest).stats if isinstance(given, Node) else given.stats
         for name, given in node.inputs.items()
     }
 

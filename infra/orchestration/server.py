@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,8 +17,11 @@ import httpx
 import prefect
 from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
+from sqlalchemy.engine import make_url
 
 from infra.errors import UserError
+from infra.filesystem import Location
+from infra.lock import exclusive
 
 REMEDY = "Start the server, correct PREFECT_API_URL, or unset it to run without one"
 
@@ -36,9 +40,16 @@ def connect() -> Future[None]:
     return future
 
 
+def ask_once() -> None:
+    """From now on Prefect's client gives up at once: a run that a signal ends must not ask for minutes a server that
+    the same signal may have ended.
+    """
+    get_current_settings().client.max_retries = 0
+
+
 def _connect() -> None:
     url = get_current_settings().api.url
-    if url is not None:
+    if url:  # set and empty means unset
         try:
             httpx.get(f"{url.rstrip('/')}/health", timeout=20).raise_for_status()
         except httpx.HTTPError as error:
@@ -55,6 +66,41 @@ def _start_server() -> str:
     Prefect would start one by itself where no URL is set, but imports all of the server's modules in this process for
     that: two CPU seconds, as long as all else that a run imports of Prefect.
     """
+    with _making_tables():
+        return _start()
+
+
+@contextlib.contextmanager
+def _making_tables() -> Iterator[None]:
+    """Alone, where the server has to make its database first: two that do it at once both fail.
+
+    A file beside the database says that this version of Prefect has made or upgraded it, so that later servers start
+    at the same time.
+    """
+    settings = get_current_settings()
+    given = settings.server.database.connection_url
+    url = make_url(given.get_secret_value()) if given is not None else None
+    path = settings.home / "prefect.db"
+    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        path = Path(str(url.database))
+    mark = path.with_name(f".{path.name}.made")
+
+    def made() -> str:
+        with contextlib.suppress(OSError):
+            return f"{prefect.__version__} {path.stat().st_ino}"
+        return prefect.__version__
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        if mark.read_text() == made():
+            yield
+            return
+    with exclusive(Location.of(path)):
+        yield
+        mark.write_text(made())
+
+
+def _start() -> str:
     settings = get_current_settings()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -64,7 +110,8 @@ def _start_server() -> str:
     command += ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
     temporary = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     environment = os.environ | temporary | settings.to_environment_variables(exclude_unset=True)
-    server = subprocess.Popen(command, env=environment)
+    # A session of its own: Ctrl-C at the terminal is for the run, which still has to tell the server how it ended.
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
     _end_with_this_process(server.pid)
     atexit.register(_stop, server)
     url, latest = f"http://127.0.0.1:{port}/api", time.monotonic() + settings.server.ephemeral.startup_timeout_seconds
@@ -92,5 +139,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 def _end_with_this_process(pid: int) -> None:
     """Nothing ends the temporary server when this process is killed: a pipe notices that."""
-    guard = subprocess.Popen(["sh", "-c", f"cat > /dev/null; kill {pid} 2> /dev/null"], stdin=subprocess.PIPE)
+    alive = f"kill -0 {pid} 2> /dev/null"
+    script = f"cat > /dev/null; {alive} || exit; kill {pid}; for _ in 1 2 3 4 5; do sleep 1; {alive} || exit; done; "
+    guard = subprocess.Popen(["sh", "-c", f"{script}kill -9 {pid}"], stdin=subprocess.PIPE, start_new_session=True)
     _guards.append(guard)

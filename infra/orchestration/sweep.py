@@ -14,7 +14,9 @@ from prefect.context import FlowRunContext
 from infra.diagram import Superworkflow
 from infra.launch.base import Launcher
 from infra.orchestration.flow import Listener, make_flow
+from infra.orchestration.life import enter_flow, signs_of_life
 from infra.orchestration.parameters import flow_parameters
+from infra.orchestration.server import ask_once
 from infra.records import RunRecord
 from infra.request import Request
 from infra.tracking.base import Tracker
@@ -63,7 +65,13 @@ def run_as_flow(
         validate_parameters=False, persist_result=False,
     )  # fmt: skip
     def sweep(settings: dict[str, Any]) -> T:
-        return body(Board(study))
+        enter_flow()
+        try:
+            with signs_of_life():
+                return body(Board(study))
+        except KeyboardInterrupt:
+            ask_once()
+            raise
 
     return sweep(dict(parameters))
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.dataset import PARTS_FOLDER, FileWriter
+from infra.dataset import FileWriter
 from infra.digest import SummedStream, file_sha256
-from infra.manifest import FileEntry
+from infra.manifest import PARTS_FOLDER, FileEntry
 from infra.scratch import Scratch
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import UserError
+from infra.extras import install_line
 from infra.progress import INTERVAL_SECONDS, Progress
 from infra.resources import Resources
 from infra.stage import StageRun
@@ -145,7 +146,7 @@ def require_spark() -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise UserError(
             "the stage is to run on Spark, and Python has no pyspark", where="--engine", value="spark",
-            remedy="Install it: pip install -r requirements-spark.txt (or pip install 'superworkflow[spark]')",
+            remedy=f"Run `{install_line('spark')}`; in a checkout `pip install -r requirements-spark.txt`",
         )  # fmt: skip
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):

@@ -14,7 +14,7 @@ class Tracker:
     """Keeps no record; the base of those that do.
 
     The calls come in this order: `begin`, `stage` for each stage as it ends, `picture` and `model` any number of times,
-    then `finish` or `fail`.
+    then `finish`, `fail` or `stop`.
     """
 
     @property
@@ -31,7 +31,7 @@ class Tracker:
         return ""
 
     def stage(self, record: StageRecord) -> None:
-        """Record a stage that ended well."""
+        """Record a stage that ended, well or not."""
 
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
@@ -43,8 +43,11 @@ class Tracker:
     def finish(self, run: RunRecord) -> None:
         """Record totals and quality, and close the run."""
 
-    def fail(self, message: str) -> None:
-        """Close the run as failed."""
+    def fail(self, message: str, run: RunRecord | None = None) -> None:
+        """Close the run as failed, with the totals of what it has done."""
+
+    def stop(self, message: str, run: RunRecord | None = None) -> None:
+        """Close the run as ended on purpose before its end: interrupted, cancelled or pruned; as `fail`."""
 
     def url(self) -> str | None:
         """Where a person looks at the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from mlflow.entities import ViewType
 
 from infra.errors import UserError
-from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client, sqlite_path
+from infra.tracking.life import close_dead_runs
+from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
+from infra.tracking.tables import sqlite_path
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class RecordedRun:
     Args:
         status: `FINISHED`, `FAILED`, `RUNNING` or `KILLED`.
         metrics: quality, under the names that runs report (`micro_f1@0.5`).
-        stages: `seconds`, `cost_usd` and `cached` of each stage by its name.
+        stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
     """
 
@@ -47,6 +50,8 @@ def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         return []
+    with contextlib.suppress(Exception):  # who may only read the records sees them as they are
+        close_dead_runs(client, experiment.experiment_id)
     found = client.search_runs(
         [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
         order_by=["attributes.start_time DESC"],

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
+import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from infra.databases import sqlite_url
 from infra.dataset import Dataset
-from infra.errors import UserError
+from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
+from infra.heartbeat import Heartbeat, signature
+from infra.launch.exit_status import Reason
+from infra.masking import masked, without_user
 from infra.records import RunRecord, StageRecord
 from infra.tracking.base import Tracker
+from infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -25,9 +32,14 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME, MLFLOW_USER
 
+from infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+
 # Creating the tables of a new database is no news to a user.
 for _name in ("mlflow.store.db.utils", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
@@ -35,11 +47,10 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 
 
 def default_tracking_uri(store: Location) -> str:
-    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; in the working folder when the store is remote."""
+    """`MLFLOW_TRACKING_URI`, or an SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
     if configured := os.environ.get("MLFLOW_TRACKING_URI"):
         return configured
-    folder = (store.local_path or Path.cwd() / "superworkflow-store") / "mlflow"
-    return f"sqlite:///{folder / 'mlflow.db'}"
+    return sqlite_url(store, "mlflow", "mlflow.db")
 
 
 def metric_key(name: str) -> str:
@@ -58,23 +69,41 @@ def open_client(uri: str) -> MlflowClient:
     Raises:
         UserError: the database or server cannot be reached.
     """
-    path = sqlite_path(uri)
     # MLflow retries a dead server for minutes; a run that cannot be recorded must say so at once.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
+        with making_tables(uri):
+            client = MlflowClient(uri)
+            client.search_experiments(max_results=1)
     except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
-        detail = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"MLflow cannot be reached: {detail}",
+            f"MLflow cannot be reached: {_detail(error)}",
             where=uri,
             remedy="Start the server, correct MLFLOW_TRACKING_URI, or run with --no-tracking",
         ) from None
     return client
+
+
+def _detail(error: Exception) -> str:
+    """The first line of what a client says. Masked before it is cut: half a URL is not known for one."""
+    words = masked(str(error)).strip()
+    return words.splitlines()[0][:300] if words else type(error).__name__
+
+
+def _told(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concatenate[MlflowTracker, P], T]:
+    """A method whose trouble with the database or server is told in one sentence."""
+
+    @functools.wraps(work)
+    def method(self: MlflowTracker, /, *given: P.args, **named: P.kwargs) -> T:
+        try:
+            return work(self, *given, **named)
+        except SuperworkflowError:
+            raise
+        except Exception as error:  # SQLAlchemy, requests and MLflow each raise their own
+            raise SuperworkflowError(f"{self.uri}: MLflow cannot record this run: {_detail(error)}") from None
+
+    return method
 
 
 class MlflowTracker(Tracker):
@@ -91,6 +120,7 @@ class MlflowTracker(Tracker):
         self._client = open_client(uri)
         self._experiment_id = self._experiment()
         self._run_id = ""
+        self._heart: Heartbeat | None = None
 
     @property
     def run_id(self) -> str:
@@ -100,16 +130,23 @@ class MlflowTracker(Tracker):
         """The client and the id of the experiment."""
         return self._client, self._experiment_id
 
+    @_told
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
-        own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow)}
+        own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow), **signature()}
         if self._parent:
             own[MLFLOW_PARENT_RUN_ID] = self._parent
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._run_id = str(run.info.run_id)
+        self._heart = Heartbeat(lambda: give_sign(self._client, self._run_id), self._close_dead)
         self._client.log_batch(self._run_id, params=_params(params))
         return self._run_id
 
+    def _close_dead(self) -> None:
+        if not self._parent:  # a sweep's trials need not all look for them
+            close_dead_runs(self._client, self._experiment_id)
+
+    @_told
     def stage(self, record: StageRecord) -> None:
         """Record one stage as a nested run, and its runtime and cost on the parent; see `Tracker`."""
         tags = {
@@ -119,6 +156,8 @@ class MlflowTracker(Tracker):
             "superworkflow.digest": record.digest,
             "superworkflow.output": record.output,
             **({"superworkflow.image": record.image} if record.image else {}),
+            **({ERROR_TAG: record.error[:5000]} if record.error else {}),
+            **({"superworkflow.attempts": json.dumps(record.attempts)[:5000]} if record.attempts else {}),
         }
         start = int((time.time() - record.runtime_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
@@ -127,6 +166,7 @@ class MlflowTracker(Tracker):
             "seconds": record.runtime_s,
             "cpu_seconds": record.cpu_s,
             "peak_memory_bytes": record.peak_memory_bytes,
+            **({"compile_seconds": record.compile_s} if record.compile_s else {}),
             "rows": record.rows,
             "bytes": record.bytes,
             "rows_per_second": record.rows_per_s,
@@ -141,15 +181,20 @@ class MlflowTracker(Tracker):
         self._client.log_batch(
             run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
         )
-        self._client.set_terminated(run.info.run_id)
+        cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
+        status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
+        self._client.set_terminated(run.info.run_id, status=status)
         # On the parent as well: MLflow compares and charts top-level runs.
         on_parent = {
             f"stage/{record.name}/seconds": record.runtime_s,
             f"stage/{record.name}/cost_usd": record.cost_usd,
+            f"stage/{record.name}/peak_memory_bytes": record.peak_memory_bytes,
             f"stage/{record.name}/cached": float(record.state == "cached"),
+            **({f"stage/{record.name}/failed": 1.0} if record.state == "failed" else {}),
         }
         self._client.log_batch(self._run_id, metrics=_metrics(on_parent))
 
+    @_told
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
@@ -160,22 +205,40 @@ class MlflowTracker(Tracker):
 
         return register(bundle, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
 
+    @_told
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
+        self._totals(run)
+        self._end("FINISHED")
+
+    @_told
+    def fail(self, message: str, run: RunRecord | None = None) -> None:
+        """Close the parent as failed; see `Tracker`."""
+        self._end("FAILED", message, run)
+
+    @_told
+    def stop(self, message: str, run: RunRecord | None = None) -> None:
+        """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
+        self._end("KILLED", message, run)
+
+    def _totals(self, run: RunRecord) -> None:
         totals = {f"total/{name}": value for name, value in run.totals().items()}
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
         self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
-        self._client.set_terminated(self._run_id)
 
-    def fail(self, message: str) -> None:
-        """Close the parent as failed; see `Tracker`."""
+    def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
+        if self._heart is not None:
+            self._heart.stop()
         if self._run_id:
-            self._client.set_tag(self._run_id, "superworkflow.error", message[:5000])
-            self._client.set_terminated(self._run_id, status="FAILED")
+            if message:
+                self._client.set_tag(self._run_id, ERROR_TAG, message[:5000])
+            if run is not None:
+                self._totals(run)
+            self._client.set_terminated(self._run_id, status=status)
 
     def url(self) -> str | None:
         """Address of the run's page, on the configured server or on a local one at its usual port."""
-        base = self.uri if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        base = without_user(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         return f"{base.rstrip('/')}/#/experiments/{self._experiment_id}/runs/{self._run_id}"
 
     def _experiment(self) -> str:
@@ -191,11 +254,6 @@ class MlflowTracker(Tracker):
             if found is None:
                 raise
             return str(found.experiment_id)
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file of an SQLite tracking URI; None for any other."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 def author_tags(source: str) -> dict[str, str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlflow.exceptions import MlflowException
+
+from infra.heartbeat import Heartbeat
+from infra.masking import without_user
 from infra.tracking.base import Tracker
+from infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
 from infra.tracking.mlflow_tracker import MlflowTracker, author_tags
 
 SWEEP_TAG = "superworkflow.sweep"
@@ -22,6 +28,9 @@ class SweepRecord:
         """Open the sweep's run; returns its id."""
         return ""
 
+    def go_on(self) -> None:
+        """Open the sweep's run again where an earlier process has closed it, and say that this one is at it."""
+
     def trial(self) -> Tracker:
         """A tracker for one trial."""
         return Tracker()
@@ -29,8 +38,11 @@ class SweepRecord:
     def annotate(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Add figures and tags to a trial's run, also to one that has ended."""
 
-    def pruned(self, run_id: str) -> None:
+    def stopped(self, run_id: str, reason: str) -> None:
         """Say that a trial's run did not fail but was stopped."""
+
+    def stop(self, reason: str) -> None:
+        """Close the sweep's run before its end; another process, or the same command again, opens it again."""
 
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Record the sweep's totals and pictures; close its run when it is complete."""
@@ -54,6 +66,7 @@ class MlflowSweepRecord(SweepRecord):
     def __init__(self, uri: str, run_id: str = ""):
         self.uri, self.run_id = uri, run_id
         self._client, self._experiment = MlflowTracker(uri).handle()
+        self._heart: Heartbeat | None = None
 
     def begin(self, name: str, params: Mapping[str, Any]) -> str:
         """Open the sweep's run; see `SweepRecord`."""
@@ -74,12 +87,35 @@ class MlflowSweepRecord(SweepRecord):
         for name, text in tags.items():
             self._client.set_tag(run_id, name, text[:5000])
 
-    def pruned(self, run_id: str) -> None:
+    def stopped(self, run_id: str, reason: str) -> None:
         """End it as killed, which MLflow's pages tell apart from failed; see `SweepRecord`."""
+        self._client.set_tag(run_id, ERROR_TAG, reason[:5000])
         self._client.set_terminated(run_id, status="KILLED")
+
+    def stop(self, reason: str) -> None:
+        """End it as killed; see `SweepRecord`."""
+        if self._heart is not None:
+            self._heart.stop()
+        self.stopped(self.run_id, reason)
+
+    def go_on(self) -> None:
+        """Open the sweep's run again; see `SweepRecord`."""
+        if self._client.get_run(self.run_id).info.status != "RUNNING":
+            self._client.update_run(self.run_id, status="RUNNING")
+            with contextlib.suppress(MlflowException):  # it had none
+                self._client.delete_tag(self.run_id, ERROR_TAG)
+        # No owner: several processes may be at it, and any of them keeps it alive.
+        give_sign(self._client, self.run_id)
+
+        def first() -> None:
+            close_dead_runs(self._client, self._experiment)
+
+        self._heart = Heartbeat(lambda: give_sign(self._client, self.run_id), first)
 
     def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
         """Totals and pictures; see `SweepRecord`."""
+        if self._heart is not None:
+            self._heart.stop()
         self.annotate(self.run_id, metrics, {})
         for path in pictures:
             self._client.log_artifact(self.run_id, str(path), "pictures")
@@ -88,5 +124,5 @@ class MlflowSweepRecord(SweepRecord):
 
     def url(self) -> str | None:
         """Address of the run's page."""
-        base = self.uri if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        base = without_user(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         return f"{base.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.run_id}"

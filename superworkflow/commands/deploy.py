@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
@@ -19,6 +18,7 @@ from infra.diagram import Superworkflow
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.kubernetes.flow_pod import flow_pod_variables
+from infra.masking import has_password
 from infra.profile import Profile, is_file, load_profile
 from infra.request import parameters_of
 from infra.store import Store
@@ -167,7 +167,7 @@ def _tracking(kind: str) -> Mapping[str, str]:
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         return {}
-    if urlsplit(uri).password:
+    if has_password(uri):
         raise UserError(
             "a deployment holds no password", where="MLFLOW_TRACKING_URI",
             remedy="Unset it here, and give it to the worker's environment or a Secret in kubernetes.env_secrets",

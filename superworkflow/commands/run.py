@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dashboards.terminal import RunDisplay, print_run, program
 from infra.errors import SuperworkflowError
 from infra.exporting import check_formats, export
+from infra.extras import require_extra
+from infra.interruption import Interrupted, interruptible
 from infra.launch import make_launcher
-from infra.request import Request
+from infra.request import Request, check_machine
 from infra.tracking.base import Tracker
 from superworkflow.arguments import add_request_arguments, request_from
 
@@ -30,8 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
+    require_extra("flow")
     superworkflow, request = request_from(options)
     check_formats(superworkflow, options.export)
+    check_machine(request)  # as the flow does, but before a server is started
     request.store.check_writable()
     launcher = make_launcher(request.profile)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -49,16 +53,16 @@ def run(options: argparse.Namespace) -> int:
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
         finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
     )  # fmt: skip
+    resume = "Complete stages are kept. To go on from there:\n    "
+    resume += shlex.join([program("superworkflow"), *sys.argv[1:]])
     try:
-        record = flow(**flow_parameters(request))
-        for name in options.export:
-            record.outputs[f"export_{name}"] = export(superworkflow, name, record)
-    except (SuperworkflowError, KeyboardInterrupt) as error:
-        resume = shlex.join([program("superworkflow"), *sys.argv[1:]])
-        print(
-            f"\n{error or 'interrupted'}\nComplete stages are kept. To go on from there:\n    {resume}", file=sys.stderr
-        )
-        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+        with interruptible(resume):
+            record = flow(**flow_parameters(request))
+            for name in options.export:
+                record.outputs[f"export_{name}"] = export(superworkflow, name, record)
+    except (SuperworkflowError, Interrupted) as error:
+        print(f"\n{error}\n{resume}", file=sys.stderr)
+        return error.exit_code
     print_run(record, uri)
     if options.json:
         print(json.dumps(record.document(), indent=1))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children need it
 
 import superworkflow.commands.stage  # noqa: F401
+from infra.filesystem import import_client
 from infra.launch.forkserver import serve
 from superworkflow.__main__ import main
 from tasks import load_stage
@@ -33,9 +34,7 @@ def run(options: argparse.Namespace) -> int:
 def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
     """Import what the stages will: first all that is sure to be needed, then what some parameters need."""
     if remote:
-        import fsspec
-
-        fsspec.get_filesystem_class(remote)
+        import_client(remote)
         yield
     loaded = [load_stage(name) for name in dict.fromkeys(stages)]
     compiled = False

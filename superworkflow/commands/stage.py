@@ -15,31 +15,67 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from infra import ending, patience
 from infra.errors import SuperworkflowError, UserError
 from infra.execute import execute
+from infra.extras import missing_package
+from infra.lease import Claim
+from infra.lock import LeaseLost
+from infra.measure import out_of_memory_kills
 from infra.progress import Progress
 from infra.resources import Resources, available_cpus, parse_bytes
 from infra.settings import read_yaml
-from infra.stage import IN_PROCESS
+from infra.stage import IN_PROCESS, Input, Stage
+from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 from tasks import load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", help=f"one of: {', '.join(stage_names())}")
+    # A launcher, which reads events, is told of an unknown one by an event.
+    kind = str if "--events" in given else _known
+    parser.add_argument("name", type=kind, help=f"one of: {', '.join(stage_names())}")
+    if asks_for_help(given) and (name := next((text for text in given if text in stage_names()), None)):
+        _describe(parser, load_stage(name))
     parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; defaults fill the rest")
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
+    parser.add_argument(
+        "--digest", default="", help="refuse unless parameters and inputs, as they are read, give this digest"
+    )
     parser.add_argument("--engine", default=IN_PROCESS, help=f"what computes: {IN_PROCESS} (default) or spark")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
     parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
     parser.add_argument("--report", metavar="FILE", help="also write the measurements here, as JSON")
     parser.add_argument("--events", action="store_true", help="print JSON events to standard output")
+    parser.add_argument("--holder", metavar="NAME", default="", help="name under which the dataset is locked on S3")
+    parser.add_argument(
+        "--supersedes", metavar="NAME", action="append", default=[], help="a holder of it that is known to be dead"
+    )
     parser.add_argument(
         "--end-with-stdin", action="store_true", help="end when standard input closes, as a launcher that dies lets it"
     )
+
+
+def _known(name: str) -> str:
+    return load_stage(name).name
+
+
+def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
+    """The stage's own help: its inputs, and its parameters with their values and defaults."""
+    parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
+    inputs = [
+        (f"--input {name}={'FILE' if given.file else 'URI'}", [f"{given.help} ({_need(given)})"])
+        for name, given in stage.inputs.items()
+    ]
+    describe_rows(parser, "Inputs", inputs)
+    describe_parameters(parser, "Parameters for --params and --params-json", {stage.name: stage.params}, dotted=False)
+
+
+def _need(given: Input) -> str:
+    return "optional" if given.optional else "required"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,13 +83,22 @@ def run(options: argparse.Namespace) -> int:
     progress = Progress(options.name, events=options.events, stream=sys.stdout if options.events else sys.stderr)
     if options.end_with_stdin:
         _end_with_parent()
-    with _reported(progress, options.events):
+
+    def lost(error: LeaseLost) -> None:
+        progress.emit("error", message=str(error), user=False)
+        if not options.events:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        ending.end_process(error.exit_code)
+
+    told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
+    with ending.when_asked(), told, _reported(progress, options.events):
         stage = load_stage(options.name)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
         executed = execute(
-            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine
-        )
+            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
+            options.digest, lost, Claim(options.holder, options.supersedes),
+        )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:
@@ -68,7 +113,8 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
     """Tell the launcher, which reads events, what people would read on standard error."""
     try:
         yield
-    except BaseException as error:
+    except BaseException as raised:
+        error = missing_package(raised) or raised
         user = isinstance(error, UserError)
         known = isinstance(error, SuperworkflowError)
         message = str(error) if known else _words(error)
@@ -76,10 +122,11 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
             traceback.print_exc(file=progress.stream)
         if isinstance(error, MemoryError):
             message = "out of memory; `superworkflow plan` shows what the stage needs"
-        progress.emit("error", message=message, user=user)
+        kills = out_of_memory_kills() if os.environ.get("SUPERWORKFLOW_IN_CONTAINER") else 0
+        progress.emit("error", message=message, user=user, **({"out_of_memory_kills": kills} if kills else {}))
         if events or not known:
             raise SystemExit(2 if user else 1) from None
-        raise
+        raise error from None
 
 
 def _words(error: BaseException) -> str:
@@ -96,7 +143,7 @@ def _end_with_parent() -> None:
         with contextlib.suppress(OSError, ValueError):
             while os.read(0, 4096):
                 pass
-        os._exit(143)
+        ending.end_process(ending.TERMINATED)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import SuperworkflowError, UserError
+from infra.extras import require_extra
 from infra.filesystem import Location
+from infra.interruption import Interrupted, interruptible
+from infra.masking import has_password
 from infra.request import DEFAULT_STORE, Request
 from infra.settings import parse_assignments, read_yaml
 from superworkflow.arguments import add_request_arguments, request_from
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
             parser.add_argument("--out", metavar="FOLDER", default=".", help="where to write the pictures; here")
     else:
         parser.set_defaults(action="run")
-        add_request_arguments(parser, given)
+        add_request_arguments(parser, given, ACTIONS)
         _add_search_arguments(parser)
     parser.add_argument("--storage", metavar="URL", help="sqlite:///PATH or postgresql://…; SQLite beside the store")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
@@ -87,6 +90,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (stopped early) or 2 (bad input)."""
+    require_extra("sweep")
+    if options.action in ("run", "resume"):
+        require_extra("flow")
     if options.action == "run":
         return _run_new(options)
     from sweeps.study import SweepStudy
@@ -172,11 +178,12 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
 
     parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
     try:
-        note = run_as_flow(request.superworkflow, study.name, parameters, body)
-        model = _publish(options, study, request) if options.publish and not note else ""
-    except (SuperworkflowError, KeyboardInterrupt) as error:
-        print(f"\n{error or 'interrupted'}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
-        return error.exit_code if isinstance(error, SuperworkflowError) else 130
+        with interruptible(f"Ended trials are kept. To go on:\n    {resume}"):
+            note = run_as_flow(request.superworkflow, study.name, parameters, body)
+            model = _publish(options, study, request) if options.publish and not note else ""
+    except (SuperworkflowError, Interrupted) as error:
+        print(f"\n{error}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
+        return error.exit_code
     found = report(study, note, model)
     tag_best(record, found.trials, found.best)
     _keep(record, study, found)
@@ -201,6 +208,7 @@ def _record(options: argparse.Namespace, study: SweepStudy, request: Request) ->
     params |= {"pruner": study.spec.pruner, "seed": study.spec.seed, "objectives": study.spec.objectives}
     params |= {f"space.{name}": entry for name, entry in study.spec.space.items()}
     record.run_id = study.once(RUN, lambda: record.begin(study.name, params))
+    record.go_on()
     return record
 
 
@@ -270,11 +278,17 @@ def _target(options: argparse.Namespace, study: SweepStudy) -> int:
 
 
 def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
+    """The command that goes on, without the password of the database."""
+    given, shown = options.storage or "", study.storage.url_without_password
+    secret = has_password(given)
     if options.action == "resume":
-        return shlex.join(["superworkflow", *sys.argv[1:]])
-    where = ["--storage", str(study.storage)] if options.storage else ["--store", options.store]
-    more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
-    return shlex.join(["superworkflow", "sweep", "resume", study.name, *where, *more])
+        words = [word.replace(given, shown) if secret else word for word in sys.argv[1:]]
+    else:
+        where = ["--storage", shown] if given else ["--store", options.store]
+        more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
+        words = ["sweep", "resume", study.name, *where, *more]
+    line = shlex.join(["superworkflow", *words])
+    return line + "\nwith the password of the database in PGPASSWORD or ~/.pgpass" if secret else line
 
 
 def _check_numbers(options: argparse.Namespace) -> None:

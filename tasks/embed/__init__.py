@@ -96,9 +96,10 @@ class EmbedParams(StageParams):
         return "torch" if self.device == "cuda" else "numba"
 
 
-_PROCESS_BYTES = 220 << 20
+_PROCESS_BYTES = 206 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernel, before a table is made."""
 _TORCH_BYTES = 300 << 20
+_START_S = 0.6
 _SHARD_BYTES = 32 << 20
 
 
@@ -109,7 +110,7 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
     rows = int(vocabulary.get("rows") or vertices)
     tokens = int(walks["tokens"] or 0)
     per_row = 8 * params.dimensions + 8 + (8 if params.optimizer == "adagrad" else 0)
-    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + 2 * min(_SHARD_BYTES, 4 * tokens) + (16 << 20)
+    memory = _PROCESS_BYTES + rows * per_row + 4 * vertices + min(2 * _SHARD_BYTES, 4 * tokens)
     if params.engine == "torch":
         memory += _TORCH_BYTES
     pairs = 2 * params.window + params.shared_negatives
@@ -117,13 +118,16 @@ def estimate(params: EmbedParams, inputs: Mapping[str, Stats], resources: Resour
     token_ns = 60 + stride * (0.014 * pairs + (1.7 if rows * per_row > 64 << 20 else 0.8))
     training_s = 1e-9 * tokens * params.epochs * token_ns * (4 if params.engine == "torch" else 1)
     writing_s = 1e-9 * rows * params.dimensions * 4 * 3
-    cpu_s = 0.9 + training_s + writing_s
+    work_s = training_s + writing_s
     return Estimate(
         memory_bytes=memory,
-        cpu_s=cpu_s,
+        cpu_s=_START_S + work_s,
         output_bytes=rows * (4 * params.dimensions + 12),
         stats={"rows": rows, "dimensions": params.dimensions, "vertices": vertices},
-        parallel=training_s / cpu_s,
+        parallel=training_s / max(work_s, 1e-9),
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES + (_TORCH_BYTES if params.engine == "torch" else 0),
+        kind=params.engine,
     )
 
 

@@ -20,6 +20,7 @@ from infra.filesystem import Location
 from infra.spark.session import spark_session
 from infra.spark.tasks import spark_errors
 from infra.stage import Output, StageRun
+from tasks._checks import check_walks
 from tasks.embed import EmbedParams
 from tasks.embed.run import write_embeddings
 
@@ -96,6 +97,7 @@ def _sentences(walks: str, vocabulary: str, name: str) -> Iterator[str]:
     shard = Dataset.open(Location.of(walks)).array(name)
     for first in range(0, len(shard), _SENTENCES):
         block = np.asarray(shard[first : first + _SENTENCES])
+        check_walks(f"{walks}/{name}", block, len(remap))
         rows = np.where(block >= 0, remap[block], -1)
         for line in rows:
             kept = line[line >= 0]

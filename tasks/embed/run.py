@@ -27,7 +27,8 @@ def run(job: StageRun[EmbedParams]) -> Output:
     """Train on `job.inputs["walks"]` and write one vector for each kept vertex.
 
     Raises:
-        UserError: the device is not there, earlier embeddings do not fit, or training diverged.
+        UserError: the device is not there, walks or vocabulary are of another graph, earlier embeddings do not fit, or
+            training diverged.
     """
     params, graph = job.params, job.inputs["graph"]
     if params.kernel == "mllib":
@@ -36,7 +37,7 @@ def run(job: StageRun[EmbedParams]) -> Output:
             remedy="Set the stage's engine to spark in the profile, or choose another kernel",
         )  # fmt: skip
     check_device(params)
-    vocabulary = Vocabulary.read(job.inputs["vocabulary"])
+    vocabulary = Vocabulary.read(job.inputs["vocabulary"], int(graph.stats["vertices"] or 0))
     rows = len(vocabulary.threshold)
     tables = Tables.random(rows, params.dimensions, params.seed, params.optimizer == "adagrad")
     matched = 0
@@ -50,8 +51,9 @@ def run(job: StageRun[EmbedParams]) -> Output:
         job.progress.log(f"resuming at epoch {position.epoch + 1}, shard {position.shard}")
     kernel = make_kernel(tables, vocabulary, params, job.threads)
     position = train(
-        kernel, tables, job.inputs["walks"], params, position, job.checkpoint, job.save_checkpoint, job.progress
-    )
+        kernel, tables, job.inputs["walks"], len(vocabulary.remap), params, position, job.checkpoint,
+        job.save_checkpoint, job.progress,
+    )  # fmt: skip
     with job.output.file("embeddings.parquet") as path:
         write_embeddings(path, tables.centre, graph, vocabulary.remap)
     return Output(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from infra.dataset import Dataset
 from infra.errors import UserError
+from infra.names import fault_of
 from tasks._npy import read_header
 from tasks._pages import on_huge_pages
 
@@ -63,8 +64,8 @@ class Position:
     shard: int = 0
     loss: float = 0.0
     weight: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    """Mean loss of a pair in each finished epoch."""
+    losses: list[float | None] = field(default_factory=list)
+    """Mean loss of a pair in each finished epoch; None where no walk with a pair was sampled."""
 
 
 def save_checkpoint(folder: Path, tables: Tables, position: Position) -> None:
@@ -87,6 +88,8 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
     """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
+        if any(fault_of(name) for name in state["files"].values()):
+            return None
         with ExitStack() as opened:
             streams = {
                 name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables.arrays()
@@ -99,7 +102,7 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
             for name, values in tables.arrays().items():
                 streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
         return Position(**state["position"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

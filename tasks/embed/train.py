@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.dataset import Dataset
-from infra.errors import UserError
+from infra.errors import DatasetDamaged, UserError
 from infra.progress import Progress
+from tasks._checks import check_walks
 from tasks.embed import EmbedParams
 from tasks.embed.tables import Position, Tables, save_checkpoint
 
@@ -39,12 +40,34 @@ class Vocabulary:
     keep: NDArray[np.float32]
 
     @classmethod
-    def read(cls, dataset: Dataset) -> Vocabulary:
+    def read(cls, dataset: Dataset, vertices: int) -> Vocabulary:
+        """The vocabulary of a graph of so many vertices.
+
+        Raises:
+            UserError: it is of another graph, or its arrays do not fit each other.
+        """
         keep = dataset.array("keep.npy", mmap=False) if "keep.npy" in dataset else np.zeros(0, np.float32)
-        return cls(
+        read = cls(
             dataset.array("remap.npy", mmap=False), dataset.array("negative_threshold.npy", mmap=False),
             dataset.array("negative_alias.npy", mmap=False), keep,
         )  # fmt: skip
+        rows = len(read.threshold)
+        if len(read.remap) != vertices:
+            raise UserError(
+                f"the vocabulary is of another graph than that of {vertices} vertices",
+                where=dataset.uri, value=len(read.remap), remedy="Give the graph and the walks that it was made of",
+            )  # fmt: skip
+        if (
+            not rows
+            or len(read.alias) != rows
+            or len(keep) not in (0, rows)
+            or not (0 <= read.alias.min() <= read.alias.max() < rows and read.remap.max() < rows)
+        ):
+            raise DatasetDamaged(
+                "files do not fit each other: a row beyond the table of negatives", where=dataset.uri, value=rows,
+                remedy="Remove this dataset, so that its stage makes it anew",
+            )  # fmt: skip
+        return read
 
 
 class Kernel(Protocol):
@@ -99,6 +122,7 @@ def train(
     kernel: Kernel,
     tables: Tables,
     walks: Dataset,
+    vertices: int,
     params: EmbedParams,
     position: Position,
     checkpoint: Path,
@@ -107,8 +131,17 @@ def train(
 ) -> Position:
     """Train from `position` to the end; with one thread an interrupted run ends as an uninterrupted one.
 
+    Args:
+        kernel, tables: what trains, and the host's tables.
+        walks: what on.
+        vertices: of the graph that the walks are to be of.
+        params: the stage's parameters.
+        position: where to begin.
+        checkpoint, saved: folder of checkpoints, and what to call when there is one.
+        progress: where to report.
+
     Raises:
-        UserError: training diverged.
+        UserError: training diverged, or a vertex of the walks is not in the graph.
     """
     names = walks.files("walks-*.npy")
     firsts = np.concatenate([[0], np.cumsum([_length(walks, name) for name in names])]).tolist()
@@ -127,13 +160,15 @@ def train(
         for shard in range(position.shard, len(names)):
             data = np.array(walks.array(names[shard]))
             walks.release(names[shard])
+            check_walks(f"{walks.uri}/{names[shard]}", data, vertices)
             train_shard(kernel, data, firsts[shard], position, schedule)
             position.shard = shard + 1
             if time.monotonic() - saved_at > CHECKPOINT_SECONDS and position.shard < len(names):
                 save()
-        position.losses.append(position.loss / position.weight if position.weight else 0.0)
-        if position.weight:
-            progress.report(position.epoch + 1, params.epochs, learned_share(position.losses[-1], params.negative))
+        loss = position.loss / position.weight if position.weight else None
+        position.losses.append(loss)
+        if loss is not None:
+            progress.report(position.epoch + 1, params.epochs, learned_share(loss, params.negative))
         position.epoch, position.shard, position.loss, position.weight = position.epoch + 1, 0, 0.0, 0.0
         save()
     return position

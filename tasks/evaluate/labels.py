@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from infra.errors import UserError
+from infra.text_file import numbered_lines, open_unpacked
 
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
@@ -52,7 +52,7 @@ def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal
     Raises:
         UserError: with the line, its content and what to do.
     """
-    lines, node_texts, label_texts = _parse(path, where)
+    lines, node_texts, label_texts, times = _parse(path, where)
     if not lines:
         raise UserError("no labels in this file", where=where, remedy=_FORMAT)
     found = pc.index_in(pa.array(node_texts, nodes.type), value_set=nodes)
@@ -60,12 +60,13 @@ def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal
     strangers = np.flatnonzero(vertices < 0)
     if len(strangers) and (unknown == "error" or len(strangers) == len(vertices)):
         shown = ", ".join(f"{node_texts[i]!r} on line {lines[i]}" for i in strangers[:_SHOWN])
-        more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
+        count = int(times[strangers].sum())
+        more = f" and {count - _SHOWN} more" if count > _SHOWN and len(strangers) >= _SHOWN else ""
         all_of_them = len(strangers) == len(vertices)
         which = "all labels are" if all_of_them else "there are labels"
         raise UserError(
             f"{which} for nodes that are not in the graph: {shown}{more}",
-            where=f"{where}:{lines[strangers[0]]}", value=len(strangers),
+            where=f"{where}:{lines[strangers[0]]}", value=count,
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
             + ("" if all_of_them else ", or pass over such rows with --set evaluate.unknown_labels=ignore"),
         )  # fmt: skip
@@ -80,14 +81,14 @@ def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal
     column = {name: number for number, name in enumerate(names)}
     matrix = np.zeros((len(ids), len(names)), dtype=bool)
     matrix[rows, [column[label] for label, kept in zip(label_texts, known, strict=True) if kept]] = True
-    return Labels(ids, names, matrix, len(strangers))
+    return Labels(ids, names, matrix, int(times[strangers].sum()))
 
 
-def _parse(path: Path, where: str) -> tuple[list[int], list[str], list[str]]:
-    """Line numbers, nodes and labels of all rows."""
+def _parse(path: Path, where: str) -> tuple[list[int], list[str], list[str], NDArray[np.int64]]:
+    """Line numbers, nodes and labels of all different rows, and how often each occurs; the line is of its first."""
     lines: list[int] = []
-    nodes: list[str] = []
-    labels: list[str] = []
+    times: list[int] = []
+    place: dict[tuple[str, str], int] = {}
     delimiter: str | None = None
     node_at, label_at, width = 0, 1, 2
     for number, line in _text_lines(path, where):
@@ -103,10 +104,12 @@ def _parse(path: Path, where: str) -> tuple[list[int], list[str], list[str]]:
             raise UserError(what, where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
         if not fields[node_at] or not fields[label_at]:
             raise UserError("node or label is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
-        lines.append(number)
-        nodes.append(fields[node_at])
-        labels.append(fields[label_at])
-    return lines, nodes, labels
+        at = place.setdefault((fields[node_at], fields[label_at]), len(lines))
+        if at == len(lines):
+            lines.append(number)
+            times.append(0)
+        times[at] += 1
+    return lines, [node for node, _ in place], [label for _, label in place], np.array(times, np.int64)
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:
@@ -132,27 +135,15 @@ def _text_lines(path: Path, where: str) -> Iterator[tuple[int, str]]:
     """Lines with content and without comments, by their number."""
     number = 0
     try:
-        with _open(path) as stream:
-            for number, raw in enumerate(stream, 1):
+        with open_unpacked(path, where) as stream, io.TextIOWrapper(stream, "utf-8-sig") as text:
+            for number, raw in numbered_lines(text, where):
                 line = raw.strip("\r\n")
                 if line.strip() and line.lstrip()[0] not in "#%":
                     yield number, line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(
-            f"the compressed file is damaged: {error}", where=where, remedy="Fetch or compress the file again"
-        ) from None
     except UnicodeDecodeError:
         raise UserError(
             "not text in UTF-8", where=f"{where}:{number + 1}", remedy="Save the file as UTF-8 text"
         ) from None
-
-
-def _open(path: Path) -> IO[str]:
-    with path.open("rb") as stream:
-        gzipped = stream.read(2) == b"\x1f\x8b"
-    if gzipped:
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
 
 
 def _by_number(name: str) -> tuple[int, int, str]:

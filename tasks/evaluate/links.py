@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluate._ordered import row_dots
 from tasks.evaluate.logistic import decision_function, fit_one_vs_rest
 
 Vectors = NDArray[np.float32]
@@ -54,8 +55,9 @@ def link_auc(vectors: Vectors, train: tuple[Pairs, Pairs], test: tuple[Pairs, Pa
 def score_auc(vectors: Vectors, test: tuple[Pairs, Pairs], score: str) -> float:
     """AUC of the plain `cosine` or `dot` product of the two ends; a zero vector has cosine 0."""
     if score == "cosine":
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    scored = [_blockwise(part, lambda u, v: np.einsum("ij,ij->i", vectors[u], vectors[v])) for part in test]
+        lengths = np.sqrt(row_dots(vectors, vectors)).astype(np.float32)[:, None]
+        vectors = np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
+    scored = [_blockwise(part, lambda u, v: row_dots(vectors[u], vectors[v])) for part in test]
     return area_under_curve(*scored)
 
 

@@ -1,9 +1,9 @@
 """L2-regularised logistic regression, one-vs-rest for all labels at once.
 
 Every label shares the features, so that the passes over them become matrix products: truncated Newton steps for
-all labels together, with conjugate gradients as inner solver. The features are first rotated into the eigenbasis of
-their Gram matrix: the penalty does not change under a rotation, and the Hessian I + AᵀDA is near I + mean(D)·Λ with
-the eigenvalues Λ, which as a preconditioner costs nothing and leaves few inner iterations.
+all labels together, with conjugate gradients as inner solver. The inverse of I + mean(D)·AᵀA, the mean over rows and
+labels, is near that of each label's Hessian I + AᵀDA, and as a preconditioner leaves few inner iterations.
+All sums are in a fixed order (`_ordered`): the same weights on every machine, to the last bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluate._ordered import (
+    column_dots,
+    exponential,
+    inverse,
+    log1p_of,
+    product,
+    transposed_product,
+)
+
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
@@ -20,8 +29,6 @@ MAX_NEWTON_STEPS = 60
 MAX_INNER_STEPS = 40
 LABEL_BLOCK = 64
 """Labels solved together; bounds the n × labels temporaries."""
-
-_ROWS = 1 << 13
 
 
 def fit_one_vs_rest(
@@ -50,9 +57,6 @@ def fit_one_vs_rest(
     n, d = features.shape
     A = np.empty((n, d + 1))
     A[:, :d], A[:, d] = features, 1.0
-    eigenvalues, Q = np.linalg.eigh(A.T @ A)
-    for first in range(0, n, _ROWS):
-        A[first : first + _ROWS] = A[first : first + _ROWS] @ Q
     weights = np.zeros((d + 1, targets.shape[1]))
     positives = targets.sum(axis=0)
     weights[d, positives == 0] = -np.inf
@@ -60,28 +64,32 @@ def fit_one_vs_rest(
     proper = np.flatnonzero((positives > 0) & (positives < n))
     for first in range(0, len(proper), LABEL_BLOCK):
         block = proper[first : first + LABEL_BLOCK]
-        weights[:, block] = Q @ _newton(A, eigenvalues, targets[:, block], C, tolerance)
+        weights[:, block] = _newton(A, targets[:, block], C, tolerance)
     return weights
 
 
 def decision_function(features: NDArray[np.floating[Any]], weights: Floats) -> Floats:
     """Logits `[n, labels]` of rows under weights `[d + 1, labels]`."""
-    return np.asarray(features @ weights[:-1] + weights[-1])
+    columns = np.ascontiguousarray(features.T, np.float64)
+    return np.asarray(product(columns, np.ascontiguousarray(weights[:-1])) + weights[-1])
 
 
-def _newton(A: Floats, eigenvalues: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
+def _newton(A: Floats, targets: NDArray[np.bool_], C: float, tolerance: float) -> Floats:
     n, labels = targets.shape
     A32 = A.astype(np.float32)
+    gram = transposed_product(A32, A32).astype(np.float64)
+    columns, columns32 = np.ascontiguousarray(A.T), np.ascontiguousarray(A32.T)
     signs = np.where(targets, 1.0, -1.0)
     W, Z = np.zeros((A.shape[1], labels)), np.zeros((n, labels))
     first = np.zeros(labels)
     share = np.minimum(targets.sum(axis=0), n - targets.sum(axis=0)) / n
     active = np.arange(labels)
+    near, of = np.empty((0, 0), np.float32), 0.0
     for step in range(MAX_NEWTON_STEPS):
         S, w, z = signs[:, active], W[:, active], Z[:, active]
         miss = _sigmoid(-S * z)
-        gradient = w - C * (A.T @ (S * miss))
-        norms = np.linalg.norm(gradient, axis=0)
+        gradient = w - C * transposed_product(A, S * miss)
+        norms = np.sqrt(column_dots(gradient, gradient))
         if step == 0:
             first[:] = norms
         left = norms > tolerance * share[active] * first[active]
@@ -93,38 +101,43 @@ def _newton(A: Floats, eigenvalues: Floats, targets: NDArray[np.bool_], C: float
             gradient, norms = gradient[:, left], norms[left]
         curvature = C * miss * (1 - miss)
         forcing = np.clip(np.sqrt(norms / first[active]), 1e-3, 0.25)
-        preconditioner = 1 + eigenvalues[:, None] * curvature.mean(axis=0)
+        curved = curvature.astype(np.float32)
+        mean = float(column_dots(curvature, np.ones_like(curvature)).sum()) / curvature.size
+        if not of / 2 <= mean <= of * 2:
+            near, of = inverse(np.eye(len(gram)) + mean * gram).astype(np.float32), mean
         scaled = _solve(
-            A32, curvature.astype(np.float32), preconditioner.astype(np.float32),
+            A32, columns32, curved, near,
             (-gradient / norms).astype(np.float32), forcing.astype(np.float32),
         )  # fmt: skip
-        direction = scaled * norms
-        along = A @ direction
+        direction = np.asarray(scaled * norms, np.float64)
+        along = product(columns, direction)
         length = _line_search(w, z, S, gradient, direction, along, C)
         W[:, active] = w + length * direction
         Z[:, active] = z + length * along
     return W
 
 
-def _solve(A: Singles, curvature: Singles, preconditioner: Singles, right: Singles, goal: Singles) -> Singles:
-    """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residual norms are below `goal`."""
+def _solve(A: Singles, columns: Singles, curvature: Singles, near: Singles, right: Singles, goal: Singles) -> Singles:
+    """Conjugate gradients on (I + AᵀDA) x = right, one D per column, until residual norms are below `goal`.
+
+    ``columns`` is Aᵀ, and ``near`` the inverse of a matrix near all of these.
+    """
     tiny = np.finfo(np.float32).tiny
     x, residual = np.zeros_like(right), right.copy()
-    search = residual / preconditioner
-    rho = np.einsum("ij,ij->j", residual, search)
-    weighted = np.empty_like(curvature)
+    search = product(near, residual)
+    rho = column_dots(residual, search)
     for _ in range(MAX_INNER_STEPS):
-        np.matmul(A, search, out=weighted)
+        weighted = product(columns, search)
         weighted *= curvature
-        product = A.T @ weighted
-        product += search
-        alpha = rho / np.maximum(np.einsum("ij,ij->j", search, product), tiny)
+        image = transposed_product(A, weighted)
+        image += search
+        alpha = rho / np.maximum(column_dots(search, image), tiny)
         x += alpha * search
-        residual -= alpha * product
-        if (np.linalg.norm(residual, axis=0) <= goal).all():
+        residual -= alpha * image
+        if (np.sqrt(column_dots(residual, residual)) <= goal).all():
             break
-        scaled = residual / preconditioner
-        following = np.einsum("ij,ij->j", residual, scaled)
+        scaled = product(near, residual)
+        following = column_dots(residual, scaled)
         search = scaled + (following / np.maximum(rho, tiny)) * search
         rho = following
     return x
@@ -134,7 +147,7 @@ def _line_search(
     w: Floats, z: Floats, S: Floats, gradient: Floats, direction: Floats, along: Floats, C: float
 ) -> Floats:
     """Step lengths that meet Armijo's rule, halved from 1, one per label."""
-    slope = np.einsum("ij,ij->j", gradient, direction)
+    slope = column_dots(gradient, direction)
     start = _objective(w, z, S, C)
     length = np.ones(w.shape[1])
     failing = np.arange(len(length))
@@ -154,9 +167,11 @@ def _line_search(
 
 def _objective(w: Floats, z: Floats, S: Floats, C: float) -> Floats:
     margins = S * z
-    losses = np.maximum(-margins, 0) + np.log1p(np.exp(-np.abs(margins)))
-    return np.asarray(0.5 * np.einsum("ij,ij->j", w, w) + C * losses.sum(axis=0))
+    logs = log1p_of(exponential(-np.abs(margins).reshape(-1))).reshape(margins.shape)
+    losses = np.maximum(-margins, 0) + logs
+    return np.asarray(0.5 * column_dots(w, w) + C * column_dots(losses, np.ones_like(losses)))
 
 
 def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
+    small = exponential(-np.abs(x).reshape(-1)).reshape(x.shape)
+    return np.where(x < 0, small, 1.0) / (1 + small)

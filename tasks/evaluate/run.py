@@ -18,15 +18,19 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.manifest import Stat
 from infra.stage import Output, StageRun
+from tasks._checks import check_pairs
+from tasks._numba import load_kernels_fast
 from tasks.evaluate import EvaluateParams, fits_at_once
 from tasks.evaluate.classify import Score, check_split, classify
 from tasks.evaluate.labels import Labels, read_labels
-from tasks.evaluate.links import OPERATORS, SCORES, link_auc, sample_pairs, score_auc
+from tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from tasks.evaluate.projection import project
 from tasks.evaluate.vectors import Gathered, gather
 
+load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
 """Set the random streams of the samples apart from those of the shuffles."""
+_PAIR_FILES = ("train_positives", "train_negatives", "positives", "negatives")
 
 
 def run(job: StageRun[EvaluateParams]) -> Output:
@@ -55,7 +59,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     labels = _labels(job, nodes) if "labels" in job.sources else None
     labelled, kinds = (0, 0) if labels is None else labels.matrix.shape
     fits = fits_at_once(int(labelled * max(params.train_ratios)), _dimensions(job), kinds, job.resources)
-    # One BLAS thread per fit and fits side by side: as fast, and the same sums for any number of threads.
+    # Fits side by side, each in one thread: the same sums for any number of threads.
     with threadpool_limits(1), ThreadPoolExecutor(fits) as pool:
         projected = pool.submit(_project, job, nodes, labels)
         if labels is not None:
@@ -133,13 +137,15 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     params, holdout = job.params, job.inputs["holdout"]
     parts = [
         sample_pairs(holdout.array(f"{name}.npy"), params.link_pairs, [params.seed, _PAIRS, number])
-        for number, name in enumerate(("train_positives", "train_negatives", "positives", "negatives"))
+        for number, name in enumerate(_PAIR_FILES)
     ]
     if not all(len(part) for part in parts):
         raise UserError(
             "the holdout has no pairs", where=holdout.uri, value=[len(part) for part in parts],
             remedy="Hold out a larger share of the edges, or evaluate with labels alone",
         )  # fmt: skip
+    for name, part in zip(_PAIR_FILES, parts, strict=True):
+        check_pairs(f"{holdout.uri}/{name}.npy", part, len(nodes))
     ends, rows = np.unique(np.concatenate(parts), return_inverse=True)
     found = _gather(job.inputs["holdout_embeddings"], nodes, ends)
     if found.missing:
@@ -151,8 +157,11 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
     fits = fits_at_once(len(train_positives) + len(train_negatives), found.vectors.shape[1], 1, job.resources)
     with ThreadPoolExecutor(fits) as pool:
         names = {
-            pool.submit(link_auc, found.vectors, train, test, operator, params.C): operator for operator in OPERATORS
-        } | {pool.submit(score_auc, found.vectors, test, score): score for score in SCORES}
+            pool.submit(link_auc, found.vectors, train, test, name, params.C)
+            if name in OPERATORS
+            else pool.submit(score_auc, found.vectors, test, name): name
+            for name in params.link_operators
+        }
         for done, future in enumerate(_completed(list(names)), 1):
             name = f"link_auc@{names[future]}"
             metrics[name] = future.result()
@@ -161,7 +170,7 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
         "link_train_pairs": len(train_positives) + len(train_negatives),
         "link_test_pairs": len(positives) + len(negatives), "link_vertices_without_vector": found.missing,
     }  # fmt: skip
-    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in (*OPERATORS, *SCORES))}, counted
+    return {name: metrics[name] for name in (f"link_auc@{kind}" for kind in params.link_operators)}, counted
 
 
 def _project(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray, labels: Labels | None) -> int:

@@ -70,6 +70,16 @@ def dimensions_of(schema: pa.Schema, embeddings: Dataset) -> int:
 
 
 def vectors_of(batch: pa.RecordBatch, dimensions: int) -> NDArray[np.float32]:
-    """The vectors of a batch as `[rows, dimensions]`, without copying them."""
-    flat: NDArray[np.float32] = batch["vector"].flatten().to_numpy(zero_copy_only=True)
+    """The vectors of a batch as `[rows, dimensions]`, without copying them.
+
+    Raises:
+        DatasetDamaged: a row has no vector, or no value in it.
+    """
+    values = batch["vector"].flatten()
+    if batch["vector"].null_count or values.null_count or batch["node"].null_count:
+        raise DatasetDamaged(
+            "not a dataset of embeddings: a row has no node or no vector", where=EMBEDDINGS,
+            remedy="Give a dataset that the embed stage made",
+        )  # fmt: skip
+    flat: NDArray[np.float32] = values.to_numpy(zero_copy_only=True)
     return flat.reshape(-1, dimensions)

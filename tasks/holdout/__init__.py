@@ -41,6 +41,7 @@ class HoldoutParams(StageParams):
 
 _BASE_MEMORY = 216 << 20
 """Resident set with the compiled kernels and one chunk of a million candidate pairs."""
+_START_S = 0.6
 
 
 def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -60,7 +61,7 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
         + max(32 * hidden, kept_arcs * (per_arc + 8) + (edges - hidden) * 8)
         + vertices * 100
         + edges * 4,
-        cpu_s=0.8 + edges * 5.5e-7,
+        cpu_s=_START_S + edges * 5.5e-7,
         output_bytes=output,
         stats={
             **{name: graph[name] for name in ("vertices", "directed", "weighted") if name in graph},
@@ -74,6 +75,8 @@ def estimate(params: HoldoutParams, inputs: Mapping[str, Stats], resources: Reso
             "bytes": output,
         },
         parallel=0.5,
+        start_s=_START_S,
+        base_bytes=_BASE_MEMORY,
     )
 
 

@@ -6,9 +6,10 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import UserError
+from infra.errors import DatasetDamaged, UserError
 from infra.stage import Output, StageRun
 from tasks import _csr
+from tasks._checks import check_rows
 from tasks._graph_files import write_graph
 from tasks._numba import load_kernels_fast
 from tasks._permutation import key
@@ -30,9 +31,14 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     directed, weighted = bool(graph.stats["directed"]), bool(graph.stats["weighted"])
     indptr, indices = graph.array("indptr.npy", mmap=False), graph.array("indices.npy")
     vertices = len(indptr) - 1
+    check_rows(graph.uri, indptr, indices, graph.array("weights.npy") if weighted else None, vertices)
     count = len(indices) if directed else len(indices) // 2
     edges, arcs = np.empty(count, np.uint64), np.empty(count if weighted else 0, np.int64)
-    edges_of(indptr, indices, directed, edges, arcs)
+    if edges_of(indptr, indices, directed, edges, arcs) != count:
+        raise DatasetDamaged(
+            "files do not fit each other: a graph without direction has arcs in one row only", where=graph.uri,
+            remedy="Remove this dataset, so that its stage makes it anew",
+        )  # fmt: skip
     weights = graph.array("weights.npy")[arcs] if weighted else None
     del arcs
 

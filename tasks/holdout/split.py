@@ -17,16 +17,23 @@ _CHUNK = 1 << 20  # candidate pairs tried at a time
 @nb.njit(cache=True)
 def edges_of(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, edges: Edges, arcs: NDArray[np.int64]
-) -> None:
-    """Each edge once, packed and ascending, and where its arc stands; without direction the arc to the larger end."""
+) -> int:
+    """Each edge once, packed and ascending, and where its arc stands; without direction the arc to the larger end.
+
+    Returns:
+        How many there are; if there are more than `edges` has room for, one more than that.
+    """
     at = 0
     for u in range(len(indptr) - 1):
         for arc in range(indptr[u], indptr[u + 1]):
             if directed or indices[arc] > u:
+                if at == len(edges):
+                    return at + 1
                 edges[at] = (_U(u) << _HALF) | _U(indices[arc])
                 if len(arcs):
                     arcs[at] = arc
                 at += 1
+    return at
 
 
 @nb.njit(cache=True)

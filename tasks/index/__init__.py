@@ -3,6 +3,9 @@
 Rules:
 
 - Labels are strings, exactly as the file has them: `007` is not `7`.
+- Text is lines that end in a newline, or in a carriage return and a newline. Any other carriage return is an error
+  unless a csv field with quotes has it; so is a line of more than 1 MiB, and gzip that grows beyond 100 times its size
+  (64 MiB are always allowed).
 - Self-loops are dropped and counted. A vertex that occurs in self-loops only stays, without edges.
 - Rows of the same edge are merged and counted. Without direction, (u, v) and (v, u) are the same edge; with weights
   the parameter `duplicates` says which weight the edge gets.
@@ -40,7 +43,8 @@ class IndexParams(StageParams):
     format: Literal["auto", "csv", "tsv", "whitespace", "parquet"] = Field(
         default="auto",
         description="How the file is written; auto looks into it. csv and tsv may have comment lines (# or %) at the "
-        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself.",
+        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself. Lines end "
+        "in a newline, also after a carriage return, and have at most 1 MiB.",
     )
     delimiter: str | None = Field(
         default=None, description="One ASCII character between the fields of a csv file, if it is not the comma."
@@ -116,11 +120,13 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
     arcs = rows if params.directed else 2 * rows
     output = arcs * (8 if weighted else 4) + vertices * 16
     memory = compiled_memory(rows, vertices, arcs, weighted, size, resources.threads)
-    if not uses_kernels(params, int(source.get("bytes") or 0), memory, resources):
+    kernels = uses_kernels(params, int(source.get("bytes") or 0), memory, resources)
+    start_s = 0.45 if kernels else 0.95
+    if not kernels:
         memory = _DUCKDB_BYTES + min(_SQL_ROW_BYTES * rows, sql_memory(resources)) + 8 * vertices
     return Estimate(
         memory_bytes=memory,
-        cpu_s=0.9 + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
+        cpu_s=start_s + rows * (4.5e-7 if weighted else 3.5e-7) + size * 3e-9,
         output_bytes=output,
         stats={
             "vertices": vertices,
@@ -131,6 +137,9 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
             "bytes": output,
         },
         parallel=0.8,
+        start_s=start_s,
+        base_bytes=_PROCESS_BYTES if kernels else _DUCKDB_BYTES,
+        kind="compiled" if kernels else "sql",
     )
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from infra.errors import UserError
-from tasks.index.source import NUMBER, Dialect, broken_gzip
+from infra.text_file import numbered_lines
+from tasks.index.source import NUMBER, Dialect, lone_return_in
+from tasks.index.text import open_rows
 
 _SHOWN = 200  # characters of a row
 _MOST_PAIRS = 5_000_000
@@ -30,16 +29,12 @@ def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserEr
         reason: what the reader said, for the case that no row is found to be wrong.
     """
     try:
-        for place, row, text in _rows(path, dialect):
+        for place, row, text in _rows(path, dialect, where):
             fault = _fault(row, text, dialect, f"{where}, {place}")
             if fault:
                 return fault
-    except UnicodeDecodeError as error:
-        return not_utf8(path, dialect, where, error)
-    except (EOFError, OSError, zlib.error) as error:
-        return broken_gzip(where, error)
-    except csv.Error as error:
-        reason = str(error)
+    except UserError as error:  # of a line that is too long or has wrong quotes
+        return error
     said = reason.strip().splitlines() or ["unknown cause"]
     return UserError(
         f"the file cannot be read as {dialect.kind}: {said[0]}",
@@ -47,20 +42,20 @@ def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserEr
     )  # fmt: skip
 
 
-def not_utf8(path: str, dialect: Dialect, where: str, error: Exception) -> UserError:
-    """The error for text that is not UTF-8, with its first such line."""
-    with _binary(path, dialect) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                where, value = f"{where}, line {number}", repr(line[:_SHOWN])
-                break
-        else:
-            value = str(error)
-    return UserError(
-        "the text is not UTF-8", where=where, value=value, remedy="Convert the file, for example with iconv -t UTF-8"
+def too_heavy(edges: Iterable[tuple[str, str]], directed: bool, where: str) -> UserError:
+    """The error for edges whose rows' weights add up to more than a float holds; it names the first by its labels."""
+
+    def in_bytes(edge: tuple[str, str]) -> tuple[bytes, bytes]:
+        return edge[0].encode(), edge[1].encode()
+
+    source, target = min(
+        (edge if directed or in_bytes(edge) < in_bytes(edge[::-1]) else edge[::-1] for edge in edges), key=in_bytes
     )
+    return UserError(
+        "the weights of the edge's rows add up to more than 3.4e38, the most that a weight can be",
+        where=where, value=f"{source} {target}",
+        remedy="Scale all weights down, or set index.duplicates to max or min",
+    )  # fmt: skip
 
 
 def duplicate_edge(path: str, dialect: Dialect, directed: bool, where: str, count: int) -> UserError:
@@ -68,7 +63,7 @@ def duplicate_edge(path: str, dialect: Dialect, directed: bool, where: str, coun
     seen: dict[tuple[str, str], str] = {}
     source, target, _ = dialect.columns
     value = f"{count} rows"
-    for place, row, _ in _rows(path, dialect):
+    for place, row, _ in _rows(path, dialect, where):
         pair = row[source], row[target]
         if not directed and pair[1] < pair[0]:
             pair = pair[1], pair[0]
@@ -94,6 +89,15 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
         return UserError(
             "the row has an empty node", where=place, value=text[:_SHOWN], remedy="Complete or remove the row"
         )
+    try:
+        f"{row[source]}{row[target]}".encode()
+    except UnicodeEncodeError:
+        return UserError(
+            "the text is not UTF-8", where=place, value=text[:_SHOWN].encode("utf-8", "surrogateescape"),
+            remedy="Convert the file, for example with iconv -t UTF-8",
+        )  # fmt: skip
+    if dialect.kind != "parquet" and '"' not in text and "\r" in text:
+        return lone_return_in(place, text)
     if weight >= 0 and not _is_weight(row[weight]):
         return UserError(
             "the weight is not a positive number", where=place, value=row[weight],
@@ -113,11 +117,7 @@ def _is_weight(value: Any) -> bool:
     return bool(number > 0 and np.isfinite(number))
 
 
-def _binary(path: str, dialect: Dialect) -> Any:
-    return gzip.open(path, "rb") if dialect.gzipped else open(path, "rb")
-
-
-def _rows(path: str, dialect: Dialect) -> Iterator[tuple[str, list[Any], str]]:
+def _rows(path: str, dialect: Dialect, where: str) -> Iterator[tuple[str, list[Any], str]]:
     """Place, fields and text of each data row."""
     if dialect.kind == "parquet":
         names = [dialect.names[column] for column in dialect.columns if column >= 0]
@@ -130,20 +130,39 @@ def _rows(path: str, dialect: Dialect) -> Iterator[tuple[str, list[Any], str]]:
                     row[dialect.names.index(name)] = value
                 yield f"row {number}", row, ", ".join(str(value) for value in values)
         return
-    with _binary(path, dialect) as stream:
-        stream.read(dialect.data_offset)
-        lines = io.TextIOWrapper(stream, "utf-8", newline="\n")
+    first = dialect.skipped_lines + 1
+    with open_rows(path, dialect, where) as stream:
+        numbered = numbered_lines(stream, where, first)
+        lines = ((number, line.decode("utf-8", "surrogateescape")) for number, line in numbered)
         if dialect.kind == "csv":
-            # An unclosed quote would swallow the rest of the file as one field.
-            csv.field_size_limit(1 << 24)
-            reader = csv.reader(lines, delimiter=dialect.separator)
-            start = dialect.skipped_lines + 1
-            for row in reader:
-                if row:
-                    yield f"line {start}", row, dialect.separator.join(row)
-                start = dialect.skipped_lines + reader.line_num + 1
+            yield from _csv_rows((line for _, line in lines), dialect, where, first)
             return
-        for number, line in enumerate(lines, dialect.skipped_lines + 1):
-            text = line.rstrip("\r\n")
-            if text.strip() and not (dialect.kind == "whitespace" and text.lstrip()[0] in "#%"):
-                yield f"line {number}", dialect.fields(text), text
+        for number, line in lines:
+            text = line.removesuffix("\n").removesuffix("\r")
+            fields = dialect.fields(text)
+            if text and fields and not (dialect.kind == "whitespace" and fields[0][0] in "#%"):
+                yield f"line {number}", fields, text
+
+
+def _csv_rows(lines: Iterator[str], dialect: Dialect, where: str, first: int) -> Iterator[tuple[str, list[Any], str]]:
+    line = ""
+
+    def remember(read: str) -> str:
+        nonlocal line
+        line = read
+        return read
+
+    reader = csv.reader(map(remember, lines), delimiter=dialect.separator, strict=True)
+    start = first
+    try:
+        for row in reader:
+            if row:
+                yield f"line {start}", row, dialect.separator.join(row)
+            start = first + reader.line_num
+    except csv.Error as error:
+        if '"' not in line and "\r" in line[:-2]:
+            raise lone_return_in(f"{where}, line {start}", line.removesuffix("\n")) from None
+        raise UserError(
+            f"the row cannot be read as csv: {error}", where=f"{where}, line {start}",
+            remedy="Double the quotes within a quoted field and close it, and end lines in a newline",
+        ) from None  # fmt: skip

@@ -1,4 +1,4 @@
-"""DuckDB as a reader of files that the text kernels leave to it, and as the engine of the relational definition."""
+"""DuckDB as the reader of Parquet files, and as the engine of the relational definition."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from tasks.index.source import NUMBER, Dialect
+from tasks.index.source import Dialect
+from tasks.index.text import BadRow, Rows
 
 _BATCH_ROWS = 1 << 20
-_UNUSED = "\x01"
 
 
 def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
@@ -28,61 +27,49 @@ def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
     return duckdb.connect(config=settings)
 
 
-def rows_query(path: str, dialect: Dialect) -> str:
-    """SQL of the rows of a file: source and target (VARCHAR), and weight (FLOAT, null if not a positive number)."""
+def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
+    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number)."""
+    table = f"read_parquet({_literal(_no_pattern(path))}, hive_partitioning=false)"
+    # By their place: where columns differ in case only, DuckDB knows all but the first by another name.
+    names = connection.sql(f"SELECT * FROM {table}").columns
     source, target, weight = dialect.columns
-    if dialect.kind == "parquet":
-        names = [_identifier(dialect.names[column]) for column in dialect.columns if column >= 0]
-        table, ends = f"read_parquet({_literal(path)})", [f"CAST({name} AS VARCHAR)" for name in names[:2]]
-        number = f"TRY_CAST({names[2]} AS FLOAT)" if weight >= 0 else ""
-    elif dialect.kind == "whitespace":
-        table = (
-            f"(SELECT string_split_regex(line, '[ \\t]+') AS f FROM (SELECT trim(line, E' \\t\\r') AS line FROM "
-            f"{_read_csv(path, dialect, _UNUSED, 1, ['line'])}) WHERE line <> '' AND line[1] NOT IN ('#', '%'))"
-        )
-        ends = [f"f[{source + 1}]", f"f[{target + 1}]"]
-        number = _number(f"f[{weight + 1}]")
-    else:
-        count = dialect.width
-        names = [f"c{column}" for column in range(count)]
-        table = _read_csv(path, dialect, dialect.separator, count, names)
-        ends = [names[source], names[target]]
-        number = _number(names[weight])
-    chosen = f"{ends[0]} AS source, {ends[1]} AS target"
+    chosen = f"CAST({_identifier(names[source])} AS VARCHAR) AS source"
+    chosen += f", CAST({_identifier(names[target])} AS VARCHAR) AS target"
     if weight >= 0:
+        number = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
         chosen += f", CASE WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
     return f"SELECT {chosen} FROM {table}"
 
 
-def _number(column: str) -> str:
-    return f"CASE WHEN regexp_full_match({column}, '{NUMBER}') THEN CAST(TRY_CAST({column} AS DOUBLE) AS FLOAT) END"
+def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[Rows]:
+    """Rows of a Parquet file in batches.
 
-
-def _read_csv(path: str, dialect: Dialect, delimiter: str, count: int, names: list[str]) -> str:
-    columns = ", ".join(f"'{name}': 'VARCHAR'" for name in names[:count])
-    quote = '"' if dialect.kind == "csv" else ""
-    compression = "gzip" if dialect.gzipped else "none"
-    return (
-        f"read_csv({_literal(path)}, auto_detect=false, header=false, skip={dialect.skipped_lines}, "
-        f"delim={_literal(delimiter)}, quote='{quote}', escape='{quote}', compression='{compression}', "
-        f"columns={{{columns}}}, strict_mode=false)"
-    )
-
-
-def label_batches(
-    connection: Any, path: str, dialect: Dialect
-) -> Iterator[tuple[list[Any], NDArray[np.float32] | None, int]]:
-    """Rows in batches: Arrow columns of source and target, weights (NaN where bad) or None, and how many are bad."""
-    for batch in connection.sql(rows_query(path, dialect)).to_arrow_reader(_BATCH_ROWS):
+    Raises:
+        BadRow: a label or weight is missing, or the weight is no positive number.
+    """
+    for batch in connection.sql(rows_query(connection, path, dialect)).to_arrow_reader(_BATCH_ROWS):
         if not batch.num_rows:
             continue
-        columns = [batch.column(0), batch.column(1)]
-        bad = sum(int(column.null_count) for column in columns)
-        weights = None
-        if dialect.weighted:
-            bad += int(batch.column(2).null_count)
-            weights = batch.column(2).to_numpy(zero_copy_only=False).astype(np.float32)
-        yield columns, weights, bad
+        if any(column.null_count for column in batch.columns):
+            raise BadRow
+        weights = batch.column(2).to_numpy() if dialect.weighted else None
+        yield [batch.column(0), batch.column(1)], weights
+
+
+def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[Rows]) -> None:
+    """A table of source, target and perhaps weight, of rows in batches."""
+    weight = ", weight FLOAT" if weighted else ""
+    connection.execute(f"CREATE TABLE {name} (source VARCHAR, target VARCHAR{weight})")
+    for columns, weights in batches:
+        arrays = [*columns, pa.array(weights)] if weights is not None else columns
+        connection.register("batch", pa.table(arrays, ["source", "target", "weight"][: len(arrays)]))
+        connection.execute(f"INSERT INTO {name} SELECT * FROM batch")
+    connection.unregister("batch")
+
+
+def _no_pattern(path: str) -> str:
+    """A path in which DuckDB sees no pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
 def _literal(text: str) -> str:

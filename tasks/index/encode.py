@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.errors import UserError
+from infra.text_file import short_lines, unpacked
 from tasks.index.source import Dialect
 from tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
+from tasks.index.text import BadRow, lone_return, skip_bytes
 from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, QUOTE, QUOTED, ROWS, TAB, encode_column, encode_text
 
 BLOCK_BYTES = 1 << 23
 _LOAD = 0.6  # of the table, at most
 _LEAST_QUOTA = 1024
+_FIRST_ENTRIES = 1 << 16
+_FIRST_ARENA = 1 << 16
 _HUGE_PAGE = 1 << 21
 _SHORTEST_ROW = 4  # bytes: `a b` and its line end
 MOST_LABELS = 2**31 - 1
@@ -26,10 +29,6 @@ MOST_LABELS = 2**31 - 1
 
 class NeedsReader(Exception):
     """The text has what only a full CSV reader reads: quotes, or weights whose rounding is undecided here."""
-
-
-class BadRow(Exception):
-    """A row that is wrong; where and how is found by reading the file again."""
 
 
 class Encoder:
@@ -45,9 +44,9 @@ class Encoder:
         self.rows = 0
         self._ends = np.empty(0, np.int32)
         self._weights = np.empty(0, np.float32)
-        self._slots = _empty_slots(1 << 16)
+        self._slots = _empty_slots(_FIRST_ENTRIES)
         self._counters = np.zeros(2, np.int64)
-        self._arena = np.zeros(1 << 16, np.uint8)
+        self._arena = np.zeros(_FIRST_ARENA, np.uint8)
 
     @property
     def labels(self) -> int:
@@ -163,10 +162,10 @@ class Encoder:
     def _reserve_rows(self, more: int, expected: int) -> None:
         need = self.rows + more
         if 2 * need > len(self._ends):
-            size = max(need, min(expected + expected // 50 + more, 64 * need))  # what is not used takes no memory
-            self._ends = _larger(self._ends, 4 * size, 2 * self.rows)  # also room for the arcs of the graph
+            size = 2 * max(need, min(expected + expected // 50 + more, 64 * need))  # also room for the graph's arcs
+            self._ends = _larger(self._ends, 2 * size, 2 * self.rows)  # what is not used takes no memory
             if self.weighted:
-                self._weights = _larger(self._weights, size, self.rows)
+                self._weights = _larger(self._weights, size, self.rows)  # as many rows: one check serves both
 
     def _reserve_arena(self, more: int) -> None:
         need = int(self._counters[ARENA_USED]) + more + PADDING
@@ -175,7 +174,7 @@ class Encoder:
 
 
 def encode_file(
-    encoder: Encoder, path: str, dialect: Dialect, file_bytes: int, progress: Callable[[int], None]
+    encoder: Encoder, path: str, dialect: Dialect, where: str, file_bytes: int, progress: Callable[[int], None]
 ) -> None:
     """Add all rows of a text file, compressed or not.
 
@@ -183,20 +182,23 @@ def encode_file(
         encoder: takes the rows.
         path: local file.
         dialect: how it is written.
+        where: its name for people.
         file_bytes: size of the file.
         progress: called with bytes of the file read.
 
     Raises:
         BadRow, NeedsReader: see there.
+        UserError: it cannot be decompressed.
     """
-    text_bytes = 0
     with open(path, "rb") as raw:
-        stream: Any = gzip.GzipFile(fileobj=raw) if dialect.gzipped else raw
-        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if dialect.gzipped else file_bytes):
+        stream, gzipped = unpacked(raw, where)
+        for block, size in _blocks(stream, dialect.data_offset, BLOCK_BYTES if gzipped else file_bytes):
             read = raw.tell()
-            text_bytes += size
             rows = int(encoder.rows * file_bytes / max(1, read - size)) if encoder.rows else 0
-            encoder.add_text(np.frombuffer(block, np.uint8), size, dialect, rows)
+            text = np.frombuffer(block, np.uint8)
+            if block.find(b"\r", 0, size) >= 0 and lone_return(text[:size]):
+                raise NeedsReader if dialect.kind == "csv" and block.find(b'"', 0, size) >= 0 else BadRow
+            encoder.add_text(text, size, dialect, rows)
             progress(min(read, file_bytes))
 
 
@@ -207,9 +209,11 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
         stream: text.
         skip: bytes at its beginning that are left out.
         most: bytes that it has, at most, or BLOCK_BYTES.
+
+    Raises:
+        BadRow: a line is too long.
     """
-    while skip:
-        skip -= len(stream.read(min(skip, 1 << 20)))
+    skip_bytes(stream, skip)
     buffers = [bytearray(min(most + 1, BLOCK_BYTES) + PADDING) for _ in range(2)]
 
     def fill(turn: int, rest: bytes) -> tuple[int, bool]:
@@ -223,9 +227,11 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
             while size < len(buffer) - PADDING:
                 count = stream.readinto(view[size : len(buffer) - PADDING])  # type: ignore[attr-defined]
                 if not count:
-                    return size, True
+                    break
                 size += count
-        return size, False
+        if not short_lines(buffer, size):
+            raise BadRow
+        return size, size < len(buffer) - PADDING
 
     with ThreadPoolExecutor(1) as reader:
         turn, (size, ended) = 0, fill(0, b"")

@@ -6,7 +6,6 @@ No task holds more than a block of the graph; the driver holds counts only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from infra.errors import UserError
@@ -15,12 +14,11 @@ from infra.scratch import Scratch
 from infra.spark.session import spark_session
 from infra.spark.tasks import run_tasks, spark_errors
 from infra.stage import Output, StageRun
-from infra.store import Source
 from tasks.index import IndexParams
-from tasks.index.diagnose import bad_row, duplicate_edge
+from tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
 from tasks.index.relational import Relations
-from tasks.index.source import HEAD_BYTES, Dialect, detect
-from tasks.index.spark_csr import cut, write_files
+from tasks.index.source import Dialect, detect
+from tasks.index.spark_csr import FILES, cut, write_files
 from tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
 from tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 
@@ -28,7 +26,8 @@ from tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 def run(job: StageRun[IndexParams]) -> Output:
     """Index one edge list; see `tasks.index.run`."""
     source, params = job.sources["edges"], job.params
-    dialect = _detect(source, params, job.scratch)
+    with source.location.open() as stream:
+        dialect = detect(stream, params, source.uri)
     job.progress.log(dialect.describe())
     # Tables that are sent to all executors would go through the driver.
     with spark_session(job, {"spark.sql.autoBroadcastJoinThreshold": "-1"}) as session, spark_errors():
@@ -40,18 +39,9 @@ def run(job: StageRun[IndexParams]) -> Output:
             found = _relations(session, source.uri, dialect, [Part()], params)
         if found.bad_rows:
             raise _named(session, Faulty(source.uri, dialect))
+        if found.too_heavy:
+            raise too_heavy(found.too_heavy, params.directed, source.uri)
         return _write(job, session, found, dialect)
-
-
-def _detect(source: Source, params: IndexParams, scratch: Path) -> Dialect:
-    """How the file is written; of a remote one no more is read than is needed."""
-    if source.location.local_path is not None:
-        return detect(str(source.location.local_path), params, source.uri)
-    head = scratch / "head"
-    with source.location.open() as stream:
-        head.write_bytes(stream.read(HEAD_BYTES))
-        stream.seek(0)
-        return detect(str(head), params, source.uri, stream)
 
 
 def _relations(session: Any, uri: str, dialect: Dialect, parts: list[Part], params: IndexParams) -> Relations:
@@ -103,6 +93,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
     left = before - trimmed_edges
     job.progress.log(f"{facts['vertices']} vertices, {left} edges; writing rows")
     blocks = cut(graph, facts["vertices"])
+    job.output.claim(FILES)
     job.output.adopt(write_files(session, job.output.location, graph, edges, blocks, params.directed, dialect.weighted))
     return Output(
         rows=left,

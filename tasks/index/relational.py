@@ -18,6 +18,8 @@ from fugue.execution.execution_engine import ExecutionEngine
 Keep = Callable[[DataFrame, str], DataFrame]
 """(relation, name) to the same relation, computed once and kept where the engine keeps such: table, cache, …"""
 
+_BEYOND_FLOAT = "3.4028235677973366e38"
+"""The least double that is infinite as a float: in the middle of the largest float and what would come after it."""
 _RULES = {"sum": "SUM", "max": "MAX", "min": "MIN", "error": "MAX"}
 
 
@@ -31,6 +33,7 @@ class Relations:
         rows: rows read.
         self_loops: rows with the same node twice.
         bad_rows: rows without source, target or weight; when there are any, the rest means nothing.
+        too_heavy: of the edges whose weight is beyond a float, the first by its labels, if there are any.
     """
 
     vertices: DataFrame
@@ -38,6 +41,7 @@ class Relations:
     rows: int
     self_loops: int
     bad_rows: int
+    too_heavy: list[tuple[str, str]]
 
 
 def number_by_window(engine: ExecutionEngine, degrees: DataFrame) -> DataFrame:
@@ -81,7 +85,8 @@ def index(
     ).as_array()[0]
     first, second = ("source", "target") if directed else ("LEAST(source, target)", "GREATEST(source, target)")
     # The sum in double does not depend on the order of rows, unless weights differ by more than 2²⁹ times.
-    total = f", CAST({_RULES[duplicates]}(CAST(weight AS DOUBLE)) AS FLOAT) AS weight" if weighted else ""
+    merged = f"{_RULES[duplicates]}(CAST(weight AS DOUBLE))"
+    total = f", CASE WHEN {merged} < {_BEYOND_FLOAT} THEN CAST({merged} AS FLOAT) END AS weight" if weighted else ""
     simple = keep(
         select(
             engine,
@@ -107,7 +112,10 @@ def index(
         edges=simple,
         vertices=vertices,
     )
-    return Relations(vertices, numbered, *(int(count or 0) for count in counts))
+    heavy = "SELECT source, target FROM {edges} WHERE weight IS NULL ORDER BY source, target LIMIT 1"
+    too_heavy = select(engine, heavy, edges=simple).as_array() if weighted else []
+    read, loops, bad = (int(count or 0) for count in counts)
+    return Relations(vertices, numbered, read, loops, bad, [(source, target) for source, target in too_heavy])
 
 
 def select(engine: ExecutionEngine, sql: str, **relations: DataFrame) -> DataFrame:

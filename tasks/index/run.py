@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,18 @@ from numpy.typing import NDArray
 
 from infra.errors import UserError
 from infra.stage import Output, StageRun
+from infra.text_file import open_unpacked
 from tasks import _csr
 from tasks._csr_size import MOST_ARCS
 from tasks._graph_files import write_graph
 from tasks._numba import load_kernels_fast
 from tasks._pages import small_pages
 from tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
-from tasks.index.diagnose import bad_row, duplicate_edge, not_utf8
-from tasks.index.encode import BadRow, Encoder, NeedsReader, encode_file
+from tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
+from tasks.index.encode import Encoder, NeedsReader, encode_file
 from tasks.index.rank import label_array, order_by_degree
-from tasks.index.source import Dialect, broken_gzip, detect
+from tasks.index.source import Dialect, detect
+from tasks.index.text import BadRow, open_rows, text_rows
 from tasks.index.trim import kept_edges
 
 load_kernels_fast()
@@ -67,9 +67,10 @@ def run(job: StageRun[IndexParams]) -> Output:
     where = source.uri
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     path = source.local(job.scratch)
-    dialect = detect(str(path), job.params, where)
+    with path.open("rb") as stream:
+        dialect = detect(stream, job.params, where)
     if dialect.kind == "parquet" and dialect.gzipped:
-        path, dialect = _unpacked(path, dialect, job.scratch)
+        path, dialect = _unpacked(path, dialect, where, job.scratch)
     job.progress.log(dialect.describe())
     with small_pages(path.stat().st_size < LARGE_TEXT):
         return _index(job, path, dialect, where)
@@ -99,6 +100,10 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     del encoder
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
     edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
+    if weights is not None and not np.isfinite(weights.max(initial=0)):
+        heavy = _csr.unpack(edges[~np.isfinite(weights)]).T
+        pairs = [_labels(np.ascontiguousarray(side), keys, arena, path, dialect, where) for side in heavy]
+        raise too_heavy(zip(*(side.to_pylist() for side in pairs), strict=True), params.directed, where)
     del ends
     buffer.resize(min(len(buffer), 2 * MOST_ARCS), refcheck=False)
     counts = _csr.count_ends(edges, len(keys), threads)
@@ -110,11 +115,22 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     number = np.zeros(len(keys), np.uint32)
     number[order] = np.arange(len(order), dtype=np.uint32)
     _renumber(edges, number)
-    try:
-        labels = label_array(order, keys, arena)
-    except pa.ArrowInvalid as error:
-        raise not_utf8(str(path), dialect, where, error) from None
+    labels = _labels(order, keys, arena, path, dialect, where)
     return Indexed(labels, edges, weights, rows, loops, counts, buffer.view(np.uint64))
+
+
+def _labels(
+    order: NDArray[np.int32],
+    keys: NDArray[np.uint64],
+    arena: NDArray[np.uint8],
+    path: Path,
+    dialect: Dialect,
+    where: str,
+) -> pa.Array:
+    try:
+        return label_array(order, keys, arena)
+    except pa.ArrowInvalid:
+        raise bad_row(str(path), dialect, where) from None
 
 
 def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
@@ -135,15 +151,23 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
 
     try:
         engine = DuckExecutionEngine(connection=connection)
-        rows = DuckDataFrame(connection.sql(duck.rows_query(str(path), dialect)))
-        rows = keep(rows, "edge_rows")
+        if dialect.kind == "parquet":
+            rows = keep(DuckDataFrame(connection.sql(duck.rows_query(connection, str(path), dialect))), "edge_rows")
+        else:
+            with open_rows(str(path), dialect, where) as stream:
+                duck.make_rows(connection, "edge_rows", dialect.weighted, text_rows(stream, dialect))
+            rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
             engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep
         )
         if found.bad_rows:
-            raise bad_row(str(path), dialect, where)
+            raise BadRow
+        if found.too_heavy:
+            raise too_heavy(found.too_heavy, params.directed, where)
         edges, weights = _fetch_edges(found.edges.native, dialect.weighted)
         labels = found.vertices.native.order("id").project("node").to_arrow_table()
+    except BadRow:
+        raise bad_row(str(path), dialect, where) from None
     except duckdb.Error as error:
         if isinstance(error, duckdb.OutOfMemoryException):
             raise
@@ -173,6 +197,7 @@ def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str
                 encoder,
                 str(path),
                 dialect,
+                where,
                 size,
                 lambda read: job.progress.update(read, size, "bytes", rows=encoder.rows),
             )
@@ -181,23 +206,35 @@ def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str
         pass
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise broken_gzip(where, error) from None
-    return _encode_columns(job, path, dialect, where)
+    return (
+        _encode_parquet(job, path, dialect, where)
+        if dialect.kind == "parquet"
+        else _encode_rows(job, path, dialect, where)
+    )
 
 
-def _encode_columns(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+def _encode_rows(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
+    """Text again from its beginning, by the reader that knows quotes."""
+    encoder = Encoder(job.threads, dialect.weighted)
+    try:
+        with open_rows(str(path), dialect, where) as stream:
+            for columns, weights in text_rows(stream, dialect):
+                encoder.add_columns(columns, weights, 0)
+    except BadRow:
+        raise bad_row(str(path), dialect, where) from None
+    return encoder
+
+
+def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
     import duckdb
 
     from tasks.index import duck
 
     encoder = Encoder(job.threads, dialect.weighted)
-    total = pq.ParquetFile(path).metadata.num_rows if dialect.kind == "parquet" else 0
+    total = pq.ParquetFile(path).metadata.num_rows
     connection = duck.connect(max(256 << 20, job.resources.memory // 4), job.threads, job.scratch)
     try:
-        for columns, weights, bad in duck.label_batches(connection, str(path), dialect):
-            if bad:
-                raise BadRow
+        for columns, weights in duck.label_batches(connection, str(path), dialect):
             encoder.add_columns(columns, weights, total)
             job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
     except BadRow:
@@ -256,9 +293,9 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
     )
 
 
-def _unpacked(path: Path, dialect: Dialect, scratch: Path) -> tuple[Path, Dialect]:
+def _unpacked(path: Path, dialect: Dialect, where: str, scratch: Path) -> tuple[Path, Dialect]:
     """A compressed Parquet file, uncompressed, since its reader must jump about in it."""
     plain = scratch / "edges.parquet"
-    with gzip.open(path, "rb") as packed, plain.open("wb") as out:
+    with open_unpacked(path, where) as packed, plain.open("wb") as out:
         shutil.copyfileobj(packed, out)
     return plain, Dialect("parquet", columns=dialect.columns, names=dialect.names)

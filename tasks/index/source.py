@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import zlib
+import shutil
+import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import pyarrow.parquet as pq
 
 from infra.errors import UserError
+from infra.text_file import numbered_lines, unpacked
 from tasks.index import IndexParams
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 """How a weight may be written: for SQL and for the search for bad rows; the kernels take the same."""
 
 SAMPLE_BYTES = 1 << 18
-HEAD_BYTES = 2 * SAMPLE_BYTES
-"""Bytes of a file that hold a sample of its text, also when that is compressed and did not get smaller."""
 SAMPLE_ROWS = 1000
 
 _SOURCES = ("source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head", "start", "tail_id", "source_id")
 _TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "id2", "id_2", "tail", "end", "head_id", "target_id")
 _WEIGHTS = ("weight", "weights", "w")
-_GZIP, _PARQUET, _BOM = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+_PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ class Dialect:
         skipped_lines: lines in those bytes.
         columns: number of the source, target and weight column from 0; -1 for no weights.
         names: column names of the header; empty when there is none.
-        width: columns of the first row.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -51,7 +47,6 @@ class Dialect:
     skipped_lines: int = 0
     columns: tuple[int, int, int] = (0, 1, -1)
     names: tuple[str, ...] = ()
-    width: int = 2
 
     @property
     def weighted(self) -> bool:
@@ -65,7 +60,7 @@ class Dialect:
     def fields(self, line: str) -> list[str]:
         """The fields of one line (of a csv file: without quoted line ends)."""
         if self.kind == "whitespace":
-            return line.replace("\t", " ").split()
+            return [field for field in line.replace("\t", " ").split(" ") if field]
         if self.kind == "tsv" or '"' not in line:
             return line.split(self.separator)
         return next(csv.reader([line], delimiter=self.separator), [])
@@ -84,40 +79,31 @@ class Dialect:
         return f"reading {self.kind}{packed}, {header}; {roles}"
 
 
-def detect(path: str, params: IndexParams, where: str, whole: BinaryIO | None = None) -> Dialect:
-    """Find how a file is written.
+def detect(stream: BinaryIO, params: IndexParams, where: str) -> Dialect:
+    """Find how a file is written; of text, only its beginning is read.
 
     Args:
-        path: local file.
+        stream: the file, which can go to any place.
         params: what the user said of it.
         where: the file's name in errors.
-        whole: the file itself, where `path` holds its beginning only (`HEAD_BYTES`).
 
     Raises:
         UserError: no rows, no such column, or a first row with fewer than two columns.
     """
-    with open(path, "rb") as stream:
-        magic = stream.read(4)
-    gzipped = magic[:2] == _GZIP
-    head = _head(path, gzipped, where)
-    if params.format == "parquet" or (params.format == "auto" and head[:4] == _PARQUET):
-        return _parquet(whole or path, params, gzipped, where)
-    offset = len(_BOM) if head.startswith(_BOM) else 0
-    lines = head[offset:].split(b"\n")
-    if len(head) == SAMPLE_BYTES and len(lines) > 1:
-        lines.pop()  # cut off
-    skipped = 0
-    while lines and (not lines[0].strip() or lines[0].lstrip()[:1] in (b"#", b"%")):
-        offset += len(lines.pop(0)) + 1
-        skipped += 1
-    sample = [line.decode("utf-8", "replace").removesuffix("\r") for line in lines if line.strip()][: SAMPLE_ROWS + 1]
-    if not sample:
+    text, gzipped = unpacked(stream, where)
+    magic = text.read(len(_PARQUET))
+    text, _ = unpacked(stream, where)
+    if params.format == "parquet" or (params.format == "auto" and magic == _PARQUET):
+        return _parquet(text, params, gzipped, where)
+    lines, sizes, offset, skipped, whole = _first_lines(text, where)
+    if not lines:
         raise _no_rows(where)
+    sample = [line for line in lines if line.strip()]
+    if "\r" in sample[0]:
+        raise lone_return_in(f"{where}, line {skipped + 1}", sample[0])
     kind, separator = _kind(params, sample[0], where)
     plain = Dialect(kind, separator, gzipped)  # type: ignore[arg-type]
-    rows = [plain.fields(line) for line in sample]
-    if kind == "whitespace":
-        rows = [row for row in rows if row and row[0][0] not in "#%"]
+    rows, first_lines = _rows(plain, lines, whole)
     named = any((params.source, params.target, params.weight))
     header = params.header if params.header != "auto" else named or _is_header(rows)
     if named and not header:
@@ -133,53 +119,93 @@ def detect(path: str, params: IndexParams, where: str, whole: BinaryIO | None = 
         )
     columns = _columns(params, names, rows, where)
     if header:
-        offset += len(lines[0]) + 1
-        skipped += 1
-    width = max(len(rows[0]), max(columns) + 1)
-    return Dialect(kind, separator, gzipped, offset, skipped, columns, names, width)  # type: ignore[arg-type]
+        if whole and len(rows) == 1:
+            raise _no_rows(where)
+        offset += sum(sizes[:first_lines])
+        skipped += first_lines
+    return Dialect(kind, separator, gzipped, offset, skipped, columns, names)  # type: ignore[arg-type]
 
 
-def _head(path: str, gzipped: bool, where: str) -> bytes:
-    if not gzipped:
-        with open(path, "rb") as stream:
-            return stream.read(SAMPLE_BYTES)
-    try:
-        with gzip.open(path, "rb") as packed:
-            return packed.read(SAMPLE_BYTES)
-    except (EOFError, OSError, zlib.error) as error:
-        raise broken_gzip(where, error) from None
+def _first_lines(text: BinaryIO, where: str) -> tuple[list[str], list[int], int, int, bool]:
+    """The first lines of data, without what ends them.
+
+    Returns:
+        The lines and the bytes of each with its end; bytes and lines before them; whether these are all there are.
+    """
+    lines: list[str] = []
+    sizes: list[int] = []
+    offset = skipped = at = rows = 0
+    for number, line in numbered_lines(text, where):
+        data = line.removeprefix(_BOM) if number == 1 else line
+        at += len(line)
+        if not lines and (not data.strip() or data.lstrip()[:1] in (b"#", b"%")):
+            offset, skipped = at, number
+            continue
+        if not lines:
+            offset = at - len(data)
+        elif rows > SAMPLE_ROWS or at > (SAMPLE_BYTES if offset < SAMPLE_BYTES else offset + SAMPLE_BYTES):
+            return lines, sizes, offset, skipped, False
+        lines.append(data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace"))
+        sizes.append(len(data))
+        rows += bool(data.strip())
+    return lines, sizes, offset, skipped, True
 
 
-def broken_gzip(where: str, error: Exception) -> UserError:
-    """The error for a compressed file that ends early or is damaged."""
+def _rows(dialect: Dialect, lines: list[str], whole: bool) -> tuple[list[list[str]], int]:
+    """The fields of the first rows, and how many lines the first row has."""
+    if dialect.kind == "csv" and any('"' in line for line in lines):
+        reader = csv.reader((line + "\n" for line in lines), delimiter=dialect.separator)
+        rows, first_lines = [], 0
+        try:
+            for row in reader:
+                first_lines = first_lines or reader.line_num
+                rows += [row] if row else []
+        except csv.Error as error:  # what is wrong where is said when the rows are read
+            rows = rows or [[str(error)]]
+        return rows[:-1] if len(rows) > 1 and not whole else rows, first_lines or 1
+    rows = [dialect.fields(line) for line in lines if line.strip()]
+    if dialect.kind == "whitespace":
+        rows = [row for row in rows if row and row[0][0] not in "#%"]
+    return rows, 1
+
+
+def lone_return_in(place: str, line: str) -> UserError:
+    """The error for a carriage return that ends no line."""
     return UserError(
-        f"the file cannot be decompressed: {error}", where=where, remedy="Copy or download it again; gzip -t checks it"
-    )
+        "the line has a carriage return before its end", where=place, value=line[:200],
+        remedy="End lines in a newline, for example with tr '\\r' '\\n', or quote the field in a csv file",
+    )  # fmt: skip
 
 
 def _no_rows(where: str) -> UserError:
     return UserError("the file has no rows", where=where, remedy="Give a file with one edge in each row")
 
 
-def _parquet(file_or_path: BinaryIO | str, params: IndexParams, gzipped: bool, where: str) -> Dialect:
-    given: Any = file_or_path
-    try:
+def _parquet(content: BinaryIO, params: IndexParams, gzipped: bool, where: str) -> Dialect:
+    with tempfile.TemporaryFile() as plain:
         if gzipped:
-            packed = Path(given).read_bytes() if isinstance(given, str) else given.read()
-            given = io.BytesIO(gzip.decompress(packed))
-        file = pq.ParquetFile(given)
-    except Exception as error:  # pyarrow raises several kinds; its words say which
-        raise UserError(
-            f"not a Parquet file: {error}", where=where, remedy="Set index.format to how the file is written"
-        ) from None
-    names = tuple(file.schema_arrow.names)
+            shutil.copyfileobj(content, plain)
+        try:
+            file = pq.ParquetFile(plain if gzipped else content)
+        except Exception as error:  # pyarrow raises several kinds; its words say which
+            raise UserError(
+                f"not a Parquet file: {error}", where=where, remedy="Set index.format to how the file is written"
+            ) from None
+        names, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
     if len(names) < 2:
         raise UserError(
             "the file has too few columns", where=where, value=", ".join(names), remedy="It needs a source and a target"
         )
-    if file.metadata.num_rows == 0:
+    if not rows:
         raise _no_rows(where)
-    return Dialect("parquet", gzipped=gzipped, columns=_columns(params, names, [], where), names=names)
+    columns = _columns(params, names, [], where)
+    for column in columns:
+        if column >= 0 and names.count(names[column]) > 1:
+            raise UserError(
+                "the file has several columns of the same name", where=where, value=names[column],
+                remedy="Give each column a name of its own",
+            )  # fmt: skip
+    return Dialect("parquet", gzipped=gzipped, columns=columns, names=names)
 
 
 def _kind(params: IndexParams, line: str, where: str) -> tuple[str, str]:

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.dataset import PARTS_FOLDER
 from infra.digest import SummedStream
 from infra.filesystem import Location
-from infra.manifest import FileEntry
+from infra.manifest import PARTS_FOLDER, FileEntry
 from infra.spark.files import TaskWriter
 from infra.spark.tasks import run_tasks, spark_errors
 from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
@@ -29,6 +28,10 @@ BLOCK_VERTICES = 1 << 20
 _SINGLE = 1 << 15  # vertices of the highest degrees, which are counted one by one
 _BUCKETS = 1 << 15
 _COPY_BYTES = 8 << 20
+
+
+FILES = ("indptr.npy", "indices.npy", "vertices.parquet", "weights.npy")
+"""Of a graph; the last one where edges have weights."""
 
 
 @dataclass(frozen=True)

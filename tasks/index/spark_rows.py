@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.filesystem import Location
 from infra.scratch import Scratch
+from infra.text_file import LINE_BYTES, open_unpacked
 from tasks.index.source import Dialect
+from tasks.index.text import BadRow, open_rows, text_rows
 
 PART_BYTES = 64 << 20
 """Bytes of text that a task reads."""
@@ -66,66 +68,65 @@ def arrow_schema(weighted: bool) -> pa.Schema:
 
 
 def _read(uri: str, dialect: Dialect, parts: list[Part], numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import duckdb
-
-    schema = arrow_schema(dialect.weighted)
+    schema, read = arrow_schema(dialect.weighted), _parquet_rows if dialect.kind == "parquet" else _text_rows
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             with Scratch("rows") as folder:
                 try:
-                    yield from _rows(Location.of(uri), dialect, parts[number], folder, schema)
-                except duckdb.OutOfMemoryException:
-                    raise
-                except (duckdb.Error, NotRows):
+                    for columns in read(Location.of(uri), dialect, parts[number], folder):
+                        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                except BadRow:
                     yield pa.RecordBatch.from_pylist([dict.fromkeys(schema.names)], schema)
 
 
-class NotRows(Exception):
-    """Lines of the text may not be rows: a quoted field may hold line ends."""
-
-
-def _rows(
-    location: Location, dialect: Dialect, part: Part, folder: Path, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    from tasks.index import duck
-
-    path = local_part(location, dialect, part, folder)
-    if path is None:
-        return
-    if part != Part():
-        dialect = replace(dialect, data_offset=0, skipped_lines=0)
-    elif dialect.kind == "parquet":
-        dialect = replace(dialect, gzipped=False)
-    connection = duck.connect(_READER_MEMORY, 1, folder)
-    try:
-        for batch in connection.sql(duck.rows_query(str(path), dialect)).to_arrow_reader(_BATCH_ROWS):
-            if batch.num_rows:
-                yield batch.cast(schema)
-    finally:
-        connection.close()
-
-
-def local_part(location: Location, dialect: Dialect, part: Part, folder: Path) -> Path | None:
-    """A local file with one part; None when it has no rows.
+def _text_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -> Iterator[list[Any]]:
+    """Columns of source, target, and weight if there is one, in batches.
 
     Raises:
-        NotRows: a part of a csv file has quotes.
+        BadRow: see there, or a part of a csv file has quotes: its lines may be no rows.
     """
     if part == Part():
-        return whole_file(location, dialect, folder)
-    path = folder / "rows"
+        with open_rows(str(whole_file(location, dialect, folder)), dialect, location.uri) as stream:
+            for columns, weights in text_rows(stream, dialect):
+                yield columns if weights is None else [*columns, pa.array(weights)]
+        return
     with location.open() as stream:
-        if dialect.kind == "parquet":
-            file = pq.ParquetFile(stream)
-            columns = [dialect.names[column] for column in dialect.columns if column >= 0]
-            groups = list(range(part.first, part.last))
-            pq.write_table(file.read_row_groups(groups, columns, use_threads=False), path)  # a task has one core
-            return path
         text = whole_lines(stream, part.first, part.last, dialect.data_offset)
     if dialect.kind == "csv" and b'"' in text:
-        raise NotRows
-    path.write_bytes(text)
-    return path if text else None
+        raise BadRow
+    for columns, weights in text_rows(io.BytesIO(text), dialect):
+        yield columns if weights is None else [*columns, pa.array(weights)]
+
+
+def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -> Iterator[list[Any]]:
+    """The same of a Parquet file; a row that lacks something has a null there."""
+    import duckdb
+
+    from tasks.index import duck
+
+    if part == Part():
+        path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)
+    else:
+        path = folder / "rows"
+        names = [dialect.names[column] for column in dialect.columns if column >= 0]
+        with location.open() as stream:
+            groups = list(range(part.first, part.last))
+            table = pq.ParquetFile(stream).read_row_groups(groups, names, use_threads=False)  # a task has one core
+        pq.write_table(table.select(names), path)
+        places = tuple(at if column >= 0 else -1 for at, column in enumerate(dialect.columns))
+        dialect = replace(dialect, columns=cast("tuple[int, int, int]", places), names=tuple(names))
+    connection = duck.connect(_READER_MEMORY, 1, folder)
+    try:
+        query = duck.rows_query(connection, str(path), dialect)
+        for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+            if batch.num_rows:
+                yield batch.cast(arrow_schema(dialect.weighted)).columns
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error:
+        raise BadRow from None
+    finally:
+        connection.close()
 
 
 def whole_file(location: Location, dialect: Dialect, folder: Path) -> Path:
@@ -135,36 +136,42 @@ def whole_file(location: Location, dialect: Dialect, folder: Path) -> Path:
         path = folder / "whole"
         location.download(path)
     if dialect.kind == "parquet" and dialect.gzipped:
-        with gzip.open(path, "rb") as packed, (folder / "plain").open("wb") as plain:
+        with open_unpacked(path, location.uri) as packed, (folder / "plain").open("wb") as plain:
             shutil.copyfileobj(packed, plain)
         path = folder / "plain"
     return path
 
 
 def whole_lines(stream: BinaryIO, first: int, last: int, begin: int) -> bytes:
-    """The lines that begin in bytes `first` to `last - 1` of a stream whose rows begin at `begin`."""
+    """The lines that begin in bytes `first` to `last - 1` of a stream whose rows begin at `begin`.
+
+    Raises:
+        BadRow: a line is too long.
+    """
     at = first
     if first > begin:  # a line begins here only if the one before has ended
         stream.seek(first - 1)
-        at = first - 1 + _line_bytes(stream, first - 1)
+        at = first - 1 + _line_bytes(stream)
         if at >= last:
             return b""
     stream.seek(at)
     text = stream.read(last - at)
     if not text.endswith(b"\n"):
         stream.seek(last)
-        rest = _line_bytes(stream, last)
+        rest = _line_bytes(stream)
         stream.seek(last)
         text += stream.read(rest)
     return text
 
 
-def _line_bytes(stream: BinaryIO, at: int) -> int:
-    """Bytes from `at`, where the stream stands, to the end of its line."""
+def _line_bytes(stream: BinaryIO) -> int:
+    """Bytes from where a stream stands to the end of its line."""
     count = 0
-    while chunk := stream.read(_LOOK_AHEAD):
+    while count <= LINE_BYTES and (chunk := stream.read(_LOOK_AHEAD)):
         end = chunk.find(b"\n")
         if end >= 0:
             return count + end + 1
         count += len(chunk)
+    if count > LINE_BYTES:
+        raise BadRow
     return count

@@ -46,6 +46,7 @@ class PrepareParams(StageParams):
 COUNTERS = 4
 """Threads that count, at most: each has counts of its own."""
 _PROCESS_BYTES = 140 << 20
+_START_S = 0.47
 """Resident set of the interpreter with NumPy and compiled kernels, before walks are read."""
 _SHARD_BYTES = 32 << 20
 
@@ -57,16 +58,20 @@ def estimate(params: PrepareParams, inputs: Mapping[str, Stats], resources: Reso
     shards = -(-4 * tokens // _SHARD_BYTES)
     threads = max(1, min(resources.threads, COUNTERS, shards))
     item = 4 if vertices < 2**31 else 8
-    counting = threads * 8 * vertices + min(threads * _SHARD_BYTES, 4 * tokens)
+    mapped = min(threads * _SHARD_BYTES, 4 * tokens)
+    counting = threads * 8 * vertices + mapped
     building = 40 * vertices + item * vertices  # weights, shares, alias, threshold and the slots that wait
     counting_s = 1e-9 * tokens * (3 if 8 * vertices < 16 << 20 else 8)
-    cpu_s = 0.45 + counting_s + 3e-7 * vertices
+    work_s = counting_s + 3e-7 * vertices
     return Estimate(
         memory_bytes=_PROCESS_BYTES + max(counting, building),
-        cpu_s=cpu_s,
+        cpu_s=_START_S + work_s,
         output_bytes=vertices * (3 * item + 12 + (4 if params.sample else 0)),
         stats={"rows": vertices, "vertices": vertices, "tokens": tokens, "walks": walks["walks"]},
-        parallel=counting_s / cpu_s,
+        parallel=counting_s / max(work_s, 1e-9),
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        mapped_bytes=mapped if counting > building else 0,
     )
 
 

@@ -20,8 +20,9 @@ from infra.spark.files import TaskWriter
 from infra.spark.session import spark_session
 from infra.spark.tasks import collected
 from infra.stage import Output, StageRun
+from tasks._checks import foreign_vertex
 from tasks.prepare import PrepareParams
-from tasks.prepare.run import count_tokens, foreign_vertex, write_vocabulary
+from tasks.prepare.run import FILES, count_tokens, write_vocabulary
 
 RANGE_VERTICES = 1 << 20
 """Vertices whose counts are added up together."""
@@ -44,6 +45,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
     """Write the vocabulary of `job.inputs["walks"]`; see `tasks.prepare.run`."""
     walks, vertices = job.inputs["walks"], int(job.inputs["graph"].stats["vertices"] or 0)
     work = Work(walks.uri, job.output.location.uri, vertices, RANGE_VERTICES, job.params)
+    job.output.claim(FILES)
     names = walks.files("walks-*.npy")
     with spark_session(job) as session:
         context = session.sparkContext

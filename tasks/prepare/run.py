@@ -14,6 +14,7 @@ from infra.dataset import Dataset, FileWriter
 from infra.errors import UserError
 from infra.progress import Progress
 from infra.stage import Output, StageRun
+from tasks._checks import foreign_vertex
 from tasks._numba import load_kernels_fast
 from tasks.prepare import COUNTERS, PrepareParams
 from tasks.prepare.alias import alias_table
@@ -29,6 +30,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
     """
     walks = job.inputs["walks"]
     counts = count_vertices(walks, int(job.inputs["graph"].stats["vertices"] or 0), job.threads, job.progress)
+    job.output.claim(FILES)
     result = write_vocabulary(job.output, counts, walks, job.params)
     stats = result.stats
     job.progress.log(
@@ -36,6 +38,10 @@ def run(job: StageRun[PrepareParams]) -> Output:
         f"{stats['tokens']:,} tokens, dropped {stats['tokens_dropped']:,}"
     )
     return result
+
+
+FILES = ("kept.npy", "remap.npy", "counts.npy", "negative_threshold.npy", "negative_alias.npy", "keep.npy")
+"""Of a vocabulary; the last one where frequent vertices are subsampled."""
 
 
 def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Dataset, params: PrepareParams) -> Output:
@@ -116,14 +122,6 @@ def count_vertices(walks: Dataset, vertices: int, threads: int, progress: Progre
     for other in private[1:]:
         total += other
     return total
-
-
-def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
-    """The error for walks that were made on another graph."""
-    return UserError(
-        f"a vertex of the walks is not in the graph of {vertices} vertices",
-        where=where, value=vertex, remedy="Give the graph that the walks were made on",
-    )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)

@@ -54,13 +54,18 @@ def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Reso
     labels = 16 * nodes
     batches = min(40 << 20, 4 * 4 * nodes * dimensions)
     return Estimate(
-        memory_bytes=(140 << 20) + batches + 4 * labels + 11 * nodes,
-        cpu_s=0.5 + nodes * (2e-6 + dimensions * 5e-9),
+        memory_bytes=_PROCESS_BYTES + batches + 4 * labels + 11 * nodes,
+        cpu_s=_START_S + nodes * (2e-6 + dimensions * 5e-9),
         output_bytes=nodes * (4 * dimensions + 4 + 16) + labels + (1 << 10),
         stats={"nodes": nodes, "dimensions": dimensions},
         parallel=0.0,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
     )
 
+
+_PROCESS_BYTES = 140 << 20
+_START_S = 0.46
 
 STAGE = Stage(
     name="publish",

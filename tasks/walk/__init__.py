@@ -20,6 +20,8 @@ from infra.stage import Estimate, Input, Stage, Stats
 from tasks.walk._table_size import has_tries, table_bytes
 
 SHARD_BYTES = 32 << 20
+LEAST_BIAS, MOST_BIAS = 1e-6, 1e6
+"""Limits of p and q: beyond them a walk does nothing else any more, and numbers of darts leave 64 bits."""
 _BATCH = 2048
 
 _PAPER_GRID: JsonDict = {"search": {"type": "categorical", "choices": [0.25, 0.5, 1.0, 2.0, 4.0]}}
@@ -41,12 +43,12 @@ class WalkParams(StageParams):
         json_schema_extra={"search": {"type": "int", "low": 20, "high": 120}},
     )  # fmt: skip
     p: float = Field(
-        default=1.0, gt=0, json_schema_extra=_PAPER_GRID,
-        description="Return parameter, greater than 0: the weight of going straight back is multiplied by 1/p.",
+        default=1.0, ge=LEAST_BIAS, le=MOST_BIAS, json_schema_extra=_PAPER_GRID,
+        description="Return parameter, 1e-6 to 1e6: the weight of going straight back is multiplied by 1/p.",
     )  # fmt: skip
     q: float = Field(
-        default=1.0, gt=0, json_schema_extra=_PAPER_GRID,
-        description="In-out parameter, greater than 0: the weight of leaving the neighbourhood is multiplied by 1/q.",
+        default=1.0, ge=LEAST_BIAS, le=MOST_BIAS, json_schema_extra=_PAPER_GRID,
+        description="In-out parameter, 1e-6 to 1e6: the weight of leaving the neighbourhood is multiplied by 1/q.",
     )  # fmt: skip
     seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
     start_vertices: Annotated[tuple[str, ...], BeforeValidator(_labels)] | None = Field(
@@ -106,19 +108,24 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
         step_ns = (40 if large else 17) if weighted else (26 if large else 13)
     build_ns = 6 + (4 if params.q != 1 else 0) + (16 if weighted else 0)
     write_ns = 1.8  # for a byte: checksum and write
-    cpu_s = 0.45 + 1e-9 * (step_ns * tokens + build_ns * edges + write_ns * tokens * item)
+    writing_s = 1e-9 * write_ns * tokens * item
+    work_s = 1e-9 * (step_ns * tokens + build_ns * edges) + writing_s
     return Estimate(
         memory_bytes=memory,
-        cpu_s=cpu_s,
+        cpu_s=_START_S + work_s,
         output_bytes=tokens * item + 128 * -(-walks // shard_walks(params.walk_length)),
         stats={"walks": walks, "tokens": tokens, "walk_length": params.walk_length, "vertices": vertices},
-        parallel=max(0.0, 1 - (0.45 + 1e-9 * write_ns * tokens * item) / cpu_s),
+        parallel=1 - writing_s / max(work_s, 1e-9),
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
     )
 
 
 _PROCESS_BYTES = 140 << 20
 """Resident set of the interpreter with NumPy and compiled kernels, before a graph is read."""
 _LABEL_BYTES = 48
+_START_S = 0.47
+"""CPU seconds until then."""
 
 STAGE = Stage(
     name="walk",

@@ -29,7 +29,7 @@ from tasks.walk._alias import CLEAR_BIT, WIDE
 from tasks.walk._pairs import filter_place, matrix_place
 from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, fraction_of, throw
+from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, extra_width, fraction_of, throw
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4
@@ -111,7 +111,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
                 s[c4, WEIGHT, k] = old ^ ((old ^ s[c4, NEXT_WEIGHT, k]) & came)
             for k in range(LANES):
                 edges = np.float64(np.int64(u[c4, NODE, k] & mask))
-                f[c4, EXTRA, k] = edges * (f[c4, WEIGHT, k] / seen_real[TOTAL, k]) * beside
+                f[c4, EXTRA, k] = extra_width(edges, f[c4, WEIGHT, k] / seen_real[TOTAL, k], beside)
         done = 0
         for k in range(LANES):
             yes = -s[c4, VERDICT, k]
@@ -135,7 +135,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
                     f[c4, EXTRA, k] = 0.0
                     if way_back >= 0:
                         share = np.float64(weights[np.uint64(way_back)]) / node_totals[np.uint64(2 * x + 1)]
-                        f[c4, EXTRA, k] = np.float64(np.int64(h & mask)) * share * beside
+                        f[c4, EXTRA, k] = extra_width(np.float64(np.int64(h & mask)), share, beside)
         if done > 0:
             for k in range(LANES):
                 if s[c4, VERDICT, k] != 0 and (s[c4, PLACE, k] == s[c4, END, k] or (u[c4, NODE, k] & mask) == _ZERO):

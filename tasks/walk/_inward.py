@@ -22,7 +22,7 @@ from tasks._prefetch import prefetch
 from tasks.walk._alias import CLEAR_BIT, WIDE
 from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
 from tasks.walk._rows import OPTIONS, find
-from tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, fraction_of, throw
+from tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, extra_width, fraction_of, throw
 from tasks.walk._tries import (
     ALONE,
     BATCH,
@@ -113,7 +113,7 @@ def inward_walks(  # type: ignore[no-untyped-def]
                 degree = np.int64(u[NODE, k] & mask)
                 edges = np.float64(degree)
                 came = np.int64(s[PREVIOUS, k] >= 0) & np.int64(degree > 0)
-                extra = edges * (f[WEIGHT, k] / f[TOTAL, k]) * beside if weighted else beside
+                extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], beside) if weighted else beside
                 width = edges + extra if came else edges
                 f[WIDTH, k] = width
                 column, height = throw(mix(z + GAMMA), width * FRACTION)

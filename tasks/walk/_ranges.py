@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.filesystem import Location
+from tasks._checks import check_rows
 from tasks.walk._alias import build_alias
 from tasks.walk._files import array_header, read_slice
 from tasks.walk._rows import PADDING, degree_bits, pack_headers
@@ -98,11 +99,14 @@ def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_or
     indptr = indptr - first
     bits = degree_bits(indptr)
     weights, alias, totals = np.empty(0, np.float32), np.empty(0, np.uint64), np.empty(0, np.float64)
+    indices = read_slice(graph.join("indices.npy"), first, last, padding=PADDING)
     if weighted:
         weights = read_slice(graph.join("weights.npy"), first, last)
+    vertices = array_header(graph.join("indptr.npy"))[0] - 1
+    check_rows(graph.uri, indptr, indices[: last - first], weights if weighted else None, vertices)
+    if weighted:
         alias, totals = np.zeros(last - first + 1, np.uint64), np.empty(high - low)
         build_alias(indptr, weights, 0, high - low, alias, totals)
-    indices = read_slice(graph.join("indices.npy"), first, last, padding=PADDING)
     return Rows(
         low, high, np.uint64(bits), pack_headers(indptr, bits), indices,
         weights if second_order else weights[:0], alias, totals,

@@ -30,6 +30,7 @@ from tasks.walk._trial import (
     alias_edge,
     exact_edge,
     exact_near,
+    extra_width,
     fraction_of,
     free_trials,
     throw,
@@ -255,7 +256,7 @@ def advance(  # type: ignore[no-untyped-def]
                     j = find(indices, row, degree, t)
                     if j >= 0:
                         share = np.float64(weights[j]) / totals[v - low]
-                        scale = (edges + edges * share * beside) * FRACTION
+                        scale = (edges + extra_width(edges, share, beside)) * FRACTION
                 elif closed == 0:
                     scale = (edges + beside) * FRACTION
             # Throw darts until one is taken in any case. What stays open before it is noted in a list, together with

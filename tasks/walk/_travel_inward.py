@@ -13,6 +13,7 @@ from tasks.walk._trial import (
     dart_beside,
     exact_edge,
     exact_near,
+    extra_width,
     fraction_of,
     free_trials,
     near_tries,
@@ -58,7 +59,7 @@ def step_inward(  # type: ignore[no-untyped-def]
         if not weighted:
             width = edges + beside
         elif way_back >= 0:
-            width = edges + edges * (np.float64(weights[way_back]) / total) * beside
+            width = edges + extra_width(edges, np.float64(weights[way_back]) / total, beside)
     most = free_trials(degree)
     t_here = low <= t < high
     near_header = headers[t - low] if t_here else np.uint64(0)

@@ -14,6 +14,7 @@ from tasks.walk._rows import OPTIONS, find
 FREE_TRIALS = 16
 FEW = 3
 FRACTION = 2.0**-52  # a 52-bit fraction times a degree rounds to less than the degree
+_WIDEST = 2.0**62
 TRIAL_WORDS = np.uint64((3 * int(GAMMA)) % 2**64)
 """What a trial with tries adds to the state, for the dart, the coin of a weighted edge and the number of tries."""
 _TRIES = np.uint64(0xA24BAED4963EE407)
@@ -59,6 +60,17 @@ def dart_beside(p, q):  # type: ignore[no-untyped-def]
     ``beside`` is as in `acceptance`; a return on the board is taken under ``returning``.
     """
     return max(q / p - 1.0, 0.0), min(q / p, 1.0)
+
+
+@nb.njit(inline="always")
+def extra_width(edges, share, beside):  # type: ignore[no-untyped-def]
+    """Width of the return's target beside the board of a weighted row, of which it has this share of the weight.
+
+    Columns are integers of 64 bits, and a row of ten million edges of which one has nearly all of the weight would
+    leave them at the limits of p and q; `beside` alone, which is the width in an unweighted row, does not.
+    """
+    extra = edges * share * beside
+    return extra if extra < _WIDEST else _WIDEST
 
 
 @nb.njit(inline="always")

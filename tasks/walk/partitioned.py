@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import AccumulatorParam
 
-from infra.dataset import PARTS_FOLDER
 from infra.errors import SuperworkflowError
-from infra.manifest import FileEntry
+from infra.manifest import PARTS_FOLDER, FileEntry
 from infra.resources import Resources
 from infra.spark.session import python_memory, runs_here, spark_session, task_cores
 from infra.spark.tasks import collected, run_tasks
@@ -35,7 +34,7 @@ from tasks.walk._files import array_header
 from tasks.walk._journey import Journey
 from tasks.walk._ranges import Ranges
 from tasks.walk._travel import MOST_VERTICES
-from tasks.walk.run import shard_spans, uses_weights, walk_output
+from tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
 
 SUPERSTEPS = 8
 """Supersteps of a job: more carry what was visited further, fewer write it more often."""
@@ -69,6 +68,7 @@ def run_partitioned(job: StageRun[WalkParams], session: Any, tasks: int | None =
     journey = plan_journey(job, session, tasks)
     vertices = int(journey.ranges.cuts[-1])
     spans = shard_spans(params.num_walks * journey.n_starts, params.walk_length)
+    job.output.claim(shard_names(spans))
     travel = _Travel(session.sparkContext, journey, job)
     batch = max(1, journey.ranges.tasks * walkers_per_task(job) // spans[0][1]) if spans else 1
     tokens = ended = 0

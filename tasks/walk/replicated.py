@@ -22,6 +22,7 @@ from tasks.walk.run import (
     find_vertices,
     load_walker,
     shard_name,
+    shard_names,
     shard_spans,
     uses_weights,
     walk_output,
@@ -67,6 +68,7 @@ def run(job: StageRun[WalkParams]) -> Output:
             run_tasks(session, _check_starts, [graph])
         starts = vertices if params.start_vertices is None else len(params.start_vertices)
         spans = shard_spans(params.num_walks * starts, params.walk_length)
+        job.output.claim(shard_names(spans))
         shards = [Shard(graph, job.output.location.uri, i, *span) for i, span in enumerate(spans)]
         made = run_tasks(session, _walk, shards)
     for entries, _, _ in made:

@@ -14,6 +14,7 @@ from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.filesystem import Location
 from infra.stage import Output, StageRun
+from tasks._checks import check_rows
 from tasks._numba import load_kernels_fast
 from tasks.walk import WalkParams, shard_walks
 from tasks.walk._files import read_slice
@@ -33,6 +34,7 @@ def run(job: StageRun[WalkParams]) -> Output:
     walker = load_walker(graph, params, job.threads)
     total = params.num_walks * walker.n_starts
     spans = shard_spans(total, params.walk_length)
+    job.output.claim(shard_names(spans))
     buffers = [np.empty((spans[0][1], params.walk_length), walker.dtype) for _ in spans[:2]]
     tokens, stopped, began = 0, 0, time.perf_counter()
     with ThreadPoolExecutor(job.threads) as pool:
@@ -61,6 +63,11 @@ def shard_spans(total: int, walk_length: int) -> list[tuple[int, int]]:
 def shard_name(shard: int) -> str:
     """Name of a shard's file."""
     return f"walks-{shard:05d}.npy"
+
+
+def shard_names(spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Names of all shards' files."""
+    return [shard_name(shard) for shard in range(len(spans))]
 
 
 def count_tokens(shard: npt.NDArray[Any]) -> tuple[int, int]:
@@ -113,10 +120,13 @@ def load_walker(graph: Dataset, params: WalkParams, threads: int) -> Walker:
     """
     weighted = uses_weights(graph, params)
     starts = None if params.start_vertices is None else find_vertices(graph, params.start_vertices)
+    indptr, indices = graph.array("indptr.npy", mmap=False), padded_indices(graph)
+    weights = graph.array("weights.npy", mmap=False) if weighted else None
+    check_rows(graph.uri, indptr, indices[: len(indices) - PADDING], weights, len(indptr) - 1)
     return Walker(
-        graph.array("indptr.npy", mmap=False),
-        padded_indices(graph),
-        graph.array("weights.npy", mmap=False) if weighted else None,
+        indptr,
+        indices,
+        weights,
         padded=True, directed=bool(graph.stats["directed"]), walk_length=params.walk_length,
         p=params.p, q=params.q, seed=params.seed, starts=starts, threads=threads,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tasks.walk import LEAST_BIAS, MOST_BIAS
 from tasks.walk._alias import WIDE, build_alias, build_wide_alias
 from tasks.walk._darts import dart_walks
 from tasks.walk._first_order import uniform_walks, weighted_walks
@@ -32,8 +33,8 @@ class Walker:
         padded: `PADDING` entries of any value stand behind the m neighbours; ``indices`` is used in place.
         directed: False if for every edge u -> v the edge v -> u exists, with the same weight.
         walk_length: vertices of a walk, its start included.
-        p: return parameter; small values keep a walk near where it came from.
-        q: in-out parameter; small values lead it away.
+        p: return parameter, 1e-6 to 1e6; small values keep a walk near where it came from.
+        q: in-out parameter, 1e-6 to 1e6; small values lead it away.
         seed: 0 <= seed < 2**64.
         starts: vertices that walks start from; None for every vertex.
         threads: used to prepare the tables.
@@ -58,8 +59,8 @@ class Walker:
         starts: npt.NDArray[np.int64] | None = None,
         threads: int = 1,
     ) -> None:
-        if not (0 < p < np.inf and 0 < q < np.inf):
-            raise ValueError(f"p and q must be positive and finite, got p={p}, q={q}")
+        if not (LEAST_BIAS <= p <= MOST_BIAS and LEAST_BIAS <= q <= MOST_BIAS):
+            raise ValueError(f"p and q must be in {LEAST_BIAS:g} to {MOST_BIAS:g}, got p={p}, q={q}")
         if walk_length < 1:
             raise ValueError(f"walk_length must be at least 1, got {walk_length}")
         self.vertices = len(indptr) - 1

@@ -1,4 +1,4 @@
-"""The graphs that both sides work on, made once and kept: files for the peers, index datasets for us.
+"""The graphs that both sides work on: files for the peers, index datasets for us. Kept for the code that made them.
 
 Every graph is one file `edges.csv` with the columns source, target, weight: each undirected edge once, vertices as
 numbers, weights uniform in [0.01, 1). So all sides walk on the same graph, with or without its weights.
@@ -6,6 +6,8 @@ numbers, weights uniform in [0.01, 1). So all sides walk on the same graph, with
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from tasks._generate import generate
+from tests.benchmarks.code import kept_folder, key, stage_module
 from tests.benchmarks.setting import Setting, blogcatalog_file
 from tests.benchmarks.stages import MANIFEST, run_stage
 
@@ -32,7 +35,7 @@ class GraphFiles:
     Args:
         name: for people, with what it is.
         folder: of its files.
-        real: false for a stand-in whose quality figures compare with nothing published.
+        real: false for a stand-in, whose figures compare with nothing published and have no target.
     """
 
     name: str
@@ -66,10 +69,11 @@ class GraphFiles:
 def power_law(setting: Setting) -> GraphFiles:
     """Chung-Lu with exponent 2.5: 1M vertices, 10M edges (20M directed); a twentieth of that when quick."""
     vertices, edges = (50_000, 500_000) if setting.quick else (1_000_000, 10_000_000)
-    graph = GraphFiles(f"power law {_short(vertices)}/{_short(2 * edges)}", setting.data / "power-law")
+    folder = kept_folder(setting.data, "power-law", key(_made_by("index"), vertices=vertices, edges=edges))
+    graph = GraphFiles(f"power law {_short(vertices)}/{_short(2 * edges)}", folder)
     if not (graph.folder / COMPLETE).exists():
         setting.say(f"making the graph: {graph.name}")
-        graph.folder.mkdir(exist_ok=True)
+        _empty(graph.folder)
         raw = generate("chung-lu", vertices, edges, graph.folder / "raw.csv", seed=1)
         index = run_stage(setting, "index", {"edges": raw}, graph.folder / "raw").output
         raw.unlink()
@@ -81,16 +85,22 @@ def power_law(setting: Setting) -> GraphFiles:
 def blogcatalog(setting: Setting) -> GraphFiles:
     """BlogCatalog with its labels, or a planted partition of its size where the file is not there."""
     source = blogcatalog_file()
-    name = "BlogCatalog" if source else "planted partition of BlogCatalog's size"
-    graph = GraphFiles(name, setting.data / ("blogcatalog" if source else "planted"), real=source is not None)
+    vertices, edges, communities = 10_312, 333_983, 39
+    if source:
+        made = key(_made_by("index"), source=hashlib.sha256(source.read_bytes()).hexdigest())
+        graph = GraphFiles("BlogCatalog", kept_folder(setting.data, "blogcatalog", made))
+    else:
+        made = key(_made_by("index"), vertices=vertices, edges=edges, communities=communities)
+        name = f"planted partition {_short(vertices)}/{_short(2 * edges)}"
+        graph = GraphFiles(name, kept_folder(setting.data, "planted", made), real=False)
     if not (graph.folder / COMPLETE).exists():
         setting.say(f"making the graph: {graph.name}")
-        graph.folder.mkdir(exist_ok=True)
+        _empty(graph.folder)
         if source:
             content = scipy.io.loadmat(source)
             adjacency, groups = content["network"].tocsr(), content["group"].tocoo()
         else:
-            adjacency, groups = planted_partition(10_312, 333_983, 39)
+            adjacency, groups = planted_partition(vertices, edges, communities)
         _write_csv(graph.labels, {"node": groups.row.astype(np.int64), "label": groups.col.astype(np.int64)})
         _write(graph, adjacency.indptr.astype(np.int64), adjacency.indices)
         _index(setting, graph)
@@ -100,15 +110,28 @@ def blogcatalog(setting: Setting) -> GraphFiles:
 def labelled_edges(setting: Setting) -> tuple[Path, Path, int, int]:
     """An edge list with labels of strings, its prefix of a tenth, and the rows of both: 20M, 1M when quick."""
     vertices, rows = (50_000, 1_000_000) if setting.quick else (1_000_000, 20_000_000)
-    path, prefix = setting.data / "labelled.csv", setting.data / "labelled-prefix.csv"
+    folder = kept_folder(setting.data, "labelled", key(_made_by(), vertices=vertices, rows=rows))
+    path, prefix = folder / "all.csv", folder / "prefix.csv"
     if not prefix.exists():
         setting.say(f"making an edge list of {_short(rows)} rows with string labels")
+        _empty(folder)
         generate("chung-lu", vertices, rows, path, seed=2, prefix="user")
         with path.open("rb") as source, prefix.with_suffix(".part").open("wb") as target:
             for _ in range(rows // 10 + 1):
                 target.write(source.readline())
         prefix.with_suffix(".part").rename(prefix)
     return path, prefix, rows, rows // 10
+
+
+def _made_by(*stages: str) -> tuple[str, ...]:
+    """Modules of the code that makes a graph with these stages."""
+    return (__name__, *map(stage_module, stages))
+
+
+def _empty(folder: Path) -> None:
+    """Make the folder, without what an attempt that did not end left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
 
 
 def planted_partition(vertices: int, edges: int, groups: int) -> tuple[scipy.sparse.csr_array, scipy.sparse.coo_array]:
@@ -179,4 +202,4 @@ def _index(setting: Setting, graph: GraphFiles) -> None:
 
 
 def _short(count: int) -> str:
-    return f"{count / 1e6:g}M" if count >= 1_000_000 else f"{count / 1e3:g}k"
+    return f"{count / 1e6:.3g}M" if count >= 1_000_000 else f"{count / 1e3:.3g}k"

@@ -57,10 +57,7 @@ def run_command(command: Sequence[str], threads: int, log: Path, failure: type[F
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as errors:
         begun = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment(threads),
-            cwd=ROOT, text=True,
-        )  # fmt: skip
+        process = _start(command, threads, errors, subprocess.DEVNULL, failure)
         assert process.stdout is not None
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -89,10 +86,7 @@ class Worker:
         self.command, self.log, self._failure = command, log, failure
         log.parent.mkdir(parents=True, exist_ok=True)
         self._errors = log.open("w")
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            env=environment(threads), cwd=ROOT,
-        )  # fmt: skip
+        self._process = _start(command, threads, self._errors, subprocess.PIPE, failure)
         self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Worker:
@@ -151,6 +145,17 @@ def alternate(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, li
 
 def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
+
+
+def _start(
+    command: Sequence[str], threads: int, errors: IO[str], stdin: int, failure: type[Failed]
+) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, env=environment(threads), cwd=ROOT, text=True
+        )
+    except OSError as error:
+        raise failure(f"{command[0]} does not start: {error.strerror}") from None
 
 
 def _last_words(command: Sequence[str], status: int, log: Path) -> str:

@@ -25,8 +25,8 @@ class Row:
         name: what was done, on what.
         peer_name: against whom.
         unit: of both figures: a rate such as `steps/s`, or `s` or `CPU s`.
-        target: least ratio; the ratio says how many times better we are.
-        ours, peer: figures, None where there is none.
+        target: least ratio; the ratio says how many times better we are. None on a graph that no target is meant for.
+        ours, peer: figures, None where there is none: then the row failed.
         cpu: our CPU seconds per unit of work and the peer's, for a second ratio that other load disturbs less.
         quality_ours, quality_peer: such as `{"micro_f1": 0.38, "macro_f1": 0.22}`.
         note: what has to be known to read the figures, or why there is none.
@@ -35,7 +35,7 @@ class Row:
     name: str
     peer_name: str
     unit: str
-    target: float
+    target: float | None
     ours: float | None = None
     peer: float | None = None
     cpu: tuple[float, float] | None = None
@@ -56,7 +56,15 @@ class Row:
         return self.cpu[1] / self.cpu[0] if self.cpu and self.cpu[0] else None
 
     @property
-    def met(self) -> bool:
+    def failed(self) -> bool:
+        """Whether there is nothing to compare."""
+        return self.ratio is None or not math.isfinite(self.ratio)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is; None where there is none."""
+        if self.failed or self.target is None:
+            return False if self.failed else None
         return self.ratio is not None and self.ratio >= self.target
 
     def document(self) -> dict[str, Any]:
@@ -65,7 +73,7 @@ class Row:
             "name": f"{self.name} / {self.peer_name}", "ours": self.ours, "peer": self.peer, "unit": self.unit,
             "ratio": rounded(self.ratio), "target": self.target, "quality_ours": self.quality_ours,
             "quality_peer": self.quality_peer, "ratio_cpu": rounded(self.ratio_cpu), "met": self.met,
-            "note": self.note,
+            "failed": self.failed, "note": self.note,
         }  # fmt: skip
 
 
@@ -80,6 +88,11 @@ class Report:
     load: list[float] = field(default_factory=lambda: [round(value, 2) for value in os.getloadavg()])
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def failures(self) -> list[str]:
+        """The rows that failed, with why."""
+        return [f"{row.name} / {row.peer_name}: {row.note}" for row in self.rows if row.failed]
 
     def document(self) -> dict[str, Any]:
         """The report as JSON."""
@@ -97,25 +110,28 @@ class Report:
         ]
         for row in self.rows:
             ours, peer = figure(row.ours, row.unit), figure(row.peer, row.unit)
-            mark = "" if row.met else " ✗"
+            ratio = "failed" if row.failed else times(row.ratio) + (" ✗" if row.met is False else "")
             quality = " vs ".join(_f1(each) for each in (row.quality_ours, row.quality_peer) if each)
             lines.append(
-                f"| {row.name} | {row.peer_name} | {ours} | {peer} | {times(row.ratio)}{mark} | "
+                f"| {row.name} | {row.peer_name} | {ours} | {peer} | {ratio} | "
                 f"{times(row.ratio_cpu)} | {times(row.target)} | {quality} |"
             )
         notes = [f"- {row.name} / {row.peer_name}: {row.note}" for row in self.rows if row.note]
         return "\n".join(lines + (["", *notes] if notes else []))
 
     def picture(self, path: Path) -> None:
-        """Bars of ratio over target, on a logarithmic scale; what lies right of the line meets its target."""
+        """Bars of ratio over target, on a logarithmic scale; what lies right of the line meets its target.
+
+        A row without a target is not drawn, one that failed has no bar.
+        """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        drawn = [row for row in self.rows if row.ratio is not None]
+        drawn = [row for row in self.rows if row.target or row.failed]
         picture = Figure(figsize=(9, 0.8 + 0.42 * max(1, len(drawn))), dpi=130, layout="constrained")
         FigureCanvasAgg(picture)
         axes = picture.subplots()
-        shares = [(row.ratio or 0.0) / row.target for row in drawn]
+        shares = [1.0 if row.failed else (row.ratio or 0.0) / (row.target or 1.0) for row in drawn]
         axes.barh(
             [f"{row.name}\nvs {row.peer_name}" for row in drawn], [share - 1 for share in shares], left=1,
             color=["#2b7a4b" if row.met else "#c2571a" for row in drawn], height=0.62,
@@ -124,9 +140,8 @@ class Report:
         low, high = min([0.5, *shares]), max([2.0, *shares])
         axes.set_xlim(low / 1.6, high * 2.2)
         for place, (row, share) in enumerate(zip(drawn, shares, strict=True)):
-            axes.text(
-                max(share, 1.0) * 1.05, place, f"{times(row.ratio)} (target {times(row.target)})", va="center", size=7
-            )
+            text = "failed" if row.failed else f"{times(row.ratio)} (target {times(row.target)})"
+            axes.text(max(share, 1.0) * 1.05, place, text, va="center", size=7)
         axes.axvline(1, color="black", linewidth=1)
         axes.invert_yaxis()
         axes.tick_params(axis="y", labelsize=7)

@@ -28,7 +28,7 @@ def end_to_end(setting: Setting) -> list[Row]:
     taken out. Ours has no orchestrator or tracker, as the peer has none."""
     graph = blogcatalog(setting)
     name = f"Node2Vec from file to vectors, {graph.name}, p={P:g} q={Q:g}"
-    row = Row(name, "PecanPy + gensim", "s", 15)
+    row = Row(name, "PecanPy + gensim", "s", setting.target(15, graph.real))
     num_walks = 1 if setting.quick else 10
     folder = graph.folder / "end-to-end"
     folder.mkdir(exist_ok=True)

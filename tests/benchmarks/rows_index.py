@@ -25,13 +25,12 @@ def index(setting: Setting) -> list[Row]:
         command = [sys.executable, "-m", "tests.benchmarks.own.duckdb_read", str(path), str(setting.threads)]
         return run_command(command, setting.threads, setting.folder / "logs" / "duckdb_read.log")
 
-    return [
-        _compare(setting, Row(name, "DuckDB's bare read", "s", 1 / 3), own, bare_read),
-        _compare(setting, Row(name, "ensmallen", "s", 2), own, lambda: setting.peer_command("ensmallen_index", path)),
-        _compare(
-            setting, Row(name, "networkx", "s", 50), own, lambda: _networkx(setting, prefix, rows / prefix_rows)
-        ),
-    ]  # fmt: skip
+    peers: tuple[tuple[str, float, Callable[[], Measured]], ...] = (
+        ("DuckDB's bare read", 1 / 3, bare_read),
+        ("ensmallen", 2, lambda: setting.peer_command("ensmallen_index", path)),
+        ("networkx", 50, lambda: _networkx(setting, prefix, rows / prefix_rows)),
+    )
+    return [_compare(setting, Row(name, peer, "s", setting.target(ratio)), own, run) for peer, ratio, run in peers]
 
 
 ROWS: dict[str, Callable[[Setting], list[Row]]] = {"index": index}

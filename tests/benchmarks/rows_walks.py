@@ -54,13 +54,13 @@ def _compare(
     )
     rows = []
     with setting.own("walks", graph.index(weighted), int(weighted)) as own:
-        for peer_name, target in targets.items():
-            row = Row(name, peer_name, "steps/s", target)
+        for peer_name, ratio in targets.items():
+            row = Row(name, peer_name, "steps/s", setting.target(ratio, graph.real))
             try:
                 rows.append(_against(setting, graph, own, row, p, q, weighted))
             except PeerFailed as error:
                 setting.say(f"{row.name}: {peer_name} failed")
-                rows.append(Row(name, peer_name, "steps/s", target, note=f"no figure of the peer: {error}"))
+                rows.append(Row(name, peer_name, "steps/s", row.target, note=f"no figure of the peer: {error}"))
     return rows
 
 

@@ -95,9 +95,7 @@ def _folder(setting: Setting, vertices: int) -> Path:
 def _stages(setting: Setting, vertices: int, walks: int) -> dict[str, StageResult]:
     folder = _folder(setting, vertices)
     folder.mkdir(parents=True, exist_ok=True)
-    edges = folder / "edges.csv"
-    if not edges.exists():
-        generate("chung-lu", vertices, vertices * DEGREE // 2, edges, seed=5)
+    edges = generate("chung-lu", vertices, vertices * DEGREE // 2, folder / "edges.csv", seed=5)
     results = embed_graph(setting, edges, folder, {"num_walks": walks, "walk_length": WALK_LENGTH}, {})
     if vertices <= _REPEATED:
         again = [run_stage(setting, "index", {"edges": edges}, folder / "again", INDEX) for _ in range(2)]

@@ -47,6 +47,10 @@ class Setting:
     def rounds(self) -> int:
         return 2 if self.quick else 3
 
+    def target(self, ratio: float, real: bool = True) -> float | None:
+        """The target of a row; a small graph or a stand-in for a real one has none."""
+        return ratio if real and not self.quick else None
+
     @property
     def peers_python(self) -> str:
         return str(self.folder / "venv" / "bin" / "python")
@@ -71,7 +75,7 @@ class Setting:
     def set_up_peers(self) -> None:
         """Make the peers' environment, if it is not there as `requirements-peers.txt` says.
 
-        A package that does not install is passed over: the rows that need it will say why they are empty.
+        A package that does not install is passed over: the rows that need it fail.
         """
         environment, mark = self.folder / "venv", self.folder / "venv" / "installed.txt"
         if mark.exists() and mark.read_text() == REQUIREMENTS.read_text():
@@ -86,9 +90,13 @@ class Setting:
         with log.open("w") as output:
             if subprocess.run([*pip, "-r", str(REQUIREMENTS)], stdout=output, stderr=output).returncode:
                 lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
-                for line in lines:
-                    if subprocess.run([*pip, line], stdout=output, stderr=output).returncode:
-                        self.say(f"{line} does not install, see {log}")
+                missing = [
+                    line for line in lines if subprocess.run([*pip, line], stdout=output, stderr=output).returncode
+                ]
+                for line in missing:
+                    self.say(f"{line} does not install, see {log}")
+                if missing:
+                    return  # tried again next time
         mark.write_text(REQUIREMENTS.read_text())
 
 

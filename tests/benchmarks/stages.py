@@ -67,6 +67,5 @@ def embed_graph(
 def warm_up(setting: Setting) -> None:
     """Fill the caches of compiled kernels by one small run, so that no row pays for compiling."""
     edges = setting.data / "warm-up.csv"
-    if not edges.exists():
-        edges.write_text("source,target\n" + "".join(f"{i},{(i * 7 + k) % 100}\n" for i in range(100) for k in (1, 2)))
+    edges.write_text("source,target\n" + "".join(f"{i},{(i * 7 + k) % 100}\n" for i in range(100) for k in (1, 2)))
     embed_graph(setting, edges, setting.data / "warm-up", {"num_walks": 1, "q": 0.5}, {"dimensions": 128})

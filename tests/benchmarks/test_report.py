@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,15 @@ def test_ratio_of_rates_and_of_costs() -> None:
 def test_missing_peer_has_no_ratio_and_misses() -> None:
     assert (NONE.ratio, NONE.ratio_cpu, NONE.met) == (None, None, False)
     assert NONE.document()["ratio"] is None
+    assert NONE.document()["failed"] is True
     assert NONE.document()["note"] == "does not install"
+    assert RATE.document()["failed"] is False
+
+
+def test_without_a_target_nothing_is_met_or_missed() -> None:
+    row = replace(RATE, target=None)
+    assert (row.ratio, row.met, row.failed) == (80, None, False)
+    assert "| 80× | 50× | – |" in Report("bench", [row]).table()
 
 
 def test_document_has_the_promised_fields() -> None:
@@ -47,13 +56,14 @@ def test_table_marks_misses_and_tells_notes() -> None:
     assert "| 80M steps/s | 1M steps/s | 80× | 50× | 40× |" in lines[2]
     assert "0.25× ✗" in lines[3]
     assert "✗" not in lines[2] + lines[5]
+    assert "| – | – | failed | – | 2× |" in lines[4]
     assert "0.381 / 0.226 vs 0.380 / 0.223" in lines[5]
     assert lines[-1] == "- walks / absent: does not install"
     assert {line.count("|") for line in lines[:6]} == {9}
 
 
 def test_picture_is_drawn(tmp_path: Path) -> None:
-    Report("bench", [RATE, COST, NONE]).picture(tmp_path / "bars.png")
+    Report("bench", [RATE, COST, NONE, replace(RATE, target=None)]).picture(tmp_path / "bars.png")
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
 
 

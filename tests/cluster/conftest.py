@@ -34,6 +34,7 @@ from infra.launch.base import StageCall
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 from infra.resources import Resources
+from infra.s3 import PatientS3
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 
@@ -41,6 +42,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE = os.environ.get("SUPERWORKFLOW_TEST_NAMESPACE", "superworkflow-tests")
 SPARK_ACCOUNT = "superworkflow-spark"
+EXPECTED = 100 << 20
+"""What the walks of these tests are said to need; what turned out to be needed is remembered under it."""
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 
@@ -205,7 +208,7 @@ def walk(graph: str, request: pytest.FixtureRequest) -> Call:
         store = Path(graph).parent.parent
         return StageCall(
             f"walk{name}", "walk", {"num_walks": 2, **params}, {"graph": graph}, str(store / "walk" / digest),
-            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"},
+            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"}, expected_memory=EXPECTED,
         )  # fmt: skip
 
     return make
@@ -259,6 +262,11 @@ async def node_address(api: KubernetesApi) -> str:
     return str(urlparse(api.server).hostname)
 
 
+def _forget_servers() -> None:
+    s3fs.S3FileSystem.clear_instance_cache()
+    PatientS3.clear_instance_cache()
+
+
 @pytest.fixture
 def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
@@ -280,7 +288,7 @@ def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-    s3fs.S3FileSystem.clear_instance_cache()
+    _forget_servers()
     try:
         for _ in range(600):
             with socket.socket() as probe:
@@ -292,7 +300,7 @@ def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield "s3://cluster-tests"
     finally:
         cluster.do(lambda api: api.delete(f"{path}/s3"))
-        s3fs.S3FileSystem.clear_instance_cache()
+        _forget_servers()
         server.kill()
         server.wait()
         log.close()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from infra.dataset import Dataset
+from infra.errors import StageFailed
 from infra.filesystem import Location
 from infra.kubernetes.api import ApiError, Json, KubernetesApi
 from infra.kubernetes.launcher import KubernetesLauncher
@@ -131,6 +134,37 @@ def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> N
     dataset.verify()
     dataset.close()
     assert "a-secret-of-the-cluster" not in str(events)
+
+
+def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(settings: Settings, bucket: str, tmp_path: Path) -> None:
+    """Killed without a moment to let go, as by the kernel for lack of memory; a lease lasts for a minute."""
+    there = settings(
+        env_secrets=["s3"], env={"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"], "AWS_DEFAULT_REGION": "us-east-1"}
+    )
+    edges = Location.of(f"{bucket}/edges.csv")
+    edges.write_atomic("".join(f"{n},{n + 1}\n" for n in range(1000)))
+    graph, walks = f"{bucket}/s/index/{'c' * 32}", f"{bucket}/s/walk/{'e' * 32}"
+    small = Placement(resources=Resources(cpu=0.05, memory=512 << 20))
+    launcher, killed, told = KubernetesLauncher(there), list[int](), list[Event]()
+    launcher.launch(StageCall("index", "index", {}, {"edges": edges.uri}, graph, small), lambda event: None)
+
+    def follow(event: Event) -> None:
+        told.append(event)
+        if event["event"] != "progress":
+            return
+        stages = [each for each in psutil.process_iter(["cmdline"]) if walks in (each.info["cmdline"] or ())]
+        if not killed:
+            killed.extend(process.pid for process in stages)
+            for process in stages:
+                process.kill()
+        elif stages and not {process.pid for process in stages} & set(killed):
+            threading.Thread(target=launcher.cancel).start()  # the second attempt is at work
+
+    with pytest.raises(StageFailed, match="cancelled"):
+        launcher.launch(StageCall("walk", "walk", FOREVER, {"graph": graph}, walks, small), follow)
+    assert killed
+    assert any("tries again" in str(event.get("message")) for event in told)
+    assert not any("another run is making this dataset" in str(event.get("message")) for event in told)
 
 
 def test_check_finds_wrong_credentials(settings: Settings, bucket: str, tmp_path: Path) -> None:

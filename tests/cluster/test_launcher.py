@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from infra.kubernetes.launcher import KubernetesLauncher
 from infra.launch.base import Event, StageCall
 from infra.launch.exit_status import Reason
 from infra.resources import Resources
-from tests.cluster.conftest import ROOT, Call, Cluster, Settings, left_over
+from tests.cluster.conftest import Call, Cluster, Settings, left_over
 
 FOREVER = {"num_walks": 1_000_000}
 """Parameters with which the walks take minutes."""
@@ -115,7 +113,9 @@ def test_out_of_memory_then_success_and_remembered(settings: Settings, walk: Cal
     assert any("tries again with 160.0 MiB" in event.get("message", "") for event in events)
     again = KubernetesLauncher(settings()).launch(walk("other", memory=40 << 20, seed=7), events.append)
     (attempt,) = again.attempts
-    assert attempt.resources.memory >> 20 == 160
+    assert launched.measured.container_peak_memory_bytes is not None
+    remembered = min(160 << 20, 2 * launched.measured.container_peak_memory_bytes)
+    assert attempt.resources.memory == remembered > 40 << 20
     assert "less was not enough" in events[-2]["message"] or any("less was" in e.get("message", "") for e in events)
 
 
@@ -273,42 +273,6 @@ def parent_arguments(settings: Settings, call: StageCall) -> list[str]:
     given = [call.node, call.stage, dict(call.params), dict(call.inputs), call.output]
     everything = [settings().model_dump(), given, call.placement.model_dump(), dict(call.labels)]
     return [sys.executable, "-P", "-c", PARENT, json.dumps(everything)]
-
-
-def test_killed_orchestrator_then_adoption(settings: Settings, walk: Call, cluster: Cluster) -> None:
-    call = walk(cpu=0.5, **SECONDS)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen(parent_arguments(settings, call), stdout=subprocess.PIPE, text=True, env=environment)
-    assert parent.stdout is not None
-    while json.loads(parent.stdout.readline())["event"] != "progress":
-        pass
-    parent.kill()
-    parent.communicate()
-    (job,) = cluster.jobs()
-    assert not _complete(call)
-    events: list[Event] = []
-    launched = KubernetesLauncher(settings()).launch(call, events.append)
-    assert events[0]["message"] == f"adopts the Job {job['metadata']['name']}, which makes this dataset already"
-    assert not launched.reused
-    assert len(launched.attempts) == 1
-    assert _walked(events)[-1] == launched.measured.rows
-    assert _walked(events) == sorted(set(_walked(events)))
-
-
-def test_launcher_does_not_end_a_job_that_another_adopted(settings: Settings, walk: Call, cluster: Cluster) -> None:
-    call, first, second = walk(cpu=0.5, **SECONDS), KubernetesLauncher(settings()), KubernetesLauncher(settings())
-    events: list[Event] = []
-    with ThreadPoolExecutor(2) as pool:
-        one = pool.submit(first.launch, call, _ignore)
-        while not cluster.jobs():
-            time.sleep(0.1)
-        two = pool.submit(second.launch, call, events.append)
-        while not events:
-            time.sleep(0.05)
-        first.cancel()
-        with pytest.raises(StageFailed, match="cancelled"):
-            one.result()
-        assert two.result().measured.rows == 500 * SECONDS["num_walks"]
 
 
 def test_twenty_at_once(settings: Settings, walk: Call) -> None:

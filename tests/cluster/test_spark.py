@@ -24,9 +24,10 @@ from infra.kubernetes.sizing import Sizing
 from infra.launch.base import Event, StageCall
 from infra.launch.exit_status import Reason
 from infra.profile import Placement, Profile
-from tests.cluster.conftest import Cluster, Settings
+from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.cluster.spark import executors_of, placement, running
 from tests.cluster.test_launcher import parent_arguments
+from tests.infra.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
 pytestmark = needs_spark
@@ -42,7 +43,15 @@ def spread(shared_folder: Path, request: pytest.FixtureRequest) -> Callable[...,
         digest = json.dumps([request.node.nodeid, name]).encode().hex()[-60:]
         output = shared_folder / "store" / "spread" / digest
         return StageCall(
-            f"spread{name}", "spread", params, {}, str(output), placed or placement(), {"flow-run": "tests"}, "spark"
+            f"spread{name}",
+            "spread",
+            params,
+            {},
+            str(output),
+            placed or placement(),
+            {"flow-run": "tests"},
+            "spark",
+            expected_memory=EXPECTED,
         )
 
     return make
@@ -82,7 +91,10 @@ def test_a_lost_executor_is_replaced(spark: Settings, spread: Spread, cluster: C
     call, launched = spread(tasks=6, seconds=4), []
     thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(call, _ignore)))
     thread.start()
-    first = running(cluster, 2)[0]["metadata"]["name"]
+    executors = running(cluster, 2)
+    # As Spark made them of our template; folders of the node are what these tests have instead of images.
+    assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
+    first = executors[0]["metadata"]["name"]
     time.sleep(4)
     cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))
     thread.join()
@@ -100,8 +112,9 @@ def test_out_of_memory_of_executors_then_success_and_remembered(spark: Settings,
     assert {attempt.resources.memory >> 20 for attempt in launched.attempts} == {1024}  # the driver's stays
     assert any("tries again with 2.4 GiB for each executor" in event.get("message", "") for event in events)
     store = Location.of(call.output.rsplit("/", 2)[0])
-    assert Sizing(store).memory("spread.executor", 0) >> 20 == 2496
-    assert Sizing(store).memory("spread", 0) == Sizing(store).memory("spread.driver", 0) == 0
+    remembered = Sizing(store).memory("spread.executor", EXPECTED)
+    assert 832 << 20 < remembered <= min(2496 << 20, 2 * launched.figures["executor_peak_memory_bytes"])
+    assert Sizing(store).memory("spread", EXPECTED) == Sizing(store).memory("spread.driver", EXPECTED) == 0
 
 
 def test_executors_that_fit_nowhere(spark: Settings, spread: Spread) -> None:

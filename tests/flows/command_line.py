@@ -49,7 +49,7 @@ class Answer:
         return {stage["name"]: stage["state"] for stage in self.document["stages"]}
 
 
-def _hear_interrupts() -> None:
+def hear_interrupts() -> None:
     """What a shell starts in the background ignores SIGINT, and so would what the tests start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -64,7 +64,8 @@ class CommandLine:
     environment: dict[str, str] = field(default_factory=dict)
     settings: Sequence[str] = tuple(SMALL)
 
-    def start(self, command: str, *more: str, labels: bool = True) -> subprocess.Popen[str]:
+    def start(self, command: str, *more: str, labels: bool = True, alone: bool = False) -> subprocess.Popen[str]:
+        """Start a command; `alone`, in a process group of its own, as a shell does it in a terminal."""
         arguments = [sys.executable, "-m", "superworkflow", command]
         if command in ("run", "plan", "explain"):
             arguments += ["node2vec", "--edges", str(self.edges)]
@@ -73,7 +74,7 @@ class CommandLine:
         arguments += ["--store", str(self.store), *more]
         return subprocess.Popen(
             arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=_hear_interrupts,
+            preexec_fn=hear_interrupts, start_new_session=alone,
         )  # fmt: skip
 
     def __call__(self, command: str, *more: str, labels: bool = True, expect: int | None = 0) -> Answer:

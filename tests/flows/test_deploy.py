@@ -13,8 +13,12 @@ import pytest
 from mlflow import MlflowClient
 
 from flows import load_superworkflow
+from infra.filesystem import Location
+from infra.tracking.history import recorded_runs
+from infra.tracking.mlflow_tracker import default_tracking_uri
 from superworkflow.__main__ import main
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
+from tests.flows.conftest import prefect_server
 from tests.flows.deployments import (
     ask,
     assert_tasks,
@@ -161,6 +165,30 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     assert_tasks(prefect_api, third, dict.fromkeys(stages, "Cached"))
 
 
+def test_scheduled_run_starts_by_itself(command_line: CommandLine, tmp_path: Path) -> None:
+    """Nobody starts it: the server's scheduler makes the run when it is due, and the worker takes it."""
+    home = tmp_path / "prefect"
+    home.mkdir()
+    with prefect_server("127.0.0.1", home) as api:
+        command_line.environment["PREFECT_API_URL"] = api
+        settings = ("--interval", "30s", "--concurrency-limit", "1", "--set", "node2vec.link_prediction=false")
+        deployment = _deploy(command_line, "often", *settings, "--json").document["id"]
+        with running_worker(POOL, "process", tmp_path / "worker", command_line.environment):
+            wanted = {"deployments": {"id": {"any_": [deployment]}},
+                      "flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}}  # fmt: skip
+            first = eventually(lambda: ask("POST", f"{api}/flow_runs/filter", wanted).json())[0]
+            _deploy(command_line, "often", "--remove")
+            begun = {"flow_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING"]}}}}
+            eventually(lambda: not ask("POST", f"{api}/flow_runs/filter", begun).json())
+        assert first["state_name"] == "Completed", first["state"]
+        assert first["auto_scheduled"]
+        assert first["created_by"]["type"] == "SCHEDULE"
+        assert list(command_line.store.glob("embed/*/manifest.json"))
+    log = (home / "server.log").read_text()
+    assert "Can't evaluate" not in log
+    assert "Unexpected error" not in log
+
+
 @pytest.mark.usefixtures("worker")
 def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> None:
     deployment = _deploy(command_line, "nightly", "--set", "embed.epochs=10000", "--json").document["id"]
@@ -169,6 +197,8 @@ def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> 
     cancel_run(prefect_api, run)
     wait_for_state(prefect_api, run, "Cancelled")
     eventually(lambda: not _stages_of(command_line.store))
+    recorded = recorded_runs(default_tracking_uri(Location.of(command_line.store)))
+    assert [each.status for each in recorded] == ["KILLED"]
 
 
 def _arguments(command_line: CommandLine, name: str, *more: str) -> list[str]:

@@ -125,9 +125,9 @@ def test_plan_chooses_from_what_it_expects(tmp_path: Path) -> None:
 
 def test_plan_starts_with_what_was_needed_before(tmp_path: Path) -> None:
     request = _request(tmp_path, "kubernetes")
-    Sizing(request.store.root).remember("count", 50, 7 << 30)
+    Sizing(request.store.root).remember("count", 1 << 20, 7 << 30)
     assert plan(request)[0].resources.memory == 7 << 30
-    Sizing(request.store.root).remember("count", 50, 999 << 30)
+    Sizing(request.store.root).remember("count", 1 << 20, 999 << 30)
     assert plan(request)[0].resources.memory == 64 << 30
     assert plan(_request(tmp_path, "process"))[0].resources.memory == 1280 << 20
 

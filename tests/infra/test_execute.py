@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -16,19 +17,24 @@ from typing import Any
 
 import pytest
 
-from infra import lock
-from infra.dataset import CHECKPOINT_FOLDER, Dataset
+from infra import patience, s3
+from infra.attempt import Attempt
+from infra.dataset import Dataset, DatasetWriter
 from infra.digest import dataset_digest
-from infra.errors import DatasetDamaged, SuperworkflowError, UserError
-from infra.execute import Executed, execute
-from infra.lock import Lease, exclusive
-from infra.manifest import MANIFEST_NAME
+from infra.errors import DatasetDamaged, UserError
+from infra.execute import Executed, _folders, execute
+from infra.lease import Claim, Lease
+from infra.lock import LeaseLost, Right, exclusive
+from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
 from infra.measure import process_age_seconds
+from infra.patience import Unreachable
 from infra.progress import Progress, parse_event
 from infra.resources import Resources
+from infra.s3 import PatientS3
 from infra.scratch import PREFIX
 from infra.stage import Stage
 from infra.store import Source, Store
+from tests.s3_proxy import S3Proxy
 from tests.toy_stages import COUNT, SCALE
 
 Run = Callable[..., Executed]
@@ -130,28 +136,181 @@ def test_runtime_is_without_the_wait_for_another_run(run: Run, store: Store, tex
     assert measured.runtime_s <= process_age_seconds() - 1.0
 
 
-def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = s3_store
-    store.root.join("text.txt").write_atomic("line\n")
-    text, place, told = store.root.join("text.txt").uri, store.location("count", "x" * 32), io.StringIO()
-    number = execute(COUNT, {}, {"text": text}, place.uri, Resources(), Progress("count", stream=told)).dataset
-    output = store.location("scale", "0" * 32)
-    other = Lease(store.root.join("scale", f".{output.name}.lease"))
-    taken: list[bool] = []
+@pytest.fixture
+def number(s3_store: Store) -> str:
+    """URI of a dataset `count` on S3."""
+    s3_store.root.join("text.txt").write_atomic("line\n")
+    place, text = s3_store.location("count", "x" * 32).uri, s3_store.root.join("text.txt").uri
+    execute(COUNT, {}, {"text": text}, place, Resources(), Progress("count", stream=io.StringIO()))
+    return place
+
+
+def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, number: str) -> None:
+    output, told, lost = s3_store.location("scale", "0" * 32), io.StringIO(), list[LeaseLost]()
+    other = Lease(s3_store.root.join("scale", f".{output.name}.lease"), Claim(supersedes=["first"]))
 
     def take_over() -> None:
         while output.join("before.json").size() is None:
             time.sleep(0.02)
-        taken.append(other.acquire())
+        assert other.acquire()
 
-    monkeypatch.setattr(lock, "LEASE_SECONDS", -1.0)  # as if the network had been away
     thread = threading.Thread(target=take_over)
     thread.start()
-    with pytest.raises(SuperworkflowError, match="another took over the dataset"):
-        execute(SCALE, {"seconds": 2.0}, {"number": number.uri}, output.uri, Resources(), Progress("x", stream=told))
+    with pytest.raises(LeaseLost, match="another took over the dataset"):
+        execute(
+            SCALE, {"seconds": 2.0}, {"number": number}, output.uri, Resources(), Progress("x", stream=told),
+            on_lost=lost.append, claim=Claim("first"),
+        )  # fmt: skip
     thread.join()
-    assert taken == [True]
     assert Dataset.find(output) is None
+    assert other.renew()
+
+
+def test_store_away_during_a_checkpoint(
+    s3_store: Store, s3_proxy: S3Proxy, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is given up, with a warning; what the stage makes later is waited for."""
+    monkeypatch.setattr(s3, "HURRIED_SECONDS", 1.0)
+    output, told = s3_store.location("scale", "0" * 32), io.StringIO()
+    s3_proxy.trip = (b"/_checkpoint/half.txt", "refuse", 4.0)
+    with patience.told_by(lambda message: print(message, file=told)):
+        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=told))
+    assert s3_proxy.tripped.is_set()
+    assert "warning: the checkpoint could not be sent to the store" in told.getvalue()
+    assert "the next one will be tried again" in told.getvalue()
+    assert f"waiting: the store at {s3_proxy.url} does not answer" in told.getvalue()
+    done.dataset.verify()
+    done.dataset.close()
+    assert output.walk_files() == ["before.json", MANIFEST_NAME, "scaled/value.json"]
+
+
+def test_checkpoint_that_was_not_sent_leaves_the_one_before(
+    s3_store: Store, s3_proxy: S3Proxy, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are sent as they were written, the one that names the others last."""
+    monkeypatch.setattr(s3, "HURRIED_SECONDS", 0.5)
+    output, told = s3_store.location("scale", "0" * 32), io.StringIO()
+    with _folders(output, Right(), Progress("x", stream=told)) as folders:
+
+        def write(tag: str) -> None:
+            for path in folders.checkpoint.glob("*.npy"):
+                path.unlink()
+            (folders.checkpoint / f"table-{tag}.npy").write_text(tag)
+            (folders.checkpoint / "a-state.json").write_text(tag)  # its name is before that of the table
+            folders.save()
+
+        write("1")
+        s3_proxy.trip = (b"table-2.npy", "refuse", 1.5)
+        write("2")
+        assert "warning" in told.getvalue()
+        kept = output.join(CHECKPOINT_FOLDER)
+        assert kept.walk_files() == ["a-state.json", "table-1.npy"]
+        assert kept.join("a-state.json").read_text() == "1"
+        write("3")
+        assert kept.walk_files() == ["a-state.json", "table-3.npy"]
+        assert kept.join("a-state.json").read_text() == "3"
+
+
+STOPPED = """
+import sys
+from infra import ending, lease
+from infra.execute import execute
+from infra.lease import Claim
+from infra.progress import Progress
+from infra.resources import Resources
+from tests.toy_stages import SCALE
+lease.RENEW_SECONDS = 3600.0  # it wakes up in the middle of its work, not in its keeper
+def lost(error):
+    ending.end_process(1)
+execute(SCALE, {"seconds": 3.0, "factor": 7.0}, {"number": sys.argv[1]}, sys.argv[2], Resources(),
+        Progress("scale"), on_lost=lost, claim=Claim("stopped"))
+"""
+
+
+def test_stopped_writer_that_goes_on_changes_nothing(s3_store: Store, number: str, tmp_path: Path) -> None:
+    """A laptop that slept, a process that was stopped: by then another has made the dataset, or is about to."""
+    output = s3_store.location("scale", "0" * 32)
+    writer = subprocess.Popen([sys.executable, "-c", STOPPED, number, output.uri], stderr=subprocess.PIPE, text=True)
+    try:
+        while output.join(CHECKPOINT_FOLDER, "half.txt").size() is None:
+            assert writer.poll() is None
+            time.sleep(0.02)
+        os.kill(writer.pid, signal.SIGSTOP)
+        told = Progress("x", stream=io.StringIO())
+        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), told, claim=Claim("", {"stopped"}))
+    finally:
+        os.kill(writer.pid, signal.SIGCONT)
+    _, said = writer.communicate(timeout=60)
+    assert writer.returncode == 1
+    assert "another took over the dataset" in said
+    after = Dataset.open(output)
+    assert after.manifest == done.manifest
+    after.verify()
+    after.close()
+    assert done.dataset.stats["value"] == 2.0
+
+
+class _Held(Right):
+    def confirm(self, *, patient: bool = True) -> None: ...
+
+
+class _Lost(Right):
+    def confirm(self, *, patient: bool = True) -> None:
+        raise LeaseLost("another took over the dataset")
+
+
+def test_late_manifest_and_late_file_lose(s3_store: Store, tmp_path: Path) -> None:
+    """Of a writer that slept between its last look at its lease and what it wrote then."""
+    location = s3_store.location("scale", "0" * 32)
+
+    def write(writer: DatasetWriter, value: int) -> Dataset:
+        writer.json("value.json", value)
+        return writer.commit(
+            stage="scale", version="1", digest="0" * 32, params={}, inputs={}, stats={"value": value}, software={},
+            measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=1, bytes=1),
+        )  # fmt: skip
+
+    early, late = DatasetWriter(location, _Held()), DatasetWriter(location, _Lost())
+    write(early, 1)
+    with pytest.raises(LeaseLost):
+        late.json("value.json", 2)  # refused, since there is one
+    with pytest.raises(LeaseLost):
+        write(late, 2)
+    late.close()
+    assert Dataset.open(location).stats == {"value": 1}
+
+    # The other way round: what came late lies there when the holder of the right writes.
+    location.join("value.json").write_atomic("3")
+    location.join(MANIFEST_NAME).write_atomic("{}")
+    holder = DatasetWriter(location, _Held())
+    location.join("value.json").write_atomic("3")
+    location.join(MANIFEST_NAME).write_atomic("{}")
+    write(holder, 4)
+    found = Dataset.open(location)
+    found.verify()
+    assert found.stats == {"value": 4}
+    assert found.json("value.json") == 4
+    found.close()
+
+
+@pytest.mark.parametrize("output", ["s3://no-such-bucket/count/x", "s3://superworkflow-tests/count/{digest}"])
+def test_store_that_refuses_is_named(
+    s3_server: str, tmp_path: Path, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No bucket; no credentials. Neither is waited for."""
+    (tmp_path / "text").write_text("line")
+    if "{digest}" in output:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        PatientS3.clear_instance_cache()
+    try:
+        with pytest.raises(UserError, match=r"cannot read or write: .*(bucket|credentials)") as raised:
+            execute(COUNT, {}, {"text": f"{tmp_path}/text"}, output, Resources(), Progress("x", stream=io.StringIO()))
+    finally:
+        PatientS3.clear_instance_cache()
+    assert "Check that the store can be reached" in str(raised.value)
 
 
 def test_tells_progress(run: Run) -> None:
@@ -191,7 +350,7 @@ def test_failure_leaves_a_checkpoint_and_no_dataset(run: Run, store: Store, end:
     assert list(store.datasets("scale")) == []
     (folder,) = store.root.join("scale").folders()
     location = store.location("scale", folder)
-    assert sorted(location.walk_files()) == [f"{CHECKPOINT_FOLDER}/half.txt", "before.json"]
+    assert sorted(location.walk_files()) == [ATTEMPT_NAME, f"{CHECKPOINT_FOLDER}/half.txt", "before.json"]
     again = run(SCALE)
     assert again.dataset.stats["resumed"] is True
     assert again.dataset.location.walk_files() == ["before.json", MANIFEST_NAME, "scaled/value.json"]
@@ -200,9 +359,11 @@ def test_failure_leaves_a_checkpoint_and_no_dataset(run: Run, store: Store, end:
 def test_replaced_checkpoint_does_not_come_back(run: Run, store: Store, text: str) -> None:
     run(COUNT)
     digest = _digest(SCALE, store, text, {})
+    store.location("scale", digest).make()
+    Attempt(store.location("scale", digest), digest).begin()
     older = store.location("scale", digest).join(CHECKPOINT_FOLDER, "older.txt")
     if older.local_path is not None:
-        older.local_path.parent.mkdir(parents=True)
+        older.local_path.parent.mkdir()
     older.write_atomic("of the epoch before")
     with pytest.raises(RuntimeError):
         run(SCALE, end="bug")
@@ -263,24 +424,24 @@ def test_full_disk(tmp_path: Path) -> None:
         assert "B are free there" in str(raised.value) or "No space left" in str(raised.value)
         assert "complete stages are kept" in str(raised.value)
         assert list(store.datasets("scale")) == []
-        assert len(list(store.datasets("count"))) == 1
+        assert Dataset.find(number) is not None
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_store_that_does_not_answer(tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_does_not_answer_for_too_long(
+    tmp_path: Path, s3_store: Store, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message says so; it is no matter of space."""
-
-    def silent(*arguments: Any, **more: Any) -> None:
-        raise TimeoutError("Connect timeout on endpoint URL")
-
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(s3, "HURRIED_SECONDS", 0.5)
     (tmp_path / "text").write_text("one\n")
     output, progress = s3_store.root.join("count", "c").uri, Progress("count", stream=io.StringIO())
-    with monkeypatch.context() as patch:
-        patch.setattr("infra.filesystem.Location.write_atomic", silent)  # what a route that is cut ends with
-        with pytest.raises(UserError, match="cannot read or write: Connect timeout") as raised:
-            execute(COUNT, {}, {"text": f"{tmp_path}/text"}, output, Resources(), progress)
+    s3_proxy.trip = (b"lines.npy", "refuse", 3600.0)
+    with pytest.raises(Unreachable, match="has not answered for 1 s") as raised:
+        execute(COUNT, {}, {"text": f"{tmp_path}/text"}, output, Resources(), progress)
     assert "can be reached" in str(raised.value)
+    assert "complete stages are kept" in str(raised.value)
     assert "space" not in str(raised.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,50 @@ def test_delete_leaves_siblings_that_begin_alike(root: Location) -> None:
     assert root.walk_files() == ["abc/3.txt"]
 
 
+ODD = ("a?b", "a%20b", "a b", "a#b", "a*", "[ab]", "a::b", "versionId=1", "é", "a+b&c")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_letters_are_letters(root: Location, name: str) -> None:
+    """`?`, `*` and `[` stand for nothing else, `::` and `#` begin nothing, and `%20` is no blank."""
+    folder, others = root.join(name), ("aXb", "ab", "a", "b", "a b c", "abc")
+    for other in others:
+        _write(root.join(other, "_checkpoint", "file"), "another's")
+    file = folder.join("_checkpoint", name)
+    _write(file, name)
+    assert file.read_text() == name
+    assert file.size() == len(name.encode())
+    assert folder.walk_files() == [f"_checkpoint/{name}"]
+    assert folder.folders() == ["_checkpoint"]
+    assert name in root.folders()
+    assert Location.of(file.uri).fingerprint() == file.fingerprint()
+    with file.open() as stream:
+        assert stream.read() == name.encode()
+    folder.join("_checkpoint").delete(recursive=True)
+    assert folder.walk_files() == []
+    _write(folder.join("file"), "x")
+    folder.join("file").delete()
+    assert root.walk_files() == sorted(f"{other}/_checkpoint/file" for other in others)
+
+
+def test_odd_letters_in_file_uris(tmp_path: Path) -> None:
+    path = tmp_path / "a?b %20#c"
+    assert Location.of(path.as_uri()) == Location.of(path) == Location(str(path))
+
+
+def test_folder_of_objects_has_no_size(s3_store: Store) -> None:
+    s3_store.root.join("folder", "file").write_atomic("x")
+    assert s3_store.root.join("folder").size() is None
+
+
+def test_delete_removes_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    Location.of(tmp_path / "link").delete(recursive=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "real"]
+
+
 def test_upload_and_download(root: Location, tmp_path: Path) -> None:
     if root.local_path is not None:
         pytest.skip("local files are used in place")
@@ -127,6 +172,27 @@ def test_conditional_puts(s3_store: Store) -> None:
     assert file.replace_tagged("fourth", tag) is None
     assert file.read_text() == "third"
     assert s3_store.root.join("none").replace_tagged("x", tag) is None
+
+
+def test_conditional_delete(s3_store: Store) -> None:
+    file = s3_store.root.join("lease")
+    first = file.create_exclusive("first")
+    assert first is not None
+    second = file.replace_tagged("second", first)
+    assert second is not None
+    file.delete_tagged(first)  # another's by now
+    assert file.read_text() == "second"
+    file.delete_tagged(second)
+    assert file.size() is None
+    file.delete_tagged(second)
+
+
+def test_one_of_many_creates(s3_store: Store) -> None:
+    """What leases rest on; also a test of the server that stands for S3."""
+    for number in range(20):
+        file = s3_store.root.join(f"{number}")
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(tag is not None for tag in pool.map(file.create_exclusive, "abcdefgh")) == 1
 
 
 def test_conditional_put_passes_other_errors_on(s3_server: str) -> None:

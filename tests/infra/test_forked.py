@@ -120,9 +120,7 @@ def test_children_die_with_the_server(server: ForkServer) -> None:
 
 
 def test_server_ends_with_what_launches() -> None:
-    code = (
-        "import sys, time\nfrom infra.launch.forked import ForkServer\nprint(ForkServer([]).pid, flush=True)\ninput()"
-    )
+    code = "from infra.launch.forked import ForkServer\nprint(ForkServer([]).pid, flush=True)\ninput()"
     launching = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert launching.stdout is not None
     server = psutil.Process(int(launching.stdout.readline()))

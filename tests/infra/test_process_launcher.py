@@ -17,14 +17,17 @@ import psutil
 import pytest
 
 from infra.dataset import Dataset
+from infra.digest import dataset_digest, file_sha256
 from infra.errors import StageFailed, UserError
 from infra.filesystem import Location
 from infra.launch import forked
 from infra.launch.base import Event, Launched, StageCall
+from infra.launch.exit_status import Reason
 from infra.launch.process import ProcessLauncher
 from infra.lock import exclusive
 from infra.profile import Placement
 from infra.resources import Resources
+from tasks.index import STAGE as INDEX
 
 FOREVER = {"num_walks": 100_000}
 """Parameters with which the walks take minutes."""
@@ -150,6 +153,22 @@ def test_bad_call(graph: str, tmp_path: Path, stage: str, params: dict[str, Any]
     assert _nothing_complete(tmp_path / "walks")
 
 
+def test_source_edited_after_planning(tmp_path: Path) -> None:
+    """The digest that was planned reaches the stage, which holds what it reads against it."""
+    edges = tmp_path / "edges.csv"
+    edges.write_text("1,2\n2,3\n")
+    planned = dataset_digest("index", INDEX.version, INDEX.params().identity(), {"edges": file_sha256(edges)})
+    call = replace(_call("index", {"edges": str(edges)}, tmp_path / "graph"), digest=planned)
+    edges.write_text("1,2\n2,4\n")
+    with pytest.raises(UserError, match=r"is not what the run was planned with.*Run again") as raised:
+        _launch(call)
+    assert str(edges) in str(raised.value)
+    assert not (tmp_path / "graph").exists()
+    edges.write_text("1,2\n2,3\n")
+    _launch(call)
+    assert Dataset.open(Location.of(tmp_path / "graph")).digest == planned
+
+
 def test_killed_stage(graph: str, tmp_path: Path) -> None:
     output = tmp_path / "walks"
 
@@ -160,6 +179,9 @@ def test_killed_stage(graph: str, tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match=r"stage my-walk failed: the process was killed \(SIGKILL\)") as raised:
         _launch(_call("walk", {"graph": graph}, output, FOREVER), kill)
     assert raised.value.status == -signal.SIGKILL
+    (attempt,) = raised.value.attempts
+    assert (attempt.reason, attempt.resources.memory) == (Reason.KILLED, 1 << 30)
+    assert attempt.seconds > 0
     assert "superworkflow plan" in raised.value.resolution
     assert list(output.iterdir())  # it was in the middle of its work
     assert _nothing_complete(output)
@@ -192,8 +214,9 @@ def test_cancel(graph: str, tmp_path: Path) -> None:
             threading.Thread(target=launcher.cancel).start()
         told.append(event)
 
-    with pytest.raises(StageFailed, match="SIGTERM"):
+    with pytest.raises(StageFailed, match="SIGTERM") as raised:
         launcher.launch(call, cancel)
+    assert [attempt.reason for attempt in raised.value.attempts] == [Reason.CANCELLED]
     assert _nothing_complete(tmp_path / "walks")
     launcher.cancel()  # once more is no error
     with pytest.raises(StageFailed, match="cancelled before the stage began"):
@@ -212,6 +235,7 @@ def test_stage_ends_when_its_listener_fails(graph: str, tmp_path: Path) -> None:
 PARENT = """
 import json, sys
 from infra.launch.base import StageCall
+from infra.launch.exit_status import Reason
 from infra.launch.process import ProcessLauncher
 from infra.profile import Placement
 start, stage, params, inputs, output = json.loads(sys.argv[1])

@@ -45,7 +45,7 @@ def publish(folder: Path, seed: int = 0, metric: str = "cosine") -> Dataset:
         pq.write_table(pa.table({"node": NODES, "vector": kind}), path)
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=0)
     writer.commit(
-        stage="embed", version="1", digest=source.name, params={}, inputs={}, stats={}, measured=measured, software={}
+        stage="embed", version="1", params={"name": source.name}, inputs={}, stats={}, measured=measured, software={}
     )
     output = str(folder / f"bundle-{seed}-{metric}")
     return execute(

@@ -14,24 +14,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import CHECKPOINT_FOLDER, Dataset, DatasetWriter
+from infra.dataset import Dataset, DatasetWriter
+from infra.digest import dataset_digest
 from infra.errors import DatasetDamaged, UserError
 from infra.filesystem import Location
-from infra.manifest import MANIFEST_NAME, InputEntry, Measurement
+from infra.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
+from infra.s3 import PatientS3
 from infra.store import Source, Store
 from tests.conftest import SECRET
-
-DIGEST = "0" * 32
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
 
-def _commit(writer: DatasetWriter, stage: str = "count", digest: str = DIGEST) -> Dataset:
+def _digest(stage: str = "count", skip: int = 0) -> str:
+    return dataset_digest(stage, "1", {"skip": skip}, {"text": "f" * 64})
+
+
+DIGEST = _digest()
+
+
+def _commit(writer: DatasetWriter, stage: str = "count", skip: int = 0) -> Dataset:
     return writer.commit(
         stage=stage,
         version="1",
-        digest=digest,
-        params={"skip": 0},
+        params={"skip": skip},
         inputs={"text": InputEntry(digest="f" * 64)},
         stats={"lines": 5},
         measured=Measurement(runtime_s=1.5, cpu_s=1, peak_memory_bytes=1 << 20, rows=5, bytes=writer.bytes_written),
@@ -39,13 +45,13 @@ def _commit(writer: DatasetWriter, stage: str = "count", digest: str = DIGEST) -
     )
 
 
-def _make(store: Store, stage: str = "count", digest: str = DIGEST) -> Dataset:
-    writer = DatasetWriter(store.location(stage, digest))
+def _make(store: Store, stage: str = "count", skip: int = 0) -> Dataset:
+    writer = DatasetWriter(store.location(stage, _digest(stage, skip)))
     writer.array("values.npy", np.arange(1000))
     writer.json("facts/small.json", {"a": [1, 2.5, None]})
     with writer.file("table.parquet") as path:
         pq.write_table(pa.table({"node": ["x", "y"]}), path)
-    return _commit(writer, stage, digest)
+    return _commit(writer, stage, skip)
 
 
 def _overwrite(location: Location, content: bytes) -> None:
@@ -130,26 +136,13 @@ def test_does_not_exist_before_its_manifest(store: Store) -> None:
     location = store.location("count", DIGEST)
     writer = DatasetWriter(location)
     writer.array("values.npy", np.arange(3))
-    assert location.walk_files() == ["values.npy"]
+    assert location.walk_files() == [ATTEMPT_NAME, "values.npy"]
     assert store.find("count", DIGEST) is None
     assert list(store.datasets("count")) == []
     with pytest.raises(UserError, match=r"no complete dataset here \(no manifest.json\)"):
         Dataset.open(location)
     _commit(writer)
     assert store.find("count", DIGEST) is not None
-
-
-def test_writer_clears_what_was_left_but_keeps_the_checkpoint(store: Store) -> None:
-    location = store.location("count", DIGEST)
-    for name in ("half.npy", "deep/half.npy", f".{MANIFEST_NAME}.17.tmp", f"{CHECKPOINT_FOLDER}/epoch.npy"):
-        if (path := location.join(name).local_path) is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        location.join(name).write_atomic("left by one that was killed")
-    writer = DatasetWriter(location)
-    assert location.walk_files() == [f"{CHECKPOINT_FOLDER}/epoch.npy"]
-    writer.array("values.npy", np.arange(3))
-    _commit(writer)
-    assert location.walk_files() == [MANIFEST_NAME, "values.npy"]
 
 
 @pytest.mark.parametrize("name", ["values.npy", "facts/small.json"])
@@ -188,7 +181,7 @@ def test_missing_file_is_named(store: Store) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"stage": "count"', b"\xff\xfe\x00binary", b"[1, 2]"])
 def test_bad_manifest_is_named(store: Store, content: bytes) -> None:
     _make(store)
-    other = _make(store, digest="1" * 32)
+    other = _make(store, skip=1)
     location = store.location("count", DIGEST).join(MANIFEST_NAME)
     _overwrite(location, content)
     with pytest.raises(DatasetDamaged, match="the manifest cannot be read") as raised:
@@ -204,10 +197,10 @@ def test_unknown_file_of_a_dataset(store: Store) -> None:
 
 def test_lists_the_datasets_of_one_stage(store: Store) -> None:
     assert list(store.datasets("count")) == []
-    for stage, digest in (("count", "b" * 32), ("count", "a" * 32), ("scale", "c" * 32)):
-        _make(store, stage, digest)
-    assert [dataset.digest for dataset in store.datasets("count")] == ["a" * 32, "b" * 32]
-    assert store.find("scale", "a" * 32) is None
+    for stage, skip in (("count", 1), ("count", 2), ("scale", 3)):
+        _make(store, stage, skip)
+    assert [dataset.digest for dataset in store.datasets("count")] == sorted([_digest(skip=1), _digest(skip=2)])
+    assert store.find("scale", _digest(skip=1)) is None
 
 
 def test_no_pickle_at_rest(store: Store) -> None:
@@ -244,16 +237,13 @@ def test_missing_bucket_cannot_be_written(s3_server: str) -> None:
 
 
 def test_server_that_is_down(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import s3fs
-
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    s3fs.S3FileSystem.clear_instance_cache()
+    PatientS3.clear_instance_cache()
     try:
         with pytest.raises(UserError, match=r"the store cannot be read: EndpointConnectionError.*127\.0\.0\.1:9"):
             Store("s3://bucket/prefix").find("count", DIGEST)
     finally:
-        s3fs.S3FileSystem.clear_instance_cache()
+        PatientS3.clear_instance_cache()
 
 
 @pytest.fixture

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,13 +15,15 @@ from mlflow import MlflowClient
 
 from dashboards.comparison import compare, print_comparison, print_runs
 from infra.cost import load_prices
-from infra.errors import UserError
+from infra.errors import SuperworkflowError, UserError
 from infra.filesystem import Location
+from infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
 from infra.records import RunRecord, StageRecord
 from infra.resources import Resources
 from infra.tracking.base import Tracker
 from infra.tracking.history import RecordedRun, find_run, recorded_runs
-from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri, open_client
+from infra.tracking.life import close_dead_runs, give_sign
+from infra.tracking.mlflow_tracker import SUPERWORKFLOW_TAG, MlflowTracker, default_tracking_uri, open_client
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +79,8 @@ def test_read_back(uri: str, two: tuple[str, str]) -> None:
     assert run.params == {"walk.p": "1.0", "walk.q": "2.0"}
     assert run.metrics == {"micro_f1@0.5": 0.4}
     assert run.stages == {
-        "index": {"seconds": 3.0, "cost_usd": 0.03, "cached": 0.0},
-        "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "cached": 0.0},
+        "index": {"seconds": 3.0, "cost_usd": 0.03, "peak_memory_bytes": 1 << 20, "cached": 0.0},
+        "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "peak_memory_bytes": 1 << 20, "cached": 0.0},
     }
     assert run.totals["seconds"] == 7.0
     assert run.totals["cost_usd"] == pytest.approx(0.07)
@@ -124,6 +132,92 @@ def test_failed_run(uri: str) -> None:
     assert MlflowClient(uri).get_run(run.run_id).data.tags["superworkflow.error"] == "stage walk failed: killed"
 
 
+def _failed(reason: str) -> StageRecord:
+    attempts = ({"memory_bytes": 1 << 30, "seconds": 5.0, "cost_usd": 0.05, "reason": reason, "uid": ""},)
+    record = _stage("walk", 5)
+    return dataclasses.replace(record, state="failed", rows=0, attempts=attempts, error="stage walk failed: no more.")
+
+
+@pytest.mark.parametrize(("reason", "status"), [("out of memory", "FAILED"), ("cancelled", "KILLED")])
+def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> None:
+    tracker = MlflowTracker(uri)
+    run = RunRecord(tracker.begin(f"ends {reason}", "toy", {}, {}), "flow", "/store", "fails", "toy")
+    run.stages += [_stage("index", 3), _failed(reason)]
+    for stage in run.stages:
+        tracker.stage(stage)
+    run.close(load_prices(), 9.0)
+    (tracker.fail if status == "FAILED" else tracker.stop)("stage walk failed", run)
+    found = find_run(uri, run.run_id)
+    assert found.status == status
+    assert found.totals["cost_usd"] == pytest.approx(0.03 + 0.05)
+    assert found.totals["stages_failed"] == 1
+    assert found.stages["walk"] == {"seconds": 5.0, "cost_usd": 0.05, "cached": 0.0, "failed": 1.0}
+    client = MlflowClient(uri)
+    experiment = client.get_run(run.run_id).info.experiment_id
+    (walk,) = client.search_runs(
+        [experiment], f"tags.mlflow.parentRunId = '{run.run_id}' and tags.`superworkflow.stage` = 'walk'"
+    )
+    assert walk.info.status == status
+    assert walk.data.tags["superworkflow.error"] == "stage walk failed: no more."
+    assert json.loads(walk.data.tags["superworkflow.attempts"])[0]["cost_usd"] == 0.05
+    assert walk.data.params["resources.memory"]
+
+
+DIES = """
+import os, sys
+from infra.tracking.mlflow_tracker import MlflowTracker
+tracker = MlflowTracker(sys.argv[1])
+run = tracker.begin("dies", "toy", {}, {})
+client, experiment = tracker.handle()
+client.create_run(experiment, run_name="index", tags={"mlflow.parentRunId": run, "superworkflow.stage": "index"})
+os._exit(9)
+"""
+
+
+def test_run_of_a_dead_process_is_closed_and_that_of_a_living_one_is_not(uri: str) -> None:
+    living = MlflowTracker(uri)
+    own = living.begin("lives", "toy", {}, {})
+    assert subprocess.run([sys.executable, "-c", DIES, uri], timeout=200).returncode == 9
+    dead = find_run(uri, "dies")  # whoever looks closes it
+    client = MlflowClient(uri)
+    assert dead.status == "FAILED"
+    assert client.get_run(dead.run_id).data.tags["superworkflow.error"] == "its process died"
+    experiment = client.get_run(own).info.experiment_id
+    (stage,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{dead.run_id}'")
+    assert stage.info.status == "FAILED"
+    assert find_run(uri, "lives").status == "RUNNING"
+    living.stop("interrupted")
+    assert find_run(uri, "lives").status == "KILLED"
+
+
+def test_run_of_another_machine_is_closed_when_it_has_given_no_sign_for_long(uri: str) -> None:
+    client, experiment = MlflowTracker(uri).handle()
+
+    def begun(name: str, seconds_ago: float) -> str:
+        tags = {OWNER: "elsewhere/1/2/3", BEAT: str(int(time.time() - seconds_ago)), SUPERWORKFLOW_TAG: "toy"}
+        return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+
+    fresh, old = begun("fresh", GRACE_SECONDS / 2), begun("old", GRACE_SECONDS * 2)
+    assert close_dead_runs(client, experiment) == [old]
+    assert client.get_run(fresh).info.status == "RUNNING"
+    closed = client.get_run(old)
+    assert closed.info.status == "FAILED"
+    assert closed.info.end_time == int(closed.data.tags[BEAT]) * 1000, "it ended with its last sign"
+    give_sign(client, old)  # it was only cut off
+    assert client.get_run(old).info.status == "RUNNING"
+    assert "superworkflow.error" not in client.get_run(old).data.tags
+
+
+def test_trouble_with_the_database_is_told_without_a_traceback(tmp_path: Path) -> None:
+    tracker = MlflowTracker(f"sqlite:///{tmp_path}/mlflow.db")
+    tracker.begin("name", "toy", {}, {})
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("DROP TABLE metrics")
+    with pytest.raises(SuperworkflowError, match="MLflow cannot record this run: ") as raised:
+        tracker.stage(_stage("index", 1))
+    assert "\n" not in str(raised.value)
+
+
 def test_more_parameters_than_one_request_holds(uri: str) -> None:
     _record(uri, "many", {f"stage.parameter_{number}": number for number in range(250)}, [])
     assert len(find_run(uri, "many").params) == 250
@@ -172,10 +266,25 @@ def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert default_tracking_uri(Location.of("/data/store")) == "sqlite:////data/store/mlflow/mlflow.db"
-    remote = default_tracking_uri(Location.of("s3://bucket/store"))
-    assert remote == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
+    for elsewhere in ("s3://bucket/store", "/data/a?b", "/data/a%20b"):
+        uri = default_tracking_uri(Location.of(elsewhere))
+        assert uri == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
+    assert default_tracking_uri(Location.of("/data/a b#c")) == "sqlite:////data/a b#c/mlflow/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert default_tracking_uri(Location.of("/data/store")) == "http://tracker:5000"
+
+
+def test_no_database_outside_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL `sqlite:///a?b/mlflow.db` is one of the file `a`."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    open_client(default_tracking_uri(Location.of(tmp_path / "a?b")))
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+    (tmp_path / "work?").mkdir()
+    monkeypatch.chdir(tmp_path / "work?")
+    with pytest.raises(UserError, match=r"the URL of a database cannot hold a '\?'"):
+        default_tracking_uri(Location.of("s3://bucket/store"))
 
 
 def test_tracker_that_keeps_nothing(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from flows import load_superworkflow
 from superworkflow import __version__
-from superworkflow.__main__ import COMMANDS, main
-from tasks import load_stage
+from superworkflow.__main__ import COMMANDS, build_parser, main
+from tasks import load_stage, stage_names
 
 
 @pytest.fixture
@@ -72,6 +73,67 @@ def test_help_of_a_superworkflow_names_its_files_flags_and_parameters(call: Call
         assert expected in out
 
 
+_REQUEST = ("run", "plan", "explain", "sweep", "deploy")
+
+
+@pytest.mark.parametrize("command", _REQUEST)
+def test_help_tells_of_every_parameter_what_it_means_takes_and_is(call: Callable[..., Answer], command: str) -> None:
+    done = call(command, "node2vec", "--help")
+    assert done.returncode == 0, done.stderr
+    out = " ".join(done.stdout.split())
+    superworkflow = load_superworkflow("node2vec")
+    for prefix, model in superworkflow.models().items():
+        for name, field in model.model_fields.items():
+            assert f" {prefix}.{name} " in out
+            assert " ".join(str(field.description).split()) in out
+    assert "walk.walk_length integer, at least 1, at most 1,000,000; default 80 Vertices of a walk" in out
+    assert "node2vec.link_prediction true or false; default true Also judge" in out
+    for source, text in superworkflow.sources.items():
+        need = "optional" if source in superworkflow.optional else "required"
+        assert f"--{source} {'URI' if source in superworkflow.datasets else 'FILE'} {text} ({need})" in out
+
+
+@pytest.mark.parametrize("stage", stage_names())
+def test_help_of_a_stage_tells_of_its_inputs_and_parameters(call: Callable[..., Answer], stage: str) -> None:
+    done = call("stage", stage, "--help")
+    assert done.returncode == 0, done.stderr
+    out = " ".join(done.stdout.split())
+    defined = load_stage(stage)
+    for name, given in defined.inputs.items():
+        assert f"--input {name}={'FILE' if given.file else 'URI'} {given.help}" in out
+    for name, field in defined.params.model_fields.items():
+        assert f" {name} " in out
+        assert " ".join(str(field.description).split()) in out
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_help_imports_nothing_heavy(folder: Path) -> None:
+    code = (
+        "import sys\nfrom superworkflow.__main__ import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print('loaded', *(set(sys.modules) & {'pydantic', 'numpy', 'fsspec', 'yaml', 'prefect', 'mlflow'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "loaded", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("--set walk.p=0.5", ""),
+        ("--set walk.p=0.5 walk.q=2", ""),
+        ("--set=walk.p=0.5 walk.q=2", "--set walk.walk_length=40 walk.num_walks=1"),
+        ("--set walk.p=-0.5 --store mine --set walk.q=2", ""),
+    ],
+)
+def test_set_does_not_take_the_name_after_it(before: str, after: str) -> None:
+    line = ["plan", *before.split(), "node2vec", "--edges", "edges.csv", *after.split()]
+    options = build_parser(line).parse_args(line)
+    assert options.superworkflow == "node2vec"
+    assert options.edges == "edges.csv"
+    assert options.set == [each.removeprefix("--set=") for each in line if "=" in each]
+
+
 def test_version(folder: Path) -> None:
     assert _run(folder, "--version").stdout == f"superworkflow {__version__}\n"
 
@@ -79,6 +141,13 @@ def test_version(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("rnu", "rnu: no such command. Did you mean run?"),
+        ("walk", "walk: no such command. Valid: {commands}."),
+        ("sweep statsu", "statsu: neither a superworkflow nor an action. Did you mean status?"),
+        ("sweep nod2vec", "nod2vec: no such superworkflow. Did you mean node2vec?"),
+        ("stage wlak --help", "wlak: no such stage. Did you mean walk?"),
+        ("run --set walk.p=0.5 node2vec --edges none.csv", "{folder}/none.csv: no such file."
+                                                           " Give the path or URI of a file with content."),
         ("plan node2vce --edges edges.csv", "node2vce: no such superworkflow. Did you mean node2vec?"),
         ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace or Parquet, also gzipped."
                           " Give it with --edges FILE."),
@@ -122,7 +191,9 @@ def test_version(folder: Path) -> None:
 def test_bad_input_is_one_line(call: Callable[..., Answer], folder: Path, arguments: str, message: str) -> None:
     done = call(*arguments.format().split())
     help_text = load_stage("walk").inputs["graph"].help
-    assert done.stderr == f"error: {message.format(folder=folder, help=help_text)}\n"
+    assert (
+        done.stderr == f"error: {message.format(folder=folder, help=help_text, commands=', '.join(sorted(COMMANDS)))}\n"
+    )
     assert done.stdout == ""
     assert done.returncode == 2
     assert [path.name for path in folder.iterdir()] == ["edges.csv"]
@@ -141,10 +212,12 @@ def test_value_out_of_range(call: Callable[..., Answer], parameter: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("walk", "invalid choice: 'walk'"),
         ("", "COMMAND"),
-        ("plan node2vec --egdes x", "--egdes"),
+        ("--verison", "Did you mean --version?"),
+        ("plan node2vec --egdes x", "unrecognized arguments: --egdes x. Did you mean --edges?"),
         ("stage walk", "--output"),
+        ("stage walk --ouput x", "Did you mean --output?"),
+        ("generate --modle er", "Did you mean --model?"),
     ],
 )
 def test_bad_usage(call: Callable[..., Answer], arguments: str, words: str) -> None:
@@ -181,7 +254,10 @@ def test_stage_then_plan_and_explain(folder: Path) -> None:
     printed = json.loads(one.stdout)
     assert (printed["output"], printed["reused"], printed["rows"]) == (place, False, 4)
     report = json.loads((folder / "report.json").read_text())
-    assert report.keys() == {"runtime_s", "cpu_s", "peak_memory_bytes", "rows", "bytes"}
+    assert report.keys() == {
+        "runtime_s", "cpu_s", "peak_memory_bytes", "rows", "bytes", "compile_s", "compile_cpu_s", "delayed_s",
+        "processor",
+    }  # fmt: skip
     assert report == {name: printed[name] for name in report}
 
     assert [stage["state"] for stage in json.loads(_run(folder, "plan", *given, "--json").stdout)][:2] == [

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from tests.flows.conftest import graph_files, prefect_api
 from tests.sweeps.commands import SweepCommands
@@ -37,6 +39,26 @@ class Postgres:
     def url(self) -> str:
         return f"postgresql://sweeper@127.0.0.1:{self.port}/postgres"
 
+    def guarded(self, database: str, password: str) -> str:
+        """URL of a new database whose user has to give a password."""
+        user = f"user_of_{database}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            if not connection.execute("SELECT FROM pg_roles WHERE rolname = 'guarded'").fetchall():
+                connection.execute("CREATE ROLE guarded")
+            connection.execute(
+                sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE guarded").format(sql.Identifier(user), password)
+            )
+            connection.execute(
+                sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(database), sql.Identifier(user))
+            )
+        return f"postgresql+psycopg://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def dump(self, database: str) -> str:
+        """All that a database holds."""
+        url = f"postgresql://sweeper@127.0.0.1:{self.port}/{database}"
+        done = subprocess.run([self.binaries / "pg_dump", url], capture_output=True, text=True, check=True)
+        return done.stdout
+
     def start(self) -> None:
         options = f"-h 127.0.0.1 -p {self.port} -k {self.folder.parent} -c fsync=off"
         self._run("pg_ctl", "start", "-w", "-D", str(self.folder), "-o", options, "-l", f"{self.folder}.log")
@@ -46,6 +68,8 @@ class Postgres:
 
     def make(self) -> None:
         self._run("initdb", "-D", str(self.folder), "-U", "sweeper", "-A", "trust", "--no-sync")
+        access = self.folder / "pg_hba.conf"
+        access.write_text(f"host all +guarded 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self.binaries / program), *arguments]

@@ -72,7 +72,7 @@ def test_grid(tmp_path: Path) -> None:
     [
         ("walk: {pp: [1]}", r"space.yaml: walk.pp: unknown parameter. Did you mean walk.p\?"),
         ("wlak: {p: [1]}", r"space.yaml: wlak.p: unknown parameter"),
-        ("walk: {p: [0.5, -1]}", r"space.yaml: walk.p: .*greater than 0.*\(got -1\)"),
+        ("walk: {p: [0.5, -1]}", r"space.yaml: walk.p: .*greater than or equal to 0.000001.*\(got -1\)"),
         ("walk: {p: 0.5}", r"space.yaml: walk.p: must be a list of choices or a range.*--set walk.p=0.5"),
         ("walk: {p: []}", r"space.yaml: walk.p: needs a list of choices"),
         ("walk: {p: [1, 1.0]}", r"space.yaml: walk.p: the same choice twice"),

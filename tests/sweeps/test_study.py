@@ -14,7 +14,8 @@ import pytest
 from optuna.trial import TrialState
 
 from infra.errors import UserError
-from sweeps.owner import Owner, Watch
+from infra.owner import Owner
+from sweeps.owner import Watch
 from sweeps.storage import StudyStorage
 from sweeps.study import Claim, SweepStudy
 from tests.sweeps import worker

@@ -18,10 +18,10 @@ from infra.resources import Resources
 from tasks import embed, prepare
 
 
-def _commit(writer: DatasetWriter, stage: str, digest: str, rows: int, stats: Mapping[str, Stat]) -> Dataset:
+def _commit(writer: DatasetWriter, stage: str, name: str, rows: int, stats: Mapping[str, Stat]) -> Dataset:
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=rows, bytes=0)
     return writer.commit(
-        stage=stage, version="1", digest=digest, params={}, inputs={}, stats=stats, measured=measured, software={}
+        stage=stage, version="1", params={"name": name}, inputs={}, stats=stats, measured=measured, software={}
     )
 
 

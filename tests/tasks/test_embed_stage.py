@@ -212,3 +212,11 @@ def test_memory_is_predicted_within_a_fifth(tmp_path, vertices, d):
     stats = {"walks": inputs.walks.stats, "vocabulary": inputs.vocabulary.stats, "graph": inputs.graph.stats}
     predicted = estimate(EmbedParams(dimensions=d), stats, Resources(cpu=2)).memory_bytes
     assert predicted == pytest.approx(int(run.stdout), rel=0.2)
+
+
+def test_without_a_sampled_pair_there_is_no_loss(tmp_path):
+    """One walk in 256 has its loss computed; walks of one vertex have none."""
+    alone = Inputs(tmp_path, np.arange(6)[:, None], [f"v{i}" for i in range(6)])
+    made = alone.embed("embeddings", **SMALL, epochs=2)
+    assert made.stats["loss"] is None
+    assert np.isfinite(vectors(made)[1]).all()

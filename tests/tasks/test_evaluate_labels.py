@@ -1,11 +1,13 @@
 """Files of labels: what is read, and what each fault says."""
 
 import gzip
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from infra import text_file
 from infra.errors import UserError
 from tasks.evaluate.labels import read_labels
 
@@ -47,7 +49,7 @@ def test_several_labels_quotes_blanks_and_order_by_number(tmp_path):
 
 
 def test_unknown_nodes_are_counted_and_may_be_passed_over(tmp_path):
-    content = "a,x\nz1,y\nb,y\nz2,y\nz3,q\nz4,q\n"
+    content = "a,x\nz1,y\nb,y\nz2,y\nz3,q\nz4,q\na,x\n"
     with pytest.raises(UserError) as caught:
         read(tmp_path, content)
     message = str(caught.value)
@@ -56,12 +58,21 @@ def test_unknown_nodes_are_counted_and_may_be_passed_over(tmp_path):
     assert "evaluate.unknown_labels=ignore" in message
     labels = read(tmp_path, content, unknown="ignore")
     assert (labels.unknown, labels.names) == (4, ["x", "y"])
+    repeated = read(tmp_path, content + "z1,y\nb,y\n", unknown="ignore")
+    assert (repeated.unknown, repeated.names) == (5, ["x", "y"])
+    np.testing.assert_array_equal(repeated.matrix, labels.matrix)
 
 
-@pytest.mark.parametrize("unknown", ["error", "ignore"])
-def test_a_file_for_another_graph_is_refused_either_way(tmp_path, unknown):
-    with pytest.raises(UserError, match=r"all labels are for nodes that are not in the graph.*same way"):
-        read(tmp_path, "k,x\nl,y\n", unknown=unknown)
+def test_a_small_file_that_grows_takes_little_memory_and_has_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_file, "ALWAYS_UNPACKED", 1 << 19)
+    packed = gzip.compress(b"a,x\nb,y\n" * (1 << 16))
+    tracemalloc.start()
+    assert read(tmp_path, packed).vertices.tolist() == [0, 1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20  # of 131072 rows
+    with pytest.raises(UserError, match=r"labels.csv: the compressed file grows beyond 100 times .* uncompressed"):
+        read(tmp_path, gzip.compress(b"a,x\nb,y\n" * (1 << 16) + b"a"))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,9 @@ def test_a_file_for_another_graph_is_refused_either_way(tmp_path, unknown):
         ("a,x\nb,x\n", r"all nodes have the same label.*got 'x'.*two kinds"),
         ("node,age,size\na,1,2\n", "labels.csv:1: the header has no column `label`"),
         (b"a,x\nb,\xff\xfe\n", r"labels.csv:\d: not text in UTF-8"),
-        (gzip.compress(b"a,x\nb,y\n" * 1000)[:-20], "the compressed file is damaged"),
+        (gzip.compress(b"a,x\nb,y\n" * 1000)[:-20], "the file cannot be decompressed"),
+        (gzip.compress(b"a,x\n" + b"b,y" * (1 << 26)), "labels.csv, line 2: the line is longer than 1048576 bytes"),
+        ("a,x\nb," + "y" * (1 << 21), "line 2: the line is longer"),
     ],
 )
 def test_faults_say_where_what_and_what_to_do(tmp_path, content, message):

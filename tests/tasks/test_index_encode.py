@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tasks.index import encode
 from tasks.index.encode import Encoder, NeedsReader, encode_file
 from tasks.index.rank import label_array, order_by_degree
 from tasks.index.source import Dialect
@@ -35,7 +36,7 @@ def test_labels_of_any_length_keep_apart_while_the_table_grows(tmp_path, threads
     path = tmp_path / "edges.tsv"
     path.write_text("".join(f"{u}\t{v}\n" for u, v in rows))
     encoder = Encoder(threads, False)
-    encode_file(encoder, str(path), Dialect("tsv", "\t"), path.stat().st_size, lambda read: None)
+    encode_file(encoder, str(path), Dialect("tsv", "\t"), path.name, path.stat().st_size, lambda read: None)
     assert encoder.labels == len({label for row in rows for label in row})
     assert _read(encoder) == rows
 
@@ -51,16 +52,16 @@ def test_a_quote_in_any_column_asks_for_a_reader_even_when_a_later_part_looks_wr
     fields = ["a", "b", "c"]
     fields[place] = '"' + "no comma\n" * 5000 + '"'
     path.write_bytes(gzip.compress(("u,v,w\n" * 20 + ",".join(fields) + "\n").encode()))
-    dialect = Dialect("csv", ",", gzipped=True, width=3)
+    dialect = Dialect("csv", ",", gzipped=True)
     with pytest.raises(NeedsReader):
-        encode_file(Encoder(4, False), str(path), dialect, path.stat().st_size, lambda read: None)
+        encode_file(Encoder(4, False), str(path), dialect, path.name, path.stat().st_size, lambda read: None)
 
 
 def test_blanks_comments_and_line_ends_of_any_kind(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_bytes(b"  a \t b  \r\n\r\n# c d\n  % e\n\t\na\tb\r\n" + b"c" * 200 + b"  " * 70 + b"d e f\n \r\nx y")
     encoder = Encoder(2, False)
-    encode_file(encoder, str(path), Dialect("whitespace"), path.stat().st_size, lambda read: None)
+    encode_file(encoder, str(path), Dialect("whitespace"), path.name, path.stat().st_size, lambda read: None)
     assert _read(encoder) == [("a", "b"), ("a", "b"), ("c" * 200, "d"), ("x", "y")]
 
 
@@ -80,3 +81,26 @@ def test_vertices_are_ordered_by_degree_and_then_by_the_bytes_of_labels(shared):
     assert [names[i] for i in order] == [
         name for _, name in sorted(zip(-degree, names, strict=True), key=lambda each: (each[0], each[1].encode()))
     ]
+
+
+def _weighted(rows: int) -> tuple[bytes, np.ndarray]:
+    """Text of so many rows, of a graph of 77 vertices, and their weights, which say where a row belongs."""
+    period = b"".join(b"%d %d %d\n" % (i % 70, i % 77, i % 1000 + 1) for i in range(77_000))
+    copies = -(-rows // 77_000)
+    lines = (period * copies).splitlines(keepends=True)[:rows]
+    return b"".join(lines), (np.arange(rows) % 1000 + 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("block_bytes", [300, 1 << 14, encode.BLOCK_BYTES])
+def test_weights_keep_their_rows_in_a_file_of_many_blocks(tmp_path, monkeypatch, block_bytes, threads):
+    monkeypatch.setattr(encode, "BLOCK_BYTES", block_bytes)
+    text, weights = _weighted(20_000 if block_bytes < 1 << 20 else 3_000_000)
+    assert len(text) > 3 * block_bytes
+    path = tmp_path / "edges.txt"
+    path.write_bytes(text)
+    encoder = Encoder(threads, True)
+    encode_file(encoder, str(path), Dialect("whitespace", columns=(0, 1, 2)), path.name, len(text), lambda read: None)
+    ends, rows, found, _, _ = encoder.result()
+    assert len(ends) >= 2 * rows
+    np.testing.assert_array_equal(found, weights)

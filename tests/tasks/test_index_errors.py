@@ -31,8 +31,11 @@ def test_missing_and_empty_files(tmp_path, engine):
     assert "empty" in message(empty, engine)
     empty.write_text("# only\n\n# comments\n")
     assert "no rows" in message(empty, engine)
-    empty.write_text("source,target\n")
-    assert "no rows" in message(empty, engine)
+    for header in ("source,target\n", "source,target", "source,target\r\n", "source,target\r"):
+        empty.write_bytes(header.encode())
+        assert "no rows" in message(empty, engine)
+        empty.write_bytes(gzip.compress(header.encode()))
+        assert "no rows" in message(empty, engine)
 
 
 @ENGINES

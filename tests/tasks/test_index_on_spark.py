@@ -13,17 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import PARTS_FOLDER, Dataset
+from infra.dataset import Dataset
 from infra.digest import SummedStream
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
+from infra.manifest import PARTS_FOLDER
 from infra.progress import Progress
 from infra.resources import Resources
 from infra.store import Store
 from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from tasks.index import STAGE, IndexParams, spark_csr, spark_rows
-from tasks.index.source import HEAD_BYTES, Dialect, detect
+from tasks.index.source import SAMPLE_BYTES, Dialect, detect
 from tasks.index.spark_csr import blocks_of, join_vertices
 from tasks.index.spark_rows import Part, whole_lines
 from tests.spark import needs_spark
@@ -171,13 +172,12 @@ def test_vertices_file_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     assert (tmp_path / "joined").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_the_beginning_of_a_file_is_enough_to_detect_it(tmp_path: Path) -> None:
+def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) -> None:
     text = "source\ttarget\n" + "".join(f"{u}\t{v}\n" for u, v, _ in edge_rows(90_000))
     for name, data in (("a.tsv", text.encode()), ("a.tsv.gz", gzip.compress(text.encode(), 0))):
         (tmp_path / name).write_bytes(data)
-        (tmp_path / "head").write_bytes(data[:HEAD_BYTES])
-        assert len(data) > HEAD_BYTES
-        whole = detect(str(tmp_path / name), IndexParams(), name)
-        assert detect(str(tmp_path / "head"), IndexParams(), name) == whole
-    assert whole == Dialect("tsv", "\t", True, 14, 1, (0, 1, -1), ("source", "target"), 2)
-    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), whole) == [Part()]
+        with (tmp_path / name).open("rb") as stream:
+            found = detect(stream, IndexParams(), name)
+            assert stream.tell() < 2 * SAMPLE_BYTES < len(data)
+        assert found == Dialect("tsv", "\t", name.endswith(".gz"), 14, 1, (0, 1, -1), ("source", "target"))
+    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [Part()]

@@ -2,13 +2,14 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import DatasetWriter
+from infra.dataset import Dataset, DatasetWriter
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
@@ -35,7 +36,7 @@ def embeddings(folder, nodes, vectors, row_group_size=3):
 def commit(writer, stage, folder):
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=writer.bytes_written)
     return writer.commit(
-        stage=stage, version="1", digest=folder.name, params={}, inputs={}, stats={}, measured=measured, software={}
+        stage=stage, version="1", params={"name": folder.name}, inputs={}, stats={}, measured=measured, software={}
     ).uri
 
 
@@ -61,14 +62,15 @@ def test_bundle_holds_every_vector_under_its_node(tmp_path, vectors):
     assert ordered == sorted(NODES, key=str.encode)
     assert made.stats["nodes"] == made.manifest.rows == len(NODES)
     facts = made.json("bundle.json")
-    assert facts["embeddings"] == "embeddings-bundle"
+    assert facts["embeddings"] == Dataset.open(Location.of(tmp_path / "embeddings-bundle")).digest
     assert (facts["nodes"], facts["dimensions"], facts["metric"], facts["metrics"]) == (len(NODES), 5, "cosine", {})
 
 
 def test_bundle_is_the_same_bytes_again(tmp_path, vectors):
     first = publish(tmp_path, vectors=vectors)
     sums = {name: first.local(name).read_bytes() for name in first.files()}
-    (tmp_path / "bundle" / "manifest.json").unlink()
+    for folder in ("bundle", "embeddings-bundle"):
+        shutil.rmtree(tmp_path / folder)
     again = publish(tmp_path, vectors=vectors)
     assert {name: again.local(name).read_bytes() for name in again.files()} == sums
     assert again.manifest.files == first.manifest.files
@@ -87,7 +89,7 @@ def test_quality_travels_in_the_bundle(tmp_path, vectors):
     writer.json("metrics.json", {"micro_f1@0.5": 0.38})
     made = publish(tmp_path, vectors=vectors, evaluation=commit(writer, "evaluate", tmp_path / "evaluation"))
     assert made.json("bundle.json")["metrics"] == {"micro_f1@0.5": 0.38}
-    assert made.json("bundle.json")["evaluation"] == "evaluation"
+    assert made.json("bundle.json")["evaluation"] == Dataset.open(Location.of(tmp_path / "evaluation")).digest
     assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())
 
 

@@ -7,7 +7,9 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from tasks.walk import _table_size
+from infra.errors import UserError
+from infra.params import parse_params
+from tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE, _table_size, _triangles
 from tasks.walk.walker import Walker
 
 P_VALUE = 1e-4
@@ -98,8 +100,20 @@ def check(weight: Weights, p: float, q: float, *, directed: bool, weighted: bool
 @pytest.fixture(params=["matrix", "filter"])
 def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of bit table: small graphs would take the matrix only."""
-    if request.param == "filter":
+    _set_pairs(request.param, monkeypatch)
+
+
+@pytest.fixture(params=["matrix", "filter", "triangles"])
+def pairs_and_triangles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the filter with the edges known that lie in no triangle."""
+    _set_pairs(request.param, monkeypatch)
+
+
+def _set_pairs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind != "matrix":
         monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+    if kind == "triangles":
+        monkeypatch.setattr(_triangles, "WORTH", 0.0)
 
 
 BIASES = [(1, 1), (0.25, 0.25), (0.5, 2), (4, 0.25), (0.25, 4), (2, 1), (0.2, 1), (1, 2), (1, 0.5), (1, 1e-3)]
@@ -113,6 +127,26 @@ EXTREMES = [(1e-3, 1e3), (1e3, 1e-3), (1e3, 1e3), (1e-3, 1e-3), (1e3, 1), (1e-3,
 def test_random_graph(p: float, q: float, directed: bool, weighted: bool) -> None:
     weight = random_graph(14, 0.35, 3, directed=directed, weighted=weighted)
     check(weight, p, q, directed=directed, weighted=weighted)
+
+
+LIMITS = [(p, q) for p in (LEAST_BIAS, 1, MOST_BIAS) for q in (LEAST_BIAS, 1, MOST_BIAS) if not p == q == 1]
+
+
+@pytest.mark.parametrize(("p", "q"), LIMITS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.usefixtures("pairs_and_triangles")
+def test_limits_of_p_and_q(p: float, q: float, directed: bool, weighted: bool) -> None:
+    check(random_graph(14, 0.35, 3, directed=directed, weighted=weighted), p, q, directed=directed, weighted=weighted)
+
+
+@pytest.mark.parametrize("name", ["p", "q"])
+@pytest.mark.parametrize("value", [LEAST_BIAS / 2, MOST_BIAS * 2, 0.0, -1.0, np.inf, np.nan])
+def test_beyond_the_limits(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match="p and q must be in 1e-06 to 1e"):
+        Walker(*csr(star_with_tail(weighted=False)), **{name: value})
+    with pytest.raises(UserError, match=rf"walk.{name}: .*(0.000001|1000000|finite)"):
+        parse_params(STAGE.params, {name: value}, STAGE.name)
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.5, 2), (0.25, 0.25), (1e3, 1e3)])

@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.dataset import PARTS_FOLDER, Dataset
+from infra.dataset import Dataset
 from infra.errors import UserError
 from infra.execute import execute
 from infra.filesystem import Location
+from infra.manifest import PARTS_FOLDER
 from infra.progress import Progress
 from infra.resources import Executors, Resources
 from infra.store import Store

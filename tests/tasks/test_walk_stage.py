@@ -42,7 +42,7 @@ def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, wei
     with writer.file("vertices.parquet") as path:
         pq.write_table(pa.table({"node": [f"v{i}" for i in range(n)], "degree": np.diff(indptr)}), path)
     return writer.commit(
-        stage="index", version="1", digest=f"graph-{n}-{len(keys)}", params={}, inputs={},
+        stage="index", version="1", params={"n": n, "keys": len(keys)}, inputs={},
         stats={"vertices": n, "directed_edges": len(keys), "directed": directed, "weighted": weighted},
         measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=len(keys), bytes=0), software={},
     )  # fmt: skip

@@ -22,6 +22,7 @@ from tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
 BIASES = [(1.0, 1.0), (0.5, 2.0), (0.25, 0.25), (4.0, 0.25), (1e-3, 1e3), (1e3, 1e-3), (1e4, 1e4), (2.0, 1.0)]
+BIASES += [(1e-6, 1e6), (1e6, 1e-6), (1e-6, 1.0), (1e6, 1e6)]
 
 
 class Parts:

@@ -15,6 +15,7 @@ from tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
 from tasks.walk._pairs import build_table, locate
 from tasks.walk._random import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
 from tasks.walk._rows import PADDING, degree_bits, find, pack_headers
+from tasks.walk._trial import FRACTION, extra_width, throw
 from tasks.walk.walker import WALKS_PER_CALL, Walker
 
 Csr = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -282,3 +283,15 @@ def test_bad_arguments(change, message):
         Walker(np.array([0, 1, 2]), np.array([1, 0], np.int32), **change)
     with pytest.raises(ValueError, match="tells of 2 edges"):
         Walker(np.array([0, 1, 2]), np.array([1], np.int32))
+
+
+@nb.njit
+def thrown(word, edges, share, beside):
+    return throw(word, (edges + extra_width(edges, share, beside)) * FRACTION)
+
+
+@pytest.mark.parametrize("beside", [1e12, 1e30, np.inf, np.nan])
+def test_a_dart_at_a_target_of_any_width_falls_beside_the_row(beside):
+    column, _ = thrown(np.uint64(2**64 - 1), 1e8, 1.0, beside)
+    assert 2**61 < column < 2**63 - 1
+    assert thrown(np.uint64(2**63), 5.0, 0.5, 2.0)[0] == 5

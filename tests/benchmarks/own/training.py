@@ -24,7 +24,8 @@ from tasks.embed.train import Vocabulary, train
 from tests.benchmarks.peers.serving import Clock, serve
 
 walks, vocabulary = (Dataset.open(Location.of(uri)) for uri in sys.argv[1:3])
-known = Vocabulary.read(vocabulary)
+vertices = int(walks.stats["vertices"] or 0)
+known = Vocabulary.read(vocabulary, vertices)
 
 
 def prepare() -> dict[str, Any]:
@@ -44,7 +45,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         with Clock() as clock:
             tables = make_tables(params)
             kernel = make_kernel(tables, known, params, request["threads"])
-            train(kernel, tables, walks, params, Position(), Path(folder), lambda: None, Progress("embed"))
+            train(kernel, tables, walks, vertices, params, Position(), Path(folder), lambda: None, Progress("embed"))
     vectors = np.zeros((len(known.remap), params.dimensions), np.float32)
     kept = known.remap >= 0
     vectors[kept] = tables.centre[known.remap[kept]]

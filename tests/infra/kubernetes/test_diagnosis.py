@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.diagnosis import diagnose, error_message, waiting_problem
+from infra.kubernetes.diagnosis import diagnose, waiting_problem
 from infra.launch.exit_status import Reason
 
 Json = dict[str, Any]
@@ -32,6 +32,7 @@ def _condition(kind: str, reason: str, message: str = "", status: str = "True") 
     return [{"type": kind, "status": status, "reason": reason, "message": message}]
 
 
+CHILD = '@superworkflow {"event": "error", "stage": "walk", "message": "a worker died", "out_of_memory_kills": 1}\n'
 SAID = '@superworkflow {"event": "error", "stage": "walk", "message": "walk.p: must be positive.", "user": true}\n'
 ENDS = {
     "oom": (_job("BackoffLimitExceeded"), _pod(_ended(137, "OOMKilled")), Reason.OUT_OF_MEMORY, "limit was 64 MiB"),
@@ -43,7 +44,8 @@ ENDS = {
     "exit": (_job("BackoffLimitExceeded"), _pod(_ended(1)), Reason.FAILED, "exit status 1"),
     "own-words": (_job("BackoffLimitExceeded"), _pod(_ended(2, message=SAID)), Reason.FAILED, "must be positive"),
     "segfault": (_job(), _pod(_ended(139)), Reason.CRASHED, "SIGSEGV"),
-    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "lack of memory"),
+    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "not for lack of memory"),
+    "child-out-of-memory": (_job(), _pod(_ended(1, message=CHILD)), Reason.OUT_OF_MEMORY, "its limit was"),
     "no-command": (_job(), _pod(_ended(127, "ContainerCannotRun", "no such file")), Reason.NOT_STARTED, "no such file"),
     "start-error": (_job(), _pod(_ended(128, "StartError", "exec failed")), Reason.NOT_STARTED, "exec failed"),
     "evicted": (_job("BackoffLimitExceeded"), _pod(phase="Failed", reason="Evicted",
@@ -167,5 +169,9 @@ def test_nothing_is_wrong_yet(pod: Json | None) -> None:
 
 def test_own_words_are_the_last_ones() -> None:
     text = "line\n" + SAID.replace("positive", "first") + SAID + "more\n"
-    assert error_message(text) == "walk.p: must be positive."
-    assert error_message("Traceback\n@superworkflow {broken\n") is None
+    found = diagnose(_job(), _pod(_ended(2, message=text)))
+    assert found is not None
+    assert found.summary == "walk.p: must be positive"
+    found = diagnose(_job(), _pod(_ended(2, message="Traceback\n@superworkflow {broken\n")))
+    assert found is not None
+    assert "exit status 2" in found.summary

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
 from infra.errors import UserError
-from infra.kubernetes.job import Owner, job_manifest, label_value
+from infra.kubernetes.job import Owner, job_manifest, label_value, stage_arguments
 from infra.kubernetes.settings import KubernetesSettings
 from infra.launch.base import StageCall
 from infra.profile import Placement, load_profile
 from infra.resources import Resources
 from superworkflow.__main__ import main
+from superworkflow.commands import stage
 
 DIGEST = "0123456789abcdef0123456789abcdef"
 ALL = KubernetesSettings.model_validate(
@@ -77,6 +80,13 @@ def test_labels_owner_and_limits_in_time() -> None:
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 3
 
 
+def test_planned_digest_reaches_the_stage() -> None:
+    call = replace(_call(GPU), digest=DIGEST)
+    arguments = stage_arguments(call, GPU)
+    assert arguments[arguments.index("--digest") + 1] == DIGEST
+    assert "--digest" not in stage_arguments(_call(GPU), GPU)
+
+
 def test_resources() -> None:
     pod = _manifest()["spec"]["template"]["spec"]
     given = pod["containers"][0]["resources"]
@@ -122,6 +132,17 @@ def test_arguments_are_those_of_the_command_line(capsys: pytest.CaptureFixture[s
         main(arguments)  # understood: what it says is about the parameter, and as an event
     assert ended.value.code == 2
     assert "embed.p: unknown parameter" in capsys.readouterr().out
+
+
+def test_lease_is_held_under_the_name_of_the_job() -> None:
+    """So that the next attempt need not wait for the lease of one that is known to be dead."""
+    job = job_manifest(_call(GPU), ALL, GPU, launcher="l1", supersedes=["sw-embed-1", "sw-embed-2"])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser()
+    stage.add_arguments(parser, [])
+    options = parser.parse_args(container["args"][1:])
+    assert options.holder == job["metadata"]["name"]
+    assert options.supersedes == ["sw-embed-1", "sw-embed-2"]
 
 
 def test_image_by_kind() -> None:

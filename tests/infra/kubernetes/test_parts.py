@@ -13,7 +13,7 @@ from infra.kubernetes.follow import parse_duration
 from infra.kubernetes.pod_log import LogCursor
 from infra.kubernetes.settings import KubernetesSettings
 from infra.kubernetes.sizing import Sizing
-from infra.kubernetes.visible import input_bytes, make_visible
+from infra.kubernetes.visible import make_visible
 from infra.launch.base import StageCall
 from infra.measure import container_usage
 from infra.profile import Placement
@@ -70,8 +70,16 @@ def test_sizing(store: Store) -> None:
     assert sizing.memory("index", 10**9) == 0
     sizing.remember("walk", 1000, 128)
     assert sizing.memory("walk", 1000) == 128
-    store.root.join(".sizing", "walk-9.json").write_atomic("edited")
+    store.root.join(".memory", "walk-9.json").write_atomic("edited")
     assert sizing.memory("walk", 1000) == 0
+
+
+def test_sizing_without_an_estimate(store: Store) -> None:
+    sizing = Sizing(store.root)
+    sizing.remember("walk", 0, 64)
+    assert store.root.join(".memory").walk_files() == []
+    sizing.remember("walk", 1, 64)
+    assert sizing.memory("walk", 0) == 0
 
 
 def _call(store: Store, **inputs: str) -> StageCall:
@@ -93,7 +101,6 @@ def test_local_sources_are_copied_to_the_store(store: Store, tmp_path: Path) -> 
     assert make_visible(_call(store, edges=str(source)), settings).inputs["edges"] == copied.uri
     source.write_text("c,d\n")
     assert make_visible(_call(store, edges=str(source)), settings).inputs["edges"] != copied.uri
-    assert input_bytes(call.__class__("n", "index", {}, {"edges": copied.uri}, call.output, Placement())) == 4
     assert Dataset.find(copied) is None
 
 

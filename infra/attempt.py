@@ -1,0 +1,131 @@
+"""The marker of an attempt: what it makes in the folder of a dataset, written down before it makes it.
+
+A killed attempt leaves files without a manifest, and the next one must begin in an empty folder. What it may remove for
+that is what a marker names, and nothing else: `--output` may be any folder that somebody gives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from infra.errors import UserError
+from infra.filesystem import Location
+from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, is_reserved
+from infra.names import FileName, fault_of, reason_of
+
+_HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_NAME)})\.\d+\.tmp")
+"""What `Location.write_atomic` leaves of these two when it is killed; of the marker it may be all that there is."""
+
+
+class _Marker(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    digest: str = ""
+    files: tuple[FileName, ...] = ()
+
+
+class Attempt:
+    """One attempt at a dataset, which whoever makes it holds the lock of.
+
+    Args:
+        location: the dataset's folder.
+        digest: of the dataset; a checkpoint of another one is of no use to this attempt.
+    """
+
+    def __init__(self, location: Location, digest: str = ""):
+        self._location, self._digest = location, digest
+        self._place = location.join(ATTEMPT_NAME)
+        self._names: set[str] = set()
+        self._guard = threading.Lock()
+
+    def begin(self) -> None:
+        """Remove what an earlier attempt left, its checkpoint excepted, and mark the folder.
+
+        Raises:
+            UserError: the folder holds something that no attempt has made; nothing is removed then.
+        """
+        left = self._read()
+        found = [name for name in self._location.walk_files() if name != ATTEMPT_NAME]
+        ours = None if left is None else frozenset(left.files)
+        foreign = [name for name in found if self._is_link(name) or not _is_of(ours, name)]
+        if foreign:
+            raise UserError(
+                "the folder holds what no attempt at a dataset has made, such as this file; nothing was removed",
+                where=self._location.uri, value=foreign[0],
+                remedy="Choose an empty or a new folder; delete this one if it is a dataset that an earlier version"
+                " of this program left unfinished",
+            )  # fmt: skip
+        for name in found:
+            if not _in_work(name):
+                self._location.join(name).delete()
+        if left is not None:
+            self._location.join(PARTS_FOLDER).delete(recursive=True)
+            if left.digest != self._digest:
+                self._location.join(CHECKPOINT_FOLDER).delete(recursive=True)
+        self._write()
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Write down that these files are made by this attempt, before any of them is there.
+
+        Raises:
+            ValueError: a name leads out of the folder, or is the platform's own.
+        """
+        with self._guard:
+            new = [name for name in names if name not in self._names]
+            for name in new:
+                if (fault := fault_of(name)) or is_reserved(name):
+                    raise ValueError(f"no name for a data file: {name!r} {fault or 'is the platform’s own'}")
+            if new:
+                self._names.update(new)
+                self._write()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def end(self) -> None:
+        """The dataset is complete: remove the checkpoint, what tasks left, and at last the marker."""
+        for folder in (CHECKPOINT_FOLDER, PARTS_FOLDER):
+            self._location.join(folder).delete(recursive=True)
+        self._place.delete()
+
+    def _write(self) -> None:
+        marker = _Marker(digest=self._digest, files=tuple(sorted(self._names)))
+        self._place.write_atomic(marker.model_dump_json(indent=1))
+
+    def _read(self) -> _Marker | None:
+        try:
+            return _Marker.model_validate(json.loads(self._place.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                "what an earlier attempt has noted of itself cannot be used; nothing was removed",
+                where=self._place.uri, value=reason_of(error),
+                remedy="Look what is in the folder, delete it, and run again",
+            ) from None  # fmt: skip
+
+    def _is_link(self, name: str) -> bool:
+        folder = self._location.local_path
+        return folder is not None and (folder / name).is_symlink()
+
+
+def remove_marker(location: Location) -> None:
+    """Remove what an attempt that was killed between manifest and end has left in a complete dataset."""
+    if location.join(ATTEMPT_NAME).size() is not None:
+        Attempt(location).end()
+
+
+def _in_work(name: str) -> bool:
+    return name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
+
+
+def _is_of(ours: frozenset[str] | None, name: str) -> bool:
+    """Whether an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
+    return bool(_HALF_WRITTEN.fullmatch(name)) or (ours is not None and (name in ours or _in_work(name)))

@@ -1,0 +1,164 @@
+"""What a stage will take: its estimate, corrected by what such stages took before.
+
+An estimate is of one process that starts afresh on one kind of processor. Records of launches (`infra.history`) of the
+same stage, on the same engine and launcher, and for processes of this machine on its kind of processor, say how far
+that is from here: for CPU seconds, wall seconds and memory apart, each in two parts (`infra.fit`). Without records the
+figures are built-in ones, measured on one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from infra.fit import Parts, fitted
+from infra.history import History, LaunchRecord
+from infra.measure import processor
+from infra.profile import Placement, Profile
+from infra.resources import Resources
+from infra.stage import Estimate, Stage, Stats
+
+FORKED_START = 0.3
+"""Share of a stage's start that is left where its process is forked from one that has the imports done."""
+FORKED_BYTES = 176 << 20
+"""Resident set of such a process before it does anything."""
+CONTAINER_SHARE = 0.5
+"""Share of a process's memory before it does anything that its container counts: pages of libraries that the node has
+in memory already are nobody's."""
+FORK_S = 0.05
+"""Seconds from asking for a process to its beginning."""
+_COMPILED_S = 0.2
+"""A run that compiled for longer says nothing of memory: the compiler needs some too."""
+_ALWAYS = 3
+"""Where so many runs all compiled, as in pods that keep no kernels, the next one will too."""
+_DELAYED = 0.1
+"""Where threads waited for processors for a larger share of the time, others kept the machine busy: then CPU seconds
+say more of the time that the work takes than the clock does."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a stage will take.
+
+    Args:
+        memory_bytes: peak, of the container where there is one.
+        needed_bytes: of that, what cannot be given back when memory is short: without written files that are cached.
+        cpu_s: CPU seconds.
+        runtime_s: wall seconds of its process, on cores that nothing else keeps busy.
+        wait_s: seconds before, for which the resources are held as well.
+        runs: how many recorded runs of the stage this rests on; 0 where it is built in.
+    """
+
+    memory_bytes: int
+    needed_bytes: int
+    cpu_s: float
+    runtime_s: float
+    wait_s: float
+    runs: int
+
+
+class Forecaster:
+    """Forecasts for one profile from the records in one store.
+
+    Args:
+        history: the records.
+        profile: where stages will run.
+        stages: names of the stages whose records tell how long starting takes.
+    """
+
+    def __init__(self, history: History, profile: Profile, stages: Sequence[str]):
+        self._history, self._profile, self._stages = history, profile, tuple(dict.fromkeys(stages))
+        self._on_cluster = profile.launcher == "kubernetes"
+
+    def of(self, stage: Stage[Any], params: Any, stats: Mapping[str, Stats], placement: Placement) -> Forecast:
+        """The forecast of one stage.
+
+        Args:
+            stage: which.
+            params: its parameters.
+            stats: of each input by name, true or predicted.
+            placement: engine and resources.
+        """
+        resources = placement.resources
+        now = stage.estimate(params, stats, resources)
+        before = self._before(stage, now, placement)
+        quiet = [each for each in before if each[1].delayed_s <= _DELAYED * each[1].runtime_s]
+        clean = [each for each in before if each[1].compile_s <= _COMPILED_S]
+        if not clean and len(before) >= _ALWAYS:
+            clean = before
+
+        def learned(
+            parts: Callable[[Estimate, Resources], Parts],
+            measured: Callable[[LaunchRecord], float],
+            from_: Sequence[tuple[Estimate, LaunchRecord]] = before,
+        ) -> float:
+            past = [(parts(estimate, record.resources), measured(record)) for estimate, record in from_]
+            return fitted(parts(now, resources), past)
+
+        cpu_s = learned(self._cpu, lambda record: record.cpu_s)
+        if quiet or not before:
+            runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
+        else:
+            runtime_s = self._runtime(now, resources).sum * cpu_s / self._cpu(now, resources).sum
+        memory = int(learned(self._memory, lambda record: record.memory_bytes, clean))
+        needed = memory
+        if self._on_cluster:
+            # What a container has written stays cached while its limit has room, and is given back after that.
+            needed = max(memory - now.output_bytes, memory // 2)
+            memory = max(needed, min(memory, resources.memory))
+        return Forecast(
+            memory_bytes=memory,
+            needed_bytes=needed,
+            cpu_s=cpu_s,
+            runtime_s=runtime_s,
+            wait_s=self._wait(placement),
+            runs=len(before),
+        )
+
+    def _before(self, stage: Stage[Any], now: Estimate, placement: Placement) -> list[tuple[Estimate, LaunchRecord]]:
+        """Records of the same kind of work on the same kind of machine, each with today's estimate of it."""
+        found: list[tuple[Estimate, LaunchRecord]] = []
+        for record in self._here(self._history.records(stage.name)):
+            if record.version != stage.version or record.engine != placement.engine:
+                continue
+            if record.resources.gpu != placement.resources.gpu:
+                continue
+            try:
+                estimate = stage.estimate(stage.params.model_validate(record.params), record.inputs, record.resources)
+            except Exception:  # parameters or stats that this version of the stage does not know, or that are odd
+                continue
+            if estimate.kind == now.kind and estimate.cpu_s > 0:
+                found.append((estimate, record))
+        return found
+
+    def _here(self, records: Sequence[LaunchRecord]) -> list[LaunchRecord]:
+        """Those of this launcher: of processes on this kind of processor, of Jobs in this cluster if there are any."""
+        same = [record for record in records if record.launcher == self._profile.launcher]
+        if not self._on_cluster:
+            return [record for record in same if record.processor == processor()]
+        return [record for record in same if record.cluster == self._profile.name] or same
+
+    def _wait(self, placement: Placement) -> float:
+        """The median of all stages, of those in the same image if that is known."""
+        records = self._here([record for stage in self._stages for record in self._history.records(stage)])
+        same = [record for record in records if record.image.partition("@")[0] == placement.image]
+        waits = [record.wait_s for record in same or records]
+        if waits:
+            return median(waits)
+        return self._profile.start_s if self._on_cluster else FORK_S
+
+    def _cpu(self, estimate: Estimate, resources: Resources) -> Parts:
+        start = estimate.start_s * (1.0 if self._on_cluster else FORKED_START)
+        return Parts(start, estimate.cpu_s - estimate.start_s)
+
+    def _runtime(self, estimate: Estimate, resources: Resources) -> Parts:
+        work = estimate.runtime_s(resources.working_threads) - estimate.start_s
+        return Parts(self._cpu(estimate, resources).start, work)
+
+    def _memory(self, estimate: Estimate, resources: Resources) -> Parts:
+        base, work = float(estimate.base_bytes), float(estimate.memory_bytes - estimate.base_bytes)
+        if self._on_cluster:
+            return Parts(base * CONTAINER_SHARE, work - estimate.mapped_bytes + estimate.output_bytes)
+        return Parts(max(base, min(FORKED_BYTES, 2 * base)), work)

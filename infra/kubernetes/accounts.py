@@ -1,0 +1,105 @@
+"""Paying for each Job once: what a launcher notes of its own, and the debts of launchers that died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from infra.dataset import Dataset
+from infra.errors import SuperworkflowError
+from infra.filesystem import Location
+from infra.kubernetes.api import Json, KubernetesApi
+from infra.kubernetes.follow import JobFollower
+from infra.kubernetes.hold import is_dead, this_process
+from infra.kubernetes.jobs import is_finished, remove_job
+from infra.kubernetes.ledger import Entry, Ledger
+from infra.kubernetes.settings import KubernetesSettings
+from infra.launch.base import Attempt
+from infra.resources import Resources
+
+T = TypeVar("T")
+
+NOTE_SECONDS = 20.0
+"""How long a note in the store may keep a stage, or the end of a run, waiting."""
+
+
+class Account:
+    """The Jobs of one dataset, as one launcher books them.
+
+    Nothing fails because an entry cannot be written or read: a cost that may be booked twice is told and accepted.
+
+    Args:
+        output: URI of the dataset.
+        launcher: id of the launcher.
+        tell: receives what could not be noted.
+    """
+
+    def __init__(self, output: str, launcher: str, tell: Callable[[str], None]):
+        self._output, self._launcher, self._tell = output, launcher, tell
+        self._ledger = Ledger(output)
+
+    async def open(self, job: Json, resources: Resources) -> None:
+        """Note a Job that has been made or adopted, in case this launcher dies before its end."""
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        await self._try(None, self._ledger.write, self._entry(uid, name, resources))
+
+    async def close(self, name: str, attempt: Attempt) -> None:
+        """Note what a Job has held, in case this launcher dies before that is in its record."""
+        entry = self._entry(attempt.uid, name, attempt.resources)
+        ended = entry.model_copy(update={"seconds": attempt.seconds, "reason": attempt.reason})
+        await self._try(None, self._ledger.write, ended)
+
+    async def book(self, attempts: Iterable[Attempt]) -> list[Attempt]:
+        """Those of the attempts that no other run has booked; from now on they are this one's."""
+        return [each for each in attempts if not each.uid or await self._try(True, self._ledger.book, each.uid)]
+
+    async def has_debts(self) -> bool:
+        """Whether any Job of this dataset is in no run's record."""
+        return bool(await self._try([], self._ledger.debts))
+
+    async def debts(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Attempt]:
+        """Ended Jobs of other launchers that died before they booked them; one that ended well comes last.
+
+        A launcher that does not show itself is waited for: it may be about to book.
+        """
+        entries: list[Entry] = await self._try([], self._ledger.debts)
+        others = [entry for entry in entries if entry.launcher != self._launcher]
+        try:
+            found = await asyncio.gather(*(self._debt(api, settings, entry) for entry in others))
+        except SuperworkflowError as error:
+            self._tell(f"the cost of earlier Jobs is left to another run ({error})")
+            return []
+        return sorted((each for each in found if each is not None), key=lambda each: each.reason is None)
+
+    async def _debt(self, api: KubernetesApi, settings: KubernetesSettings, entry: Entry) -> Attempt | None:
+        async def booked() -> bool:
+            return await self._try(False, self._ledger.booked, entry.uid)
+
+        job = await api.get(f"{api.jobs}/{entry.job}")
+        if job is not None and job["metadata"]["uid"] != entry.uid:
+            job = None
+        if job is not None and not is_finished(job) and "deletionTimestamp" not in job["metadata"]:
+            return None  # whoever follows it to its end pays
+        if not await is_dead(api, entry.launcher, entry.process, unless=booked):
+            return None
+        seconds, reason = entry.seconds, entry.reason
+        if seconds is None and job is not None:
+            follower = JobFollower(api, settings, entry.job, "", lambda event: None, adopted=True)
+            ended = await follower.follow()
+            seconds, reason = ended.held_s, ended.diagnosis.reason if ended.diagnosis else None
+            await remove_job(api, entry.job)
+        if seconds is None:  # the cluster has removed it; what the stage measured is the nearest
+            dataset = await self._try(None, Dataset.find, Location.of(self._output))
+            seconds = dataset.manifest.measured.runtime_s if dataset is not None else 0.0
+        return Attempt(entry.resources, seconds, reason, entry.uid)
+
+    def _entry(self, uid: str, name: str, resources: Resources) -> Entry:
+        return Entry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
+
+    async def _try(self, otherwise: T, work: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(work, *arguments), NOTE_SECONDS)
+        except Exception as error:  # each kind of store has its own
+            self._tell(f"the cost of a Job could not be noted in the store ({type(error).__name__}: {error})")
+            return otherwise

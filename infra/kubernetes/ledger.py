@@ -1,0 +1,91 @@
+"""Which Jobs have been paid for: kept in the store, so that each is recorded by one run, whoever followed it.
+
+`<store>/.jobs/<stage>/<digest>/<uid>.json` says what a Job holds, and once it has ended for how long it did;
+`<uid>.booked` that a run has it in its record. An entry without the second is a debt: its run died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from infra.filesystem import Location
+from infra.launch.exit_status import Reason
+from infra.resources import Resources
+
+FOLDER = ".jobs"
+
+_UID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_LONGEST_S = 366 * 86_400
+
+
+class Entry(BaseModel):
+    """One Job.
+
+    Args:
+        uid: of the Job.
+        job: its name.
+        launcher, process: who made or adopted it.
+        resources: that it holds.
+        seconds: for which it held them; None while it runs.
+        reason: why it failed, if it did.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    uid: Annotated[str, Field(pattern=f"^{_UID}$")]
+    job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+    launcher: Annotated[str, Field(pattern=r"^[0-9A-Za-z]{0,63}$")]
+    process: str = ""
+    resources: Resources
+    seconds: float | None = Field(default=None, ge=0, le=_LONGEST_S, allow_inf_nan=False)
+    reason: Reason | None = None
+
+
+class Ledger:
+    """The entries of one dataset.
+
+    Args:
+        output: URI of the dataset, `<store>/<stage>/<digest>`.
+    """
+
+    def __init__(self, output: str):
+        store, stage, digest = output.rsplit("/", 2)
+        self._folder = Location.of(store).join(FOLDER, stage, digest)
+
+    def write(self, entry: Entry) -> None:
+        """Keep an entry, instead of what was known of its Job before."""
+        self._folder.make()
+        self._folder.join(f"{entry.uid}.json").write_atomic(entry.model_dump_json())
+
+    def book(self, uid: str) -> bool:
+        """Take a Job into one's record; True for one caller only."""
+        self._folder.make()
+        marker = self._folder.join(f"{uid}.booked")
+        if marker.local_path is None:
+            return bool(marker.create_exclusive(uid))
+        try:
+            with marker.local_path.open("x", encoding="utf-8") as stream:
+                stream.write(uid)
+        except FileExistsError:
+            return False
+        return True
+
+    def booked(self, uid: str) -> bool:
+        """Whether a run has this Job in its record."""
+        return self._folder.join(f"{uid}.booked").size() is not None
+
+    def debts(self) -> list[Entry]:
+        """Jobs that no run has in its record, those that still run among them."""
+        names = set(self._folder.walk_files())
+        entries: list[Entry] = []
+        for name in sorted(names):
+            if re.fullmatch(_UID + r"\.json", name) and name.removesuffix("json") + "booked" not in names:
+                # A file that somebody edited is worth no more than none.
+                with contextlib.suppress(ValidationError, FileNotFoundError, UnicodeDecodeError):
+                    entry = Entry.model_validate_json(self._folder.join(name).read_text())
+                    entries += [entry] if name == f"{entry.uid}.json" else []
+        return entries

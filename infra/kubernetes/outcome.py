@@ -1,0 +1,52 @@
+"""From the end of a Job to what a launcher returns or raises."""
+
+from __future__ import annotations
+
+from infra.dataset import Dataset
+from infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from infra.filesystem import Location
+from infra.kubernetes.follow import Ended
+from infra.launch.base import Attempt, Launched, StageCall
+from infra.launch.exit_status import Reason
+from infra.manifest import Measurement
+from infra.resources import Resources
+
+
+def store_of(call: StageCall) -> Location:
+    """The store in which the call's dataset is to be."""
+    return Location.of(call.output.rsplit("/", 2)[0])
+
+
+def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
+    """Most bytes that an attempt used, as its limit counts them where the cluster tells; 0 when nothing does."""
+    if of_executor:
+        return int(ended.figures.get("executor_peak_memory_bytes", 0))
+    measured = dataset.manifest.measured
+    return measured.container_peak_memory_bytes or measured.peak_memory_bytes
+
+
+def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:
+    measured: Measurement = dataset.manifest.measured
+    figures = {**ended.figures, "requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
+    if measured.container_peak_memory_bytes is not None:
+        figures["container_peak_memory_bytes"] = float(measured.container_peak_memory_bytes)
+        figures["used_memory_share"] = measured.container_peak_memory_bytes / resources.memory
+    if measured.container_cpu_s is not None:
+        figures["container_cpu_s"] = measured.container_cpu_s
+        figures["used_cpu_share"] = measured.container_cpu_s / max(measured.runtime_s, 1e-3) / resources.cpu
+    return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
+
+
+def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:
+    final, diagnosis = ended.final, ended.diagnosis
+    if final is not None and final["event"] == "error" and (diagnosis is None or diagnosis.reason is Reason.FAILED):
+        message = str(final["message"])
+        for name, uri in call.inputs.items():
+            message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
+        if final.get("user"):
+            return StagedUserError(message)
+        return StageFailed(call.node, message, "Its log is above.", ended.exit_code)
+    if diagnosis is None:
+        remedy = f"Check that pods and this machine see the same store: {store_of(call).uri}."
+        return StageFailed(call.node, "it ended well and left no dataset.", remedy, 0)
+    return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

@@ -1,0 +1,212 @@
+"""S3 that is waited for: a request that no server answered, or only with an error of its own, is repeated.
+
+Repeating is done here for each request, not for whole files, so that a large upload or a listing goes on from where
+it was. Requests that the server refuses (no right, no such bucket, a condition that does not hold) fail at once; so
+do, after a few seconds, those to a server that this process has never reached: its address is probably wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import botocore.exceptions  # type: ignore[import-untyped]
+from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+from fsspec.asyn import sync_wrapper
+from s3fs import S3FileSystem
+from s3fs.core import _error_wrapper
+
+from infra import patience
+from infra.patience import Reached, Tries, Unreachable
+
+FIRST_CONTACT_SECONDS = 5.0
+"""Patience with a server that never answered."""
+QUIET_SECONDS = 30.0
+"""A request without a byte of an answer for so long is taken for lost."""
+HURRIED_SECONDS = 10.0
+"""The same, and how long it is tried again, where nobody waits for the store."""
+
+_TRANSIENT = (
+    botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError, botocore.exceptions.IncompleteReadError,
+    ResponseParserError, aiohttp.ClientError, TimeoutError, ConnectionError,
+)  # fmt: skip
+_PERMANENT = (botocore.exceptions.SSLError, aiohttp.InvalidURL)
+_TRANSIENT_CODES = {
+    "SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling", "ThrottlingException",
+    "RequestLimitExceeded", "TooManyRequests", "BandwidthLimitExceeded", "OperationAborted", "IncompleteBody",
+    "XAmzContentSHA256Mismatch",
+}  # fmt: skip
+_REFUSED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+
+_ONCE = ("abort_multipart_upload", "delete_object")
+"""Requests that are not repeated: what is left can be deleted later, but what another has put there is lost."""
+
+_servers: dict[str, Reached] = {}
+
+
+class PatientS3(S3FileSystem):  # type: ignore[misc]
+    """An S3 file system whose requests wait for the server.
+
+    Args:
+        patient: False to fail within seconds instead, for what is tried again later.
+    """
+
+    def __init__(self, *, patient: bool = True):
+        quiet = QUIET_SECONDS if patient else HURRIED_SECONDS
+        # No tries of the client's own: they would be multiplied with those here, and tell nobody.
+        config = {"connect_timeout": quiet, "read_timeout": quiet, "retries": {"max_attempts": 0}}
+        super().__init__(use_listings_cache=False, config_kwargs=config)
+        self.loop.set_exception_handler(_unheard)
+        self._patient = patient
+
+    async def _call_s3(self, method: str, *arguments: Any, **given: Any) -> Any:
+        await self.set_session()
+        call = getattr(await self.get_s3(given.get("Bucket")), method)
+        values = self._get_s3_method_kwargs(call, *arguments, **given)
+        return await self._patiently(
+            lambda: _error_wrapper(call, kwargs=values, retries=1),
+            0.0 if method in _ONCE else None,
+            lambda: self._landed(method, values),
+        )
+
+    call_s3 = sync_wrapper(_call_s3)
+
+    async def _cat_file(self, path: str, *arguments: Any, **given: Any) -> Any:
+        work = super()._cat_file
+        return await self._patiently(lambda: work(path, *arguments, **given))
+
+    async def _get_file(self, rpath: str, lpath: str, *arguments: Any, **given: Any) -> None:
+        work = super()._get_file  # the body of an answer may break off
+        await self._patiently(lambda: work(rpath, lpath, *arguments, **given))
+
+    async def _patiently(
+        self,
+        work: Callable[[], Awaitable[Any]],
+        patience_s: float | None = None,
+        landed: Callable[[], Awaitable[Any]] | None = None,
+    ) -> Any:
+        """Do it until the server answers.
+
+        Args:
+            work: what to do, again and again.
+            patience_s: for how long; by default as long as this file system waits for this server.
+            landed: asked where the server refuses what it may have done in an earlier try: its answer to that, or None.
+
+        Raises:
+            Unreachable: it did not answer within the time that patience lasts.
+        """
+        tries: Tries | None = None
+        began = time.monotonic()
+        while True:
+            try:
+                result = await work()
+            except Exception as error:
+                if not transient(error) or getattr(error, "given_up", False):
+                    if _response(error) is not None:
+                        self._server.answered()
+                    if tries and landed and (refused(error) or isinstance(error, FileNotFoundError)):
+                        answer = await landed()
+                        if answer is not None:
+                            return answer
+                    raise
+                seconds = self._patience(error) if patience_s is None else patience_s
+                tries = tries or Tries(seconds + began - time.monotonic())
+                pause = tries.pause()
+                if pause is None and seconds < patience.PATIENCE_SECONDS:
+                    raise self._given_up(error) from error
+                if pause is None:
+                    raise Unreachable(
+                        f"{self._server.what} has not answered for {seconds:.0f} s ({_words(error)}). Check that it "
+                        "can be reached from here; complete stages are kept and will not run again."
+                    ) from error
+                if self._server.ever or patience.trusted:
+                    self._server.failed(_words(error))
+                await asyncio.sleep(pause)
+            else:
+                self._server.answered()
+                return result
+
+    @property
+    def _server(self) -> Reached:
+        where = str(self._s3.meta.endpoint_url)
+        return _servers.setdefault(where, Reached(f"the store at {where}"))
+
+    def _patience(self, error: Exception) -> float:
+        if not self._patient:
+            return HURRIED_SECONDS
+        if self._server.ever or (patience.trusted and not _no_such_host(error)):
+            return patience.PATIENCE_SECONDS
+        return FIRST_CONTACT_SECONDS
+
+    def _given_up(self, error: Exception) -> Exception:
+        """The error in a form that neither those who called this nor s3fs take for a reason to try again."""
+        if isinstance(error, botocore.exceptions.HTTPClientError):
+            error = botocore.exceptions.EndpointConnectionError(endpoint_url=self._s3.meta.endpoint_url, error=error)
+        error.given_up = True  # type: ignore[attr-defined]
+        return error
+
+    async def _landed(self, method: str, values: dict[str, Any]) -> dict[str, str] | None:
+        """The answer to a write that has been done, though its own answer was lost."""
+        if method == "put_object":
+            tag = _md5(bytes(values["Body"]))
+        elif method == "complete_multipart_upload":
+            sums = [bytes.fromhex(part["ETag"].strip('"')) for part in values["MultipartUpload"]["Parts"]]
+            tag = f"{_md5(b''.join(sums))}-{len(sums)}"
+        else:
+            return None
+        try:
+            found = await self._call_s3("head_object", Bucket=values["Bucket"], Key=values["Key"])
+        except FileNotFoundError:
+            return None
+        return {"ETag": found["ETag"]} if found["ETag"].strip('"') == tag else None
+
+
+def transient(error: BaseException) -> bool:
+    """Whether the same request may do better later."""
+    if (response := _response(error)) is not None:
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+        return _code(error) in _TRANSIENT_CODES or status == 429 or (status >= 500 and status not in (501, 505))
+    return isinstance(error, _TRANSIENT) and not isinstance(error, _PERMANENT)
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the server refused a conditional write; not every server's answer becomes a FileExistsError."""
+    return isinstance(error, FileExistsError) or _code(error) in _REFUSED_CODES
+
+
+def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A connection that breaks also ends the task that was sending on it, whose error nobody asks for."""
+    if not isinstance(context.get("exception"), aiohttp.ClientError | ConnectionError):
+        loop.default_exception_handler(context)
+
+
+def _response(error: BaseException) -> dict[str, Any] | None:
+    """What the server answered, where it did."""
+    for found in (error, error.__cause__):
+        response = getattr(found, "response", None)
+        if isinstance(response, dict):
+            return response
+    return None
+
+
+def _code(error: BaseException) -> str:
+    return str((_response(error) or {}).get("Error", {}).get("Code") or "")
+
+
+def _no_such_host(error: BaseException) -> bool:
+    inner = getattr(error, "kwargs", {}).get("error")
+    cause = getattr(inner, "os_error", inner)
+    return isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,0 +1,102 @@
+"""The parser of the command line: what it tells in `--help`, and the nearest word when one is not known.
+
+Light: `superworkflow --help` imports no more than this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from infra.params import StageParams
+
+
+class Parser(argparse.ArgumentParser):
+    """Says which option was meant.
+
+    Attributes:
+        given: the arguments after the command.
+        chosen: the parser of the command that was named, which knows its options.
+    """
+
+    given: Sequence[str] = ()
+    chosen: Parser | None = None
+
+    def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse the whole command line."""
+        return super().parse_args(_one_value_each(args, "--set"), namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit status 2, the usage, and what may have been meant."""
+        if self.chosen is not None:
+            self.chosen.error(message)
+        from infra.params import nearest
+
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        for text in self.given:
+            name = text.partition("=")[0]
+            if name.startswith("--") and len(name) > 2 and not any(each.startswith(name) for each in options):
+                hint = nearest(name, options)
+                message += f". {hint}" if hint.endswith("?") else ""
+        super().error(message)
+
+
+def _one_value_each(given: Sequence[str], option: str) -> list[str]:
+    """Repeat an option before each of its values, so that it does not take the name that may follow them.
+
+    A value after the first is one that looks like an assignment: `--set walk.p=1 walk.q=2 node2vec`.
+    """
+    words: list[str] = []
+    wanted = follows = False  # the option's first value; another value
+    for text in given:
+        if follows and not text.startswith("-") and ("=" in text or "." in text):
+            words += [option, text]
+            continue
+        wanted, follows = text == option, wanted or text.startswith(f"{option}=")
+        words.append(text)
+    return words
+
+
+def asks_for_help(given: Sequence[str]) -> bool:
+    """Whether help is wanted; what takes time to put together is left out otherwise."""
+    return "-h" in given or any(len(text) > 2 and "--help".startswith(text) for text in given)
+
+
+def describe_parameters(
+    parser: argparse.ArgumentParser, title: str, models: Mapping[str, type[StageParams]], dotted: bool = True
+) -> None:
+    """Put parameters, with their values and defaults, below the options of `--help`; a group for each model.
+
+    Args:
+        parser: of the command.
+        title: above the parameters.
+        models: parameter models by prefix.
+        dotted: whether the prefix stands before each name.
+    """
+    from infra.params_help import describe_params
+
+    groups = [
+        describe_params(model, f"{prefix}." if dotted else "", _width())
+        for prefix, model in models.items()
+        if model.model_fields
+    ]
+    _append(parser, f"{title}:\n" + "\n\n".join(groups))
+
+
+def describe_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Put names with their paragraphs below the options of `--help`."""
+    from infra.params_help import describe
+
+    _append(parser, f"{title}:\n{describe(rows, _width())}")
+
+
+def _append(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"{parser.epilog}\n\n{text}" if parser.epilog else text
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 2

@@ -1,0 +1,86 @@
+"""Whether the files of a dataset fit each other: compiled kernels follow what they are given, wherever it points.
+
+One pass over the arrays in memory, before the first kernel sees them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.errors import DatasetDamaged, UserError
+
+
+def check_rows(
+    where: str, indptr: NDArray[np.int64], indices: NDArray[Any], weights: NDArray[Any] | None, vertices: int
+) -> None:
+    """Check the rows of a graph, or of some of its vertices.
+
+    Args:
+        where: the dataset.
+        indptr: begins of rows, relative to these indices.
+        indices: neighbours.
+        weights: of the arcs, or None.
+        vertices: of the whole graph.
+
+    Raises:
+        DatasetDamaged: lengths differ, a row ends before it begins, a neighbour is no vertex, or a weight is not a
+            positive number.
+    """
+    if indptr.ndim != 1 or indptr.dtype != np.int64 or not len(indptr) or indptr[0] != 0:
+        raise _damaged(f"{where}/indptr.npy", "begins of rows are int64 [vertices + 1] from 0 on")
+    if not (indptr[1:] >= indptr[:-1]).all():
+        raise _damaged(f"{where}/indptr.npy", "a row ends before it begins")
+    if indices.ndim != 1 or indices.dtype.kind != "i" or len(indices) != indptr[-1]:
+        raise _damaged(f"{where}/indices.npy", f"{int(indptr[-1])} arcs by indptr.npy", len(indices))
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < vertices:
+        foreign = int(indices.min()) if indices.min() < 0 else int(indices.max())
+        raise _damaged(f"{where}/indices.npy", f"a neighbour is none of {vertices} vertices", foreign)
+    if weights is None:
+        return
+    if weights.shape != indices.shape or weights.dtype != np.float32:
+        raise _damaged(f"{where}/weights.npy", f"{len(indices)} arcs by indptr.npy", len(weights))
+    if len(weights) and not 0 < weights.min() <= weights.max() < np.inf:
+        raise _damaged(f"{where}/weights.npy", "a weight is not a positive finite number")
+
+
+def check_walks(where: str, walks: NDArray[Any], vertices: int) -> None:
+    """Check a shard of walks, before it is trained on.
+
+    Raises:
+        UserError: a vertex is not in the graph.
+        DatasetDamaged: these are no walks.
+    """
+    if walks.ndim != 2 or walks.dtype.kind != "i":
+        raise _damaged(where, "walks are integers [walks, walk_length]", f"{walks.dtype}{list(walks.shape)}")
+    largest = int(walks.max(initial=-1))
+    if largest >= vertices:
+        raise foreign_vertex(where, largest, vertices)
+
+
+def check_pairs(where: str, pairs: NDArray[Any], vertices: int) -> None:
+    """Check pairs of vertices.
+
+    Raises:
+        DatasetDamaged: these are no pairs, or not of this graph.
+    """
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind != "i":
+        raise _damaged(where, "pairs are integers [pairs, 2]", f"{pairs.dtype}{list(pairs.shape)}")
+    if len(pairs) and not 0 <= int(pairs.min()) <= int(pairs.max()) < vertices:
+        raise _damaged(where, f"a pair has another vertex than those of a graph of {vertices}", int(pairs.max()))
+
+
+def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
+    """The error for walks that were made on another graph."""
+    return UserError(
+        f"a vertex of the walks is not in the graph of {vertices} vertices",
+        where=where, value=vertex, remedy="Give the graph that the walks were made on",
+    )  # fmt: skip
+
+
+def _damaged(where: str, what: str, value: Any = None) -> DatasetDamaged:
+    given = {} if value is None else {"value": value}
+    remedy = "Remove this dataset, so that its stage makes it anew"
+    return DatasetDamaged(f"files do not fit each other: {what}", where=where, remedy=remedy, **given)

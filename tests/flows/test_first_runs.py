@@ -1,0 +1,42 @@
+"""Runs that begin at the same time where nothing is yet: no store, no MLflow database, no Prefect server or home."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.flows.command_line import CommandLine
+
+
+@pytest.fixture
+def without_server(tmp_path: Path, graph_files: tuple[Path, Path]) -> CommandLine:
+    """The command line on an empty store, with neither servers nor a home of Prefect."""
+    environment = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(tmp_path / "prefect")}
+    return CommandLine(tmp_path / "store", *graph_files, environment)
+
+
+def _ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, object]]:
+    answers = [process.communicate(timeout=400) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(err for _, err in answers)
+    for _, err in answers:
+        assert "Traceback" not in err
+    return [json.loads(out) for out, _ in answers]
+
+
+def test_first_runs_at_once(without_server: CommandLine, tmp_path: Path) -> None:
+    """Each of them makes the two databases or finds them made."""
+    settings = ("--json", "--set", "node2vec.link_prediction=false")
+    first = _ended([without_server.start("run", *settings) for _ in range(3)])
+    again = _ended([without_server.start("run", *settings)])
+    with sqlite3.connect(without_server.store / "mlflow" / "mlflow.db") as database:
+        found = database.execute("SELECT run_uuid, status FROM runs WHERE name NOT IN (SELECT value FROM tags "
+                                 "WHERE key = 'superworkflow.stage')").fetchall()  # fmt: skip
+    assert sorted(found) == sorted((run["run_id"], "FINISHED") for run in first + again)
+    with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as database:
+        states = database.execute("SELECT id, state_type FROM flow_run").fetchall()
+    assert {state for _, state in states} == {"COMPLETED"}
+    assert len(states) == 4

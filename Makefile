@@ -50,6 +50,7 @@ $(READY): requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@find infra tasks -name '*.nb[ci]' -delete  # kernels that Numba kept name modules, also ones that were moved
 	@touch $@
 
 $(DEV): $(READY) requirements-dev.txt  # what tests and lint need, and nobody else

@@ -9,9 +9,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from dashboards.terminal import format_seconds, format_usd
-from infra.resources import format_bytes
-from infra.tracking.history import RecordedRun
+from superworkflow.dashboards.terminal import format_seconds, format_usd
+from superworkflow.infra.resources import format_bytes
+from superworkflow.infra.tracking.history import RecordedRun
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.records import RunRecord
-from infra.tracking.base import Tracker
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.records import RunRecord
+from superworkflow.infra.tracking.base import Tracker
 
 PROJECTION_FILE = "projection.parquet"
 """A dataset that holds this file (node, x, y, label) has its embeddings drawn."""
@@ -19,7 +19,7 @@ def attach_pictures(run: RunRecord, tracker: Tracker) -> None:
     """Draw cost and runtime per stage, and the projection of the embeddings where a stage made one."""
     if type(tracker) is Tracker:
         return  # nothing keeps the pictures
-    from dashboards.pictures import cost_picture, projection_picture
+    from superworkflow.dashboards.pictures import cost_picture, projection_picture
 
     with tempfile.TemporaryDirectory(prefix="superworkflow-pictures-") as folder:
         cost = Path(folder) / "stages.png"

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from dashboards.pictures import _DPI, _FAINT, _GREY, _INK, _layout, _plain, _save
+from superworkflow.dashboards.pictures import _DPI, _FAINT, _GREY, _INK, _layout, _plain, _save
 
 _BLUE, _GREEN, _RED = "#4269d0", "#3ca951", "#ff725c"
 _COLOURS = "viridis"

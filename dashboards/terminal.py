@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from infra.explaining import Explanation
-from infra.launch.base import Event
-from infra.masking import has_password, without_user
-from infra.planning import PlannedStage
-from infra.progress import progress_text
-from infra.records import RunRecord
-from infra.request import Request
-from infra.resources import format_bytes
+from superworkflow.infra.explaining import Explanation
+from superworkflow.infra.launch.base import Event
+from superworkflow.infra.masking import has_password, without_user
+from superworkflow.infra.planning import PlannedStage
+from superworkflow.infra.progress import progress_text
+from superworkflow.infra.records import RunRecord
+from superworkflow.infra.request import Request
+from superworkflow.infra.resources import format_bytes
 
 SECONDS_BETWEEN = 2.0
 """Progress lines of one stage are at least this far apart."""

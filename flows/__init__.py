@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.params import nearest
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
 
 
 def superworkflow_names() -> list[str]:
@@ -23,6 +23,6 @@ def load_superworkflow(name: str) -> Superworkflow:
     """
     if name not in superworkflow_names():
         raise UserError("no such superworkflow", where=name, remedy=nearest(name, superworkflow_names()))
-    found = importlib.import_module(f"flows.{name}").SUPERWORKFLOW
+    found = importlib.import_module(f"superworkflow.flows.{name}").SUPERWORKFLOW
     assert isinstance(found, Superworkflow)
     return found

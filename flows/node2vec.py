@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from infra.dataset import Dataset
-from infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
-from infra.params import StageParams
-from infra.store import Source
-from tasks import embed, evaluate, holdout, index, prepare, publish, walk
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.store import Source
+from superworkflow.tasks import embed, evaluate, holdout, index, prepare, publish, walk
 
 
 class Node2VecOptions(StageParams):
@@ -65,7 +65,7 @@ SUPERWORKFLOW = Superworkflow(
     options=Node2VecOptions,
     flags={"directed": Flag("index.directed", "the edges have a direction")},
     outputs={"embeddings": ("embed", "embeddings.parquet")},
-    exports={"word2vec": Export("embed", "tasks.embed.export:write_word2vec", "word2vec.txt")},
+    exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
     model="publish",
     quality=(
         Quality("evaluate.macro_f1", source="labels", options={"link_prediction": False}),

@@ -14,10 +14,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, is_reserved
-from infra.names import FileName, fault_of, reason_of
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, is_reserved
+from superworkflow.infra.names import FileName, fault_of, reason_of
 
 _HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_NAME)})\.\d+\.tmp")
 """What `Location.write_atomic` leaves of these two when it is killed; of the marker it may be all that there is."""

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from infra.diagram import Node
-from infra.manifest import Stat
-from infra.profile import Placement, Profile
-from infra.resources import Resources, available_cpus
-from infra.stage import Estimate
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.stage import Estimate
 
 HEADROOM = 1.25
 """Memory over the estimate, which is good to a fifth."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.errors import UserError
-from infra.params import nearest
-from infra.resources import Gpu, Resources
-from infra.settings import read_yaml
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+from superworkflow.infra.resources import Gpu, Resources
+from superworkflow.infra.settings import read_yaml
 
 FOLDER = Path(__file__).parent / "prices"
 GIB = 1 << 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.errors import UserError
-from infra.filesystem import Location
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
 
 
 def sqlite_url(store: Location, *names: str) -> str:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.attempt import Attempt
-from infra.digest import SummedStream, dataset_digest, file_sha256
-from infra.errors import DatasetDamaged, UserError
-from infra.filesystem import Location
-from infra.lock import Right
-from infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, NewerFormat, Stat
-from infra.names import reason_of
-from infra.scratch import Scratch
+from superworkflow.infra.attempt import Attempt
+from superworkflow.infra.digest import SummedStream, dataset_digest, file_sha256
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lock import Right
+from superworkflow.infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, NewerFormat, Stat
+from superworkflow.infra.names import reason_of
+from superworkflow.infra.scratch import Scratch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.dataset import Dataset
-from infra.digest import dataset_digest
-from infra.errors import UserError
-from infra.params import StageParams
-from infra.stage import Stage
-from infra.store import Source
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.stage import Stage
+from superworkflow.infra.store import Source
 
 Given = Source | Dataset
 """What a run is given from outside: a source file, or a dataset that an earlier run made."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infra.masking import masked
+from superworkflow.infra.masking import masked
 
 if TYPE_CHECKING:
-    from infra.launch.base import Attempt
-    from infra.records import StageRecord
+    from superworkflow.infra.launch.base import Attempt
+    from superworkflow.infra.records import StageRecord
 
 
 class SuperworkflowError(Exception):

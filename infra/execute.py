@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.attempt import remove_marker
-from infra.compiling import clock
-from infra.dataset import Dataset, DatasetWriter, upload
-from infra.digest import dataset_digest
-from infra.errors import SuperworkflowError, UserError
-from infra.filesystem import Location
-from infra.lease import Claim
-from infra.lock import LeaseLost, Right, exclusive
-from infra.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
-from infra.measure import (
+from superworkflow.infra.attempt import remove_marker
+from superworkflow.infra.compiling import clock
+from superworkflow.infra.dataset import Dataset, DatasetWriter, upload
+from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lease import Claim
+from superworkflow.infra.lock import LeaseLost, Right, exclusive
+from superworkflow.infra.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
+from superworkflow.infra.measure import (
     container_usage,
     cpu_seconds,
     delayed_seconds,
@@ -31,12 +31,12 @@ from infra.measure import (
     process_age_seconds,
     processor,
 )
-from infra.params import P, nearest, parse_params
-from infra.progress import Progress
-from infra.resources import Resources, format_bytes
-from infra.scratch import Scratch, remove_abandoned
-from infra.stage import IN_PROCESS, Output, Stage, StageRun
-from infra.store import Source
+from superworkflow.infra.params import P, nearest, parse_params
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources, format_bytes
+from superworkflow.infra.scratch import Scratch, remove_abandoned
+from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
+from superworkflow.infra.store import Source
 
 _SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
 
@@ -147,7 +147,7 @@ def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, dig
 
 
 def _spark_settings() -> dict[str, str]:
-    from infra.spark.session import settings_from_environment
+    from superworkflow.infra.spark.session import settings_from_environment
 
     return settings_from_environment()
 

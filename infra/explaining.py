@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from infra.dataset import Dataset
-from infra.diagram import Node
-from infra.request import Request
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.request import Request
 
 
 @dataclass(frozen=True)

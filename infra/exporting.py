@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from infra.dataset import Dataset
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.params import nearest
-from infra.records import RunRecord
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.params import nearest
+from superworkflow.infra.records import RunRecord
 
 
 def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:

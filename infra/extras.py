@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 
-from infra.errors import UserError
+from superworkflow.infra.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
     "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",

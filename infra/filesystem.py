@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
-from infra.errors import UserError
-from infra.extras import EXTRAS, needs_package
-from infra.masking import has_password
-from infra.names import checked_name, fault_of
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import EXTRAS, needs_package
+from superworkflow.infra.masking import has_password
+from superworkflow.infra.names import checked_name, fault_of
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Location:
     @cached_property
     def _fs(self) -> tuple[Any, str]:
         if self.uri.startswith(("s3://", "s3a://")):
-            from infra.s3 import PatientS3  # its client takes long to import
+            from superworkflow.infra.s3 import PatientS3  # its client takes long to import
 
             return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
         import fsspec
@@ -270,7 +270,7 @@ class Location:
 
 
 def _refused(error: OSError) -> bool:
-    from infra.s3 import refused
+    from superworkflow.infra.s3 import refused
 
     return refused(error)
 
@@ -278,7 +278,7 @@ def _refused(error: OSError) -> bool:
 def import_client(protocol: str) -> None:
     """Import what speaks this protocol, for processes that are started from this one."""
     if protocol in ("s3", "s3a"):
-        import infra.s3  # noqa: F401
+        import superworkflow.infra.s3  # noqa: F401
     else:
         import fsspec
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from infra.fit import Parts, fitted
-from infra.history import History, LaunchRecord
-from infra.measure import processor
-from infra.profile import Placement, Profile
-from infra.resources import Resources
-from infra.stage import Estimate, Stage, Stats
+from superworkflow.infra.fit import Parts, fitted
+from superworkflow.infra.history import History, LaunchRecord
+from superworkflow.infra.measure import processor
+from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Stage, Stats
 
 FORKED_START = 0.3
 """Share of a stage's start that is left where its process is forked from one that has the imports done."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from infra.owner import Owner
+from superworkflow.infra.owner import Owner
 
 BEAT_SECONDS = 30.0
 GRACE_SECONDS = 900.0

@@ -16,15 +16,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.dataset import Dataset
-from infra.diagram import Given, Node
-from infra.filesystem import Location
-from infra.launch.base import Launched
-from infra.manifest import Stat
-from infra.profile import Placement
-from infra.request import Request
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Given, Node
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.launch.base import Launched
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.request import Request
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 
 FOLDER = ".records"
 KEPT = 48
@@ -161,7 +161,7 @@ def _facts(given: Node | Given, store: Store, output: Dataset) -> dict[str, Stat
         return dict(store.open(given.stage.name, given.digest).stats)
     if isinstance(given, Dataset):
         return dict(given.stats)
-    from infra.sample import sample_table  # Arrow's functions, which most who read records do without
+    from superworkflow.infra.sample import sample_table  # Arrow's functions, which most who read records do without
 
     path = given.location.local_path
     looked: Mapping[str, Stat] = {"bytes": given.location.size()} if path is None else sample_table(path, _LOOK_BYTES)

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.filesystem import Location
+from superworkflow.infra.filesystem import Location
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0

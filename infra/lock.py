@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra import ending, lease
-from infra.errors import SuperworkflowError
-from infra.filesystem import Location
-from infra.lease import Claim, Lease
+from superworkflow.infra import ending, lease
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lease import Claim, Lease
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 2.0

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from infra.digest import canonical_json, dataset_digest
-from infra.names import Digest, FileName, InputDigest, Sha256, StageName
+from superworkflow.infra.digest import canonical_json, dataset_digest
+from superworkflow.infra.names import Digest, FileName, InputDigest, Sha256, StageName
 
 MANIFEST_NAME = "manifest.json"
 ATTEMPT_NAME = "_attempt.json"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints, ValidationError
 
-from infra.errors import UserError
+from superworkflow.infra.errors import UserError
 
 NAME_BYTES = 1024
 """Longest path inside a folder: what S3 takes for a whole key."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from infra.errors import UserError
+from superworkflow.infra.errors import UserError
 
 
 class StageParams(BaseModel):

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from infra.params import StageParams
+from superworkflow.infra.params import StageParams
 
 _TYPES = {"integer": "integer", "number": "number", "string": "text", "null": "null"}
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from infra.errors import SuperworkflowError
+from superworkflow.infra.errors import SuperworkflowError
 
 PATIENCE_SECONDS = 600.0
 """For so long a request is repeated."""

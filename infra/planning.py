@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from infra.autosize import placed
-from infra.cost import PriceTable
-from infra.diagram import Node
-from infra.forecast import Forecaster
-from infra.history import History
-from infra.kubernetes.sizing import Sizing
-from infra.manifest import Stat
-from infra.request import Request
-from infra.resources import Resources, available_cpus
-from infra.timeline import Task, timeline
+from superworkflow.infra.autosize import placed
+from superworkflow.infra.cost import PriceTable
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.forecast import Forecaster
+from superworkflow.infra.history import History
+from superworkflow.infra.kubernetes.sizing import Sizing
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.request import Request
+from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.timeline import Task, timeline
 
 
 @dataclass(frozen=True)

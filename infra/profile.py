@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from infra.errors import UserError
-from infra.kubernetes.settings import KubernetesSettings
-from infra.params import nearest
-from infra.resources import Resources
-from infra.settings import read_yaml
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.params import nearest
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.settings import read_yaml
 
 FOLDER = Path(__file__).parent / "profiles"
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from infra.cost import PriceTable, Usage, unified_cost
-from infra.diagram import Node
-from infra.errors import SuperworkflowError
-from infra.launch.base import Attempt, Launched
-from infra.manifest import Manifest, Stat
-from infra.resources import Resources
+from superworkflow.infra.cost import PriceTable, Usage, unified_cost
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.launch.base import Attempt, Launched
+from superworkflow.infra.manifest import Manifest, Stat
+from superworkflow.infra.resources import Resources
 
 METRIC_PREFIX = "metrics."
 """Stats under this prefix are the quality that a run is judged by."""

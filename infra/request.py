@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.cost import PriceTable, load_prices
-from infra.dataset import Dataset
-from infra.diagram import Diagram, Given, Superworkflow
-from infra.errors import UserError
-from infra.extras import require_extra
-from infra.filesystem import Location
-from infra.manifest import MANIFEST_NAME
-from infra.params import StageParams
-from infra.profile import Profile, load_profile
-from infra.settings import parse_assignments, read_yaml, resolve
-from infra.store import Source, Store
+from superworkflow.infra.cost import PriceTable, load_prices
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Diagram, Given, Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import require_extra
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import MANIFEST_NAME
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.profile import Profile, load_profile
+from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
+from superworkflow.infra.store import Source, Store
 
 DEFAULT_STORE = "superworkflow-store"
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from infra.distinct import estimate_distinct
-from infra.text_file import GZIP, unpacked
+from superworkflow.infra.distinct import estimate_distinct
+from superworkflow.infra.text_file import GZIP, unpacked
 
 SAMPLE_BYTES = 32 << 20
 """Text that is looked at; shorter files are read as a whole."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.params import StageParams, nearest, parse_params
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.params import StageParams, nearest, parse_params
 
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 

@@ -5,7 +5,7 @@ function that does the work is named by an import string, so that plans and flow
 
     STAGE = Stage(
         name="walk", version="1", params=WalkParams, inputs={"graph": Input("index dataset")},
-        run="tasks.walk.run:run", image="cpu", estimate=estimate,
+        run="superworkflow.tasks.walk.run:run", image="cpu", estimate=estimate,
     )
 
     # tasks/walk/run.py
@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, cast
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import UserError
-from infra.manifest import Stat
-from infra.params import P
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.store import Source
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.params import P
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Source
 
 Stats = Mapping[str, Stat]
 
@@ -143,7 +143,7 @@ class Stage(Generic[P]):
         inputs: input datasets and files by name.
         run: import string `module:function` of the work, in the stage's own process.
         engines: import strings of the same work on other engines, by engine, such as
-            `{"spark": "tasks.walk.on_spark:run"}`.
+            `{"spark": "superworkflow.tasks.walk.on_spark:run"}`.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source
             file hold `bytes`.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the

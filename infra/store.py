@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.dataset import Dataset
-from infra.digest import file_sha256, stream_sha256
-from infra.errors import DatasetDamaged, SuperworkflowError, UserError
-from infra.filesystem import Location
-from infra.names import is_digest
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.digest import file_sha256, stream_sha256
+from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.names import is_digest
 
 SOURCES = ".sources"
 """Folder of copies of source files."""
@@ -247,7 +247,7 @@ class Source:
     @property
     def stats(self) -> dict[str, Any]:
         """Facts for plans: `bytes`, and for a local file what `sample_table` finds."""
-        from infra.sample import sample_table  # Arrow's functions, which stages do without
+        from superworkflow.infra.sample import sample_table  # Arrow's functions, which stages do without
 
         path = self.location.local_path
         return {"bytes": self.location.size()} if path is None else dict(sample_table(path))

@@ -7,10 +7,10 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from infra.errors import SuperworkflowError, UserError
-from infra.kernels import bring_kernels
-from infra.masking import mask_tracebacks
 from superworkflow import __version__
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.kernels import bring_kernels
+from superworkflow.infra.masking import mask_tracebacks
 from superworkflow.parser import Parser
 
 COMMANDS = {
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SuperworkflowError as error:
         return _tell(error)
     except ImportError as error:
-        from infra.extras import missing_package
+        from superworkflow.infra.extras import missing_package
 
         if (missing := missing_package(error)) is None:
             raise
@@ -61,7 +61,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         UserError: there is no such command, or what the command's own arguments name.
     """
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
-        from infra.params import nearest
+        from superworkflow.infra.params import nearest
 
         raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
     parser = Parser(

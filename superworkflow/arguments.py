@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from flows import load_superworkflow, superworkflow_names
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.params import nearest
-from infra.profile import profile_names
-from infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+from superworkflow.infra.profile import profile_names
+from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 from superworkflow.parser import asks_for_help, describe_parameters
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows import load_superworkflow, superworkflow_names
 from superworkflow import __version__
+from superworkflow.flows import load_superworkflow, superworkflow_names
 
 if TYPE_CHECKING:
     from prefect import Flow
 
-    from infra.request import Request
-    from infra.tracking.base import Tracker
+    from superworkflow.infra.request import Request
+    from superworkflow.infra.tracking.base import Tracker
 
 
 def entrypoint(superworkflow: str) -> str:
@@ -33,13 +33,13 @@ def installed() -> dict[str, str]:
 def __getattr__(name: str) -> Flow[..., Any]:
     if name not in superworkflow_names():
         raise AttributeError(name)
-    from dashboards.report import attach_pictures
-    from infra.orchestration.flow import make_flow
+    from superworkflow.dashboards.report import attach_pictures
+    from superworkflow.infra.orchestration.flow import make_flow
 
     return make_flow(load_superworkflow(name), tracker=_tracker, finish=attach_pictures)
 
 
 def _tracker(request: Request) -> Tracker:
-    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
 
     return MlflowTracker(default_tracking_uri(request.store.root))

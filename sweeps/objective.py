@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infra.diagram import Diagram, Quality, Superworkflow
-from infra.errors import UserError
-from infra.params import nearest
+from superworkflow.infra.diagram import Diagram, Quality, Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
 
 COST, SECONDS, QUALITY = "cost", "seconds", "quality"
 

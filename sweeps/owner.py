@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from infra.owner import Owner
+from superworkflow.infra.owner import Owner
 
 BEAT_SECONDS = 5.0
 """A sweep process tells so often that its trials are alive."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.params import nearest, parse_params
-from infra.request import Request, build_request
-from sweeps.objective import Objective, choose_quality, needed_nodes, parse_objectives
-from sweeps.sampling import Choice, choose_pruner, choose_sampler
-from sweeps.space import Space, build_space
-from sweeps.study import Spec
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest, parse_params
+from superworkflow.infra.request import Request, build_request
+from superworkflow.sweeps.objective import Objective, choose_quality, needed_nodes, parse_objectives
+from superworkflow.sweeps.sampling import Choice, choose_pruner, choose_sampler
+from superworkflow.sweeps.space import Space, build_space
+from superworkflow.sweeps.study import Spec
 
 DEFAULT_TRIALS = 20
 

@@ -25,9 +25,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from infra.errors import UserError
-from infra.params import StageParams, nearest, parse_params
-from infra.settings import read_yaml
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import StageParams, nearest, parse_params
+from superworkflow.infra.settings import read_yaml
 
 Kind = Literal["float", "int", "categorical"]
 Models = Mapping[str, type[StageParams]]

@@ -21,11 +21,11 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
-from infra.databases import sqlite_url
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.lock import exclusive
-from infra.masking import masked
+from superworkflow.infra.databases import sqlite_url
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lock import exclusive
+from superworkflow.infra.masking import masked
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

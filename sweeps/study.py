@@ -26,14 +26,14 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from infra.digest import canonical_json
-from infra.errors import UserError
-from infra.owner import Owner
-from sweeps.objective import Objective
-from sweeps.owner import Watch
-from sweeps.sampling import make_pruner, make_sampler, trial_seed
-from sweeps.space import Dimension, Space
-from sweeps.storage import StudyStorage
+from superworkflow.infra.digest import canonical_json
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.owner import Owner
+from superworkflow.sweeps.objective import Objective
+from superworkflow.sweeps.owner import Watch
+from superworkflow.sweeps.sampling import make_pruner, make_sampler, trial_seed
+from superworkflow.sweeps.space import Dimension, Space
+from superworkflow.sweeps.storage import StudyStorage
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.objective import Objective
-from sweeps.study import BEAT, LOST, OUTCOME, RUN, TARGET, SweepStudy
+from superworkflow.sweeps.objective import Objective
+from superworkflow.sweeps.study import BEAT, LOST, OUTCOME, RUN, TARGET, SweepStudy
 
 STATES = {
     TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",

@@ -11,15 +11,15 @@ from datetime import datetime
 
 from optuna.trial import TrialState
 
-from infra.errors import SuperworkflowError, UserError
-from infra.orchestration.sweep import Board, in_flow
-from infra.request import Request
-from infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
-from sweeps.owner import BEAT_SECONDS
-from sweeps.storage import tell
-from sweeps.study import Claim, SweepStudy
-from sweeps.summary import TrialRow, best_rows, trial_row
-from sweeps.trial import Outcome, TrialRun, trial_request
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.orchestration.sweep import Board, in_flow
+from superworkflow.infra.request import Request
+from superworkflow.infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
+from superworkflow.sweeps.owner import BEAT_SECONDS
+from superworkflow.sweeps.storage import tell
+from superworkflow.sweeps.study import Claim, SweepStudy
+from superworkflow.sweeps.summary import TrialRow, best_rows, trial_row
+from superworkflow.sweeps.trial import Outcome, TrialRun, trial_request
 
 POLL_SECONDS = 0.25
 IDLE_SECONDS = 1.0

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from infra.errors import Stopped
-from infra.launch import make_launcher
-from infra.launch.base import Event
-from infra.orchestration.sweep import run_trial
-from infra.params import parse_params
-from infra.profile import Placement, Profile
-from infra.records import RunRecord, StageRecord
-from infra.request import Request
-from infra.resources import Resources, available_cpus
-from infra.tracking.base import Tracker
-from sweeps.objective import Objective, needed_nodes
+from superworkflow.infra.errors import Stopped
+from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.launch.base import Event
+from superworkflow.infra.orchestration.sweep import run_trial
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.request import Request
+from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.sweeps.objective import Objective, needed_nodes
 
 State = Literal["complete", "pruned", "failed", "interrupted"]
 

@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 from typing import Any, cast
 
-from infra.errors import UserError
-from infra.params import nearest
-from infra.stage import Stage
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+from superworkflow.infra.stage import Stage
 
 
 def stage_names() -> list[str]:
@@ -24,4 +24,4 @@ def load_stage(name: str) -> Stage[Any]:
     """
     if name not in stage_names():
         raise UserError("no such stage", where=name, remedy=nearest(name, stage_names()))
-    return cast("Stage[Any]", importlib.import_module(f"tasks.{name}").STAGE)
+    return cast("Stage[Any]", importlib.import_module(f"superworkflow.tasks.{name}").STAGE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.errors import DatasetDamaged, UserError
 
 
 def check_rows(

@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks._csr_size import BUCKET, MOST_ARCS, MOST_BUCKETS, MOST_WORKERS, PIECE
+from superworkflow.tasks._csr_size import BUCKET, MOST_ARCS, MOST_BUCKETS, MOST_WORKERS, PIECE
 
 Edges = NDArray[np.uint64]
 Weights = NDArray[np.float32]

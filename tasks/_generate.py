@@ -31,9 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.errors import UserError
-from tasks._permutation import half_bits_of, mix, permuted, unordered_pair
-from tasks._permutation import key as key_of_seed
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks._permutation import half_bits_of, mix, permuted, unordered_pair
+from superworkflow.tasks._permutation import key as key_of_seed
 
 Model = Literal["er", "chung-lu"]
 

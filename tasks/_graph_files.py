@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.dataset import DatasetWriter
-from infra.digest import SummedStream
-from infra.manifest import Stat
-from tasks._arrow import column
-from tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
+from superworkflow.infra.dataset import DatasetWriter
+from superworkflow.infra.digest import SummedStream
+from superworkflow.infra.manifest import Stat
+from superworkflow.tasks._arrow import column
+from superworkflow.tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
 
 VERTICES = pa.schema([("node", pa.large_string()), ("degree", pa.int64())])
 VERTICES_FORMAT: dict[str, Any] = {"compression": "lz4", "use_dictionary": False}

@@ -20,7 +20,7 @@ from numba.core.caching import Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
 
-from infra.compiling import clock
+from superworkflow.infra.compiling import clock
 
 _BLAS = "scipy.linalg.cython_blas"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from infra.s3 import PatientS3
-from infra.store import Store
+from superworkflow.infra.s3 import PatientS3
+from superworkflow.infra.store import Store
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
 
@@ -85,8 +85,8 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
     """
     from pyspark import SparkConf, SparkContext
 
-    from infra.resources import Resources
-    from infra.spark.session import end_java, session_settings
+    from superworkflow.infra.resources import Resources
+    from superworkflow.infra.spark.session import end_java, session_settings
 
     settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks import stage_names
+from superworkflow.tasks import stage_names
 
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
@@ -111,7 +111,7 @@ def test_definitions_of_stages_are_light() -> None:
     assert stage_names()
     found = {}
     for name in stage_names():
-        found[name] = _loaded_by(f"import tasks.{name}", HEAVY | ORCHESTRATION)
+        found[name] = _loaded_by(f"import superworkflow.tasks.{name}", HEAVY | ORCHESTRATION)
     assert found == {name: set() for name in stage_names()}
 
 
@@ -128,9 +128,20 @@ def test_a_stage_needs_no_orchestrator(code: str) -> None:
 
 
 def test_planning_needs_no_orchestrator() -> None:
-    modules = ("flows.node2vec", "infra.planning", "infra.explaining", "infra.execute")
+    modules = (
+        "superworkflow.flows.node2vec",
+        "superworkflow.infra.planning",
+        "superworkflow.infra.explaining",
+        "superworkflow.infra.execute",
+    )
     assert _loaded_by(f"import {', '.join(modules)}", HEAVY | ORCHESTRATION) == set()
 
 
 def test_the_orchestrator_needs_no_torch() -> None:
-    assert _loaded_by("import infra.orchestration.flow, infra.tracking.mlflow_tracker", {"torch", "numba"}) == set()
+    assert (
+        _loaded_by(
+            "import superworkflow.infra.orchestration.flow, superworkflow.infra.tracking.mlflow_tracker",
+            {"torch", "numba"},
+        )
+        == set()
+    )

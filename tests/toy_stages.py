@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from infra.dataset import Dataset
-from infra.diagram import Diagram, Superworkflow
-from infra.errors import UserError
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.spark.session import spark_session
-from infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
-from infra.store import Source
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Diagram, Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import spark_session
+from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.store import Source
 
 GIB = 1 << 30
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from infra.dataset import Dataset
-from infra.errors import SuperworkflowError
-from infra.filesystem import Location
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.follow import JobFollower
-from infra.kubernetes.hold import is_dead, this_process
-from infra.kubernetes.jobs import is_finished, remove_job
-from infra.kubernetes.ledger import Entry, Ledger
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import Attempt
-from infra.resources import Resources
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.follow import JobFollower
+from superworkflow.infra.kubernetes.hold import is_dead, this_process
+from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
+from superworkflow.infra.kubernetes.ledger import Entry, Ledger
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import Attempt
+from superworkflow.infra.resources import Resources
 
 T = TypeVar("T")
 

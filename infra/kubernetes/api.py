@@ -15,9 +15,9 @@ import aiohttp
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 
-from infra.errors import SuperworkflowError, UserError
-from infra.kubernetes.settings import KubernetesSettings
-from infra.patience import Tries, Unreachable
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.patience import Tries, Unreachable
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ class KubernetesApi:
             UserError: there are none, or they cannot be read.
         """
         if settings.credentials is not None:
-            from infra.orchestration.credentials import client_of_block
+            from superworkflow.infra.orchestration.credentials import client_of_block
 
             client, namespace = await client_of_block(settings.credentials), "default"
         else:

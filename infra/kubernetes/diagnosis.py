@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.launch.exit_status import Diagnosis, Reason, diagnose_exit
-from infra.progress import parse_event
+from superworkflow.infra.launch.exit_status import Diagnosis, Reason, diagnose_exit
+from superworkflow.infra.progress import parse_event
 
 Json = Mapping[str, Any]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
-from infra.kubernetes.patience import Patience
-from infra.kubernetes.settings import KubernetesSettings
-from infra.kubernetes.spark import EXECUTOR_LABEL
-from infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from superworkflow.infra.kubernetes.patience import Patience
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
+from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 
 END_SECONDS = 10.0
 """How long executors may take to end after their driver has."""

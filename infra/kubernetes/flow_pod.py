@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.errors import UserError
-from infra.kubernetes.pod import volumes_and_mounts
-from infra.kubernetes.settings import KubernetesSettings
-from infra.settings import read_yaml
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.pod import volumes_and_mounts
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.settings import read_yaml
 
 IMAGE_KIND = "flow"
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
-from infra.kubernetes.executors import ExecutorPods
-from infra.kubernetes.patience import Patience
-from infra.kubernetes.pod_log import read_log
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import Event
-from infra.launch.exit_status import Diagnosis, Reason
-from infra.progress import parse_event
-from infra.resources import Executors
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
+from superworkflow.infra.kubernetes.executors import ExecutorPods
+from superworkflow.infra.kubernetes.patience import Patience
+from superworkflow.infra.kubernetes.pod_log import read_log
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import Event
+from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.progress import parse_event
+from superworkflow.infra.resources import Executors
 
 RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""

@@ -16,9 +16,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from infra.errors import SuperworkflowError
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.job import MANAGED_BY, PREFIX, Owner, owner_references
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, Owner, owner_references
 
 LAUNCHER = PREFIX + "launcher"
 HEARTBEAT = PREFIX + "heartbeat"

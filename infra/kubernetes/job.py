@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.errors import UserError
-from infra.kubernetes.diagnosis import CONTAINER
-from infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
-from infra.kubernetes.settings import KubernetesSettings
-from infra.kubernetes.spark import make_driver
-from infra.launch.base import StageCall
-from infra.resources import Resources
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.spark import make_driver
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.resources import Resources
 
 PREFIX = "superworkflow/"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "superworkflow"}

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.executors import remove_executors
-from infra.kubernetes.job import MANAGED_BY, PREFIX
-from infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.executors import remove_executors
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
 
 T = TypeVar("T")
 

@@ -17,25 +17,25 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from infra.dataset import Dataset
-from infra.errors import StageFailed, SuperworkflowError
-from infra.filesystem import Location
-from infra.kubernetes.accounts import Account
-from infra.kubernetes.api import ApiError, Json, KubernetesApi
-from infra.kubernetes.executors import remove_executors
-from infra.kubernetes.follow import Ended, JobFollower
-from infra.kubernetes.hold import Hold, launcher_of, sign
-from infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
-from infra.kubernetes.jobs import is_finished, remove_job
-from infra.kubernetes.outcome import failure, launched, peak_memory, store_of
-from infra.kubernetes.owner import own_pod
-from infra.kubernetes.settings import KubernetesSettings
-from infra.kubernetes.sizing import Sizing
-from infra.kubernetes.spark import EXECUTOR_LABEL
-from infra.kubernetes.visible import make_visible
-from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
-from infra.launch.exit_status import Reason
-from infra.resources import Resources, format_bytes
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import StageFailed, SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.accounts import Account
+from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.kubernetes.executors import remove_executors
+from superworkflow.infra.kubernetes.follow import Ended, JobFollower
+from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
+from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
+from superworkflow.infra.kubernetes.outcome import failure, launched, peak_memory, store_of
+from superworkflow.infra.kubernetes.owner import own_pod
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.sizing import Sizing
+from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
+from superworkflow.infra.kubernetes.visible import make_visible
+from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.resources import Resources, format_bytes
 
 T = TypeVar("T")
 

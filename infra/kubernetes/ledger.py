@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.filesystem import Location
-from infra.launch.exit_status import Reason
-from infra.resources import Resources
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.resources import Resources
 
 FOLDER = ".jobs"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from infra.dataset import Dataset
-from infra.errors import StagedUserError, StageFailed, SuperworkflowError
-from infra.filesystem import Location
-from infra.kubernetes.follow import Ended
-from infra.launch.base import Attempt, Launched, StageCall
-from infra.launch.exit_status import Reason
-from infra.manifest import Measurement
-from infra.resources import Resources
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.follow import Ended
+from superworkflow.infra.launch.base import Attempt, Launched, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.resources import Resources
 
 
 def store_of(call: StageCall) -> Location:

@@ -6,8 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from infra.kubernetes.api import ApiError, KubernetesApi
-from infra.kubernetes.job import Owner
+from superworkflow.infra.kubernetes.api import ApiError, KubernetesApi
+from superworkflow.infra.kubernetes.job import Owner
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 
 
 class Patience:

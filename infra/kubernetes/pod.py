@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import aiohttp
 
-from infra.kubernetes.api import ApiError, KubernetesApi
-from infra.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.kubernetes.api import ApiError, KubernetesApi
+from superworkflow.infra.kubernetes.diagnosis import CONTAINER
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?")
 

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.autosize import LEAST
-from infra.errors import SuperworkflowError
-from infra.filesystem import Location
-from infra.kubernetes.api import ApiError, Json, KubernetesApi
-from infra.kubernetes.follow import JobFollower
-from infra.kubernetes.job import job_manifest
-from infra.kubernetes.jobs import remove_job
-from infra.kubernetes.settings import KubernetesSettings
-from infra.kubernetes.spark import POD_VERBS
-from infra.launch.base import StageCall
-from infra.profile import Placement, Profile
-from infra.resources import Executors, Resources, format_bytes
+from superworkflow.infra.autosize import LEAST
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.kubernetes.follow import JobFollower
+from superworkflow.infra.kubernetes.job import job_manifest
+from superworkflow.infra.kubernetes.jobs import remove_job
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.spark import POD_VERBS
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.resources import Executors, Resources, format_bytes
 
 RIGHTS = (
     ("batch", "jobs", "", ("create", "get", "list", "patch", "delete")),

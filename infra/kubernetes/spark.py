@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from infra.errors import UserError
-from infra.kubernetes.diagnosis import CONTAINER
-from infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
-from infra.kubernetes.settings import KubernetesSettings
-from infra.resources import Executors, format_bytes
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.resources import Executors, format_bytes
 
 Json = dict[str, Any]
 

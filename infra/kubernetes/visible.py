@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import StageCall
-from infra.store import Store
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.store import Store
 
 
 def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.launch.exit_status import Reason
-from infra.manifest import Measurement
-from infra.profile import Placement
-from infra.resources import Resources
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
 
 Event = dict[str, Any]
 

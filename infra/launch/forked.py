@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from infra.launch.forkserver import MESSAGE_BYTES, TITLE_ROOM
+from superworkflow.infra.launch.forkserver import MESSAGE_BYTES, TITLE_ROOM
 
 _READ_WHEN_LOADED = ("PYTHON", "NUMBA_", "OMP_", "MKL_", "GOMP_", "KMP_", "LD_", "MALLOC_", "ARROW_")
 """Beginnings of variables that libraries read when they are loaded: a child's must be those of the server."""
@@ -33,7 +33,7 @@ _OF_THE_INTERPRETER = (
 
 
 PROGRAM = (sys.executable, "-P", "-m", "superworkflow")
-"""The command line program, in which a folder named `flows` or `tasks` in the user's folder does not hide ours."""
+"""The command line program, in which a folder named `superworkflow` in the user's folder does not hide ours."""
 
 
 class ForkedProcess:

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
-from infra.errors import StagedUserError, StageFailed, SuperworkflowError
-from infra.launch import forked
-from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
-from infra.launch.exit_status import Reason, diagnose_exit
-from infra.manifest import Measurement
-from infra.progress import parse_event
+from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from superworkflow.infra.launch import forked
+from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
+from superworkflow.infra.launch.exit_status import Reason, diagnose_exit
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.progress import parse_event
 
 LOG_TAIL = 20
 

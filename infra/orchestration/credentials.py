@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubernetes_asyncio.client import ApiClient, Configuration
 from prefect_kubernetes.credentials import KubernetesCredentials  # type: ignore[import-untyped]
 
-from infra.errors import UserError
+from superworkflow.infra.errors import UserError
 
 
 async def client_of_block(name: str) -> ApiClient:

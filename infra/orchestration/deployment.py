@@ -19,12 +19,12 @@ from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.kubernetes.flow_pod import pool_template
-from infra.masking import without_user
-from infra.orchestration.parameters import flow_schema
-from infra.params import nearest
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.flow_pod import pool_template
+from superworkflow.infra.masking import without_user
+from superworkflow.infra.orchestration.parameters import flow_schema
+from superworkflow.infra.params import nearest
 
 PoolType = Literal["process", "kubernetes"]
 Schedule = CronSchedule | IntervalSchedule

@@ -20,23 +20,23 @@ from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from infra.dataset import Dataset
-from infra.diagram import Node, Superworkflow
-from infra.errors import StageFailed, Stopped, SuperworkflowError
-from infra.filesystem import Location
-from infra.launch import make_launcher
-from infra.launch.base import Event, Launcher
-from infra.masking import masked
-from infra.orchestration.life import enter_flow, signs_of_life
-from infra.orchestration.node import run_node
-from infra.orchestration.parameters import flow_schema, flow_signature, request_of
-from infra.orchestration.progress_artifact import ProgressArtifact
-from infra.orchestration.server import ask_once
-from infra.profile import Profile
-from infra.progress import progress_text
-from infra.records import RunRecord, StageRecord
-from infra.request import Request, check_machine
-from infra.tracking.base import Tracker
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.diagram import Node, Superworkflow
+from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.launch.base import Event, Launcher
+from superworkflow.infra.masking import masked
+from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
+from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
+from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
+from superworkflow.infra.orchestration.server import ask_once
+from superworkflow.infra.profile import Profile
+from superworkflow.infra.progress import progress_text
+from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.request import Request, check_machine
+from superworkflow.infra.tracking.base import Tracker
 
 Listener = Callable[[str, Event], None]
 """Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from infra.autosize import placed
-from infra.diagram import Given, Node
-from infra.errors import SuperworkflowError
-from infra.history import remember
-from infra.launch.base import Event, Launched, Launcher, StageCall
-from infra.manifest import Stat
-from infra.records import StageRecord, failed_record, stage_record
-from infra.request import Request
+from superworkflow.infra.autosize import placed
+from superworkflow.infra.diagram import Given, Node
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.history import remember
+from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.records import StageRecord, failed_record, stage_record
+from superworkflow.infra.request import Request
 
 
 def run_node(

@@ -13,8 +13,8 @@ from typing import Any
 from prefect.utilities.callables import ParameterSchema, generate_parameter_schema
 from pydantic import BaseModel
 
-from infra.diagram import Superworkflow
-from infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 
 _WHERE: dict[str, tuple[Any, Any, str]] = {
     "profile": (str, "laptop", "Engine, image and resources of each stage: a name, or the URI of a file."),

@@ -19,9 +19,9 @@ from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
 from sqlalchemy.engine import make_url
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.lock import exclusive
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lock import exclusive
 
 REMEDY = "Start the server, correct PREFECT_API_URL, or unset it to run without one"
 

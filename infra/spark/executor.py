@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.errors import UserError
-from infra.measure import container_usage, out_of_memory_kills
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.measure import container_usage, out_of_memory_kills
 
 MESSAGE = Path("/dev/termination-log")
 _LOGGING = Path(__file__).with_name("log4j2.properties")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.dataset import FileWriter
-from infra.digest import SummedStream, file_sha256
-from infra.manifest import PARTS_FOLDER, FileEntry
-from infra.scratch import Scratch
+from superworkflow.infra.dataset import FileWriter
+from superworkflow.infra.digest import SummedStream, file_sha256
+from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.scratch import Scratch
 
 
 @contextmanager

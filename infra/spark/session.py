@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from infra.errors import UserError
-from infra.extras import install_line
-from infra.progress import INTERVAL_SECONDS, Progress
-from infra.resources import Resources
-from infra.stage import StageRun
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import install_line
+from superworkflow.infra.progress import INTERVAL_SECONDS, Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import StageRun
 
 SETTINGS_VARIABLE = "SUPERWORKFLOW_SPARK_CONF"
 TASK_ATTEMPTS = 4

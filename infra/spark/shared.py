@@ -8,9 +8,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.manifest import Manifest
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Manifest
 
 
 class SharedDataset(Dataset):

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from infra.errors import DatasetDamaged, StagedUserError, SuperworkflowError, UserError
+from superworkflow.infra.errors import DatasetDamaged, StagedUserError, SuperworkflowError, UserError
 
-_USER_ERRORS = tuple(f"infra.errors.{kind.__name__}" for kind in (UserError, StagedUserError, DatasetDamaged))
+_USER_ERRORS = tuple(
+    f"superworkflow.infra.errors.{kind.__name__}" for kind in (UserError, StagedUserError, DatasetDamaged)
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

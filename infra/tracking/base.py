@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.dataset import Dataset
-from infra.records import RunRecord, StageRecord
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.records import RunRecord, StageRecord
 
 
 class Tracker:

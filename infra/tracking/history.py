@@ -9,10 +9,10 @@ from typing import Any
 
 from mlflow.entities import ViewType
 
-from infra.errors import UserError
-from infra.tracking.life import close_dead_runs
-from infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
-from infra.tracking.tables import sqlite_path
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.tracking.life import close_dead_runs
+from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
+from superworkflow.infra.tracking.tables import sqlite_path
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from infra.heartbeat import BEAT, is_dead, last_sign, sign
+from superworkflow.infra.heartbeat import BEAT, is_dead, last_sign, sign
 
 ERROR_TAG = "superworkflow.error"
 """Why a run did not end well."""

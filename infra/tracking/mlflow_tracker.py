@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from infra.databases import sqlite_url
-from infra.dataset import Dataset
-from infra.errors import SuperworkflowError, UserError
-from infra.filesystem import Location
-from infra.heartbeat import Heartbeat, signature
-from infra.launch.exit_status import Reason
-from infra.masking import masked, without_user
-from infra.records import RunRecord, StageRecord
-from infra.tracking.base import Tracker
-from infra.tracking.tables import making_tables, sqlite_path
+from superworkflow.infra.databases import sqlite_url
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.heartbeat import Heartbeat, signature
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.masking import masked, without_user
+from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -32,7 +32,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME, MLFLOW_USER
 
-from infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
 
 # Creating the tables of a new database is no news to a user.
 for _name in ("mlflow.store.db.utils", "alembic"):
@@ -201,7 +201,7 @@ class MlflowTracker(Tracker):
 
     def model(self, bundle: Dataset, name: str, alias: str) -> str | None:
         """Register the bundle as a model of this run; see `Tracker`."""
-        from infra.tracking.registry import register
+        from superworkflow.infra.tracking.registry import register
 
         return register(bundle, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from infra.dataset import Dataset
-from infra.errors import UserError
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,11 +9,11 @@ from typing import Any
 
 from mlflow.exceptions import MlflowException
 
-from infra.heartbeat import Heartbeat
-from infra.masking import without_user
-from infra.tracking.base import Tracker
-from infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
-from infra.tracking.mlflow_tracker import MlflowTracker, author_tags
+from superworkflow.infra.heartbeat import Heartbeat
+from superworkflow.infra.masking import without_user
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, author_tags
 
 SWEEP_TAG = "superworkflow.sweep"
 BEST_TAG = "superworkflow.best"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.filesystem import Location
-from infra.lock import exclusive
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lock import exclusive
 
 
 @contextmanager

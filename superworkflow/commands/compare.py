@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dashboards.comparison import compare, print_comparison
-from infra.filesystem import Location
 from superworkflow.commands.runs import add_history_arguments
+from superworkflow.dashboards.comparison import compare, print_comparison
+from superworkflow.infra.filesystem import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison."""
-    from infra.tracking.history import find_run
-    from infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.history import find_run
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 
     uri = default_tracking_uri(Location.of(options.store))
     comparison = compare(find_run(uri, options.first), find_run(uri, options.second))

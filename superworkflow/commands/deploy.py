@@ -12,19 +12,19 @@ from typing import Any
 
 import yaml
 
-from flows import load_superworkflow
-from infra.cost import load_prices
-from infra.diagram import Superworkflow
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.kubernetes.flow_pod import flow_pod_variables
-from infra.masking import has_password
-from infra.profile import Profile, is_file, load_profile
-from infra.request import parameters_of
-from infra.store import Store
 from superworkflow import __version__
 from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
 from superworkflow.deployed import PULL_STEP, entrypoint
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.cost import load_prices
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables
+from superworkflow.infra.masking import has_password
+from superworkflow.infra.profile import Profile, is_file, load_profile
+from superworkflow.infra.request import parameters_of
+from superworkflow.infra.store import Store
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEPT = ".deployed"
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     superworkflow = load_superworkflow(options.superworkflow)
     title = f"{superworkflow.name}/{options.name}"
     if options.remove:
-        from infra.orchestration.deployment import remove
+        from superworkflow.infra.orchestration.deployment import remove
 
         removed = remove(superworkflow.name, options.name)
         print(json.dumps({"removed": removed}) if options.json else f"{title}: {'removed' if removed else 'not there'}")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     variables = _variables(options, profile, kind)
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
-    from infra.orchestration.deployment import Deployment, make_schedule, register
+    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
 
     schedule = make_schedule(options.cron, _seconds(options.interval), options.timezone)
     done = register(

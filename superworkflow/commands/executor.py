@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from infra.spark.executor import run_executor
+from superworkflow.infra.spark.executor import run_executor
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dashboards.terminal import print_explanations
-from infra.explaining import explain
 from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.dashboards.terminal import print_explanations
+from superworkflow.infra.explaining import explain
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.progress import Progress
-from tasks._generate import generate
+from superworkflow.infra.progress import Progress
+from superworkflow.tasks._generate import generate
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from infra.kubernetes.settings import KubernetesSettings
-from infra.profile import load_profile
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.profile import load_profile
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """List, or list and delete."""
-    from infra.kubernetes.api import KubernetesApi
-    from infra.kubernetes.jobs import FoundJob, find_jobs, remove_jobs, with_cluster
+    from superworkflow.infra.kubernetes.api import KubernetesApi
+    from superworkflow.infra.kubernetes.jobs import FoundJob, find_jobs, remove_jobs, with_cluster
 
     settings: KubernetesSettings = load_profile(options.profile).kubernetes
     if options.namespace:

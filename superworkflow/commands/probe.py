@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from infra.errors import SuperworkflowError
-from infra.progress import Progress
-from infra.store import Store
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

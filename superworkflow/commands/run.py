@@ -8,15 +8,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from dashboards.terminal import RunDisplay, print_run, program
-from infra.errors import SuperworkflowError
-from infra.exporting import check_formats, export
-from infra.extras import require_extra
-from infra.interruption import Interrupted, interruptible
-from infra.launch import make_launcher
-from infra.request import Request, check_machine
-from infra.tracking.base import Tracker
 from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.dashboards.terminal import RunDisplay, print_run, program
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.exporting import check_formats, export
+from superworkflow.infra.extras import require_extra
+from superworkflow.infra.interruption import Interrupted, interruptible
+from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.request import Request, check_machine
+from superworkflow.infra.tracking.base import Tracker
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -39,12 +39,12 @@ def run(options: argparse.Namespace) -> int:
     request.store.check_writable()
     launcher = make_launcher(request.profile)
     launcher.prepare(request.missing_stages(), request.store.uri)
-    from infra.orchestration.server import connect
+    from superworkflow.infra.orchestration.server import connect
 
     api = connect()  # while it starts, the other libraries are imported
-    from dashboards.report import attach_pictures
-    from infra.orchestration.flow import make_flow
-    from infra.orchestration.parameters import flow_parameters
+    from superworkflow.dashboards.report import attach_pictures
+    from superworkflow.infra.orchestration.flow import make_flow
+    from superworkflow.infra.orchestration.parameters import flow_parameters
 
     tracker, uri = _tracker(request, options)  # one that is down is said before anything starts
     api.result()
@@ -73,7 +73,7 @@ def _tracker(request: Request, options: argparse.Namespace) -> tuple[Tracker, st
     """The tracker of this run, and the URI at which people look for it."""
     if options.no_tracking:
         return Tracker(), None
-    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
 
     uri = default_tracking_uri(request.store.root)
     return MlflowTracker(uri), uri

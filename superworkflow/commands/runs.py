@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dashboards.comparison import print_runs
-from infra.filesystem import Location
-from infra.request import DEFAULT_STORE
+from superworkflow.dashboards.comparison import print_runs
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.request import DEFAULT_STORE
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Print the list."""
-    from infra.tracking.history import recorded_runs
-    from infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.history import recorded_runs
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 
     runs = recorded_runs(default_tracking_uri(Location.of(options.store)), options.limit)
     if options.json:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children need it
 
 import superworkflow.commands.stage  # noqa: F401
-from infra.filesystem import import_client
-from infra.launch.forkserver import serve
 from superworkflow.__main__ import main
-from tasks import load_stage
+from superworkflow.infra.filesystem import import_client
+from superworkflow.infra.launch.forkserver import serve
+from superworkflow.tasks import load_stage
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -51,6 +51,6 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
 
 
 def _warm_numba() -> None:
-    from tasks._numba import prepare
+    from superworkflow.tasks._numba import prepare
 
     prepare()

@@ -15,19 +15,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infra import ending, patience
-from infra.errors import SuperworkflowError, UserError
-from infra.execute import execute
-from infra.extras import missing_package
-from infra.lease import Claim
-from infra.lock import LeaseLost
-from infra.measure import out_of_memory_kills
-from infra.progress import Progress
-from infra.resources import Resources, available_cpus, parse_bytes
-from infra.settings import read_yaml
-from infra.stage import IN_PROCESS, Input, Stage
+from superworkflow.infra import ending, patience
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.extras import missing_package
+from superworkflow.infra.lease import Claim
+from superworkflow.infra.lock import LeaseLost
+from superworkflow.infra.measure import out_of_memory_kills
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
+from superworkflow.infra.settings import read_yaml
+from superworkflow.infra.stage import IN_PROCESS, Input, Stage
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
-from tasks import load_stage, stage_names
+from superworkflow.tasks import load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import SuperworkflowError, UserError
-from infra.extras import require_extra
-from infra.filesystem import Location
-from infra.interruption import Interrupted, interruptible
-from infra.masking import has_password
-from infra.request import DEFAULT_STORE, Request
-from infra.settings import parse_assignments, read_yaml
 from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.extras import require_extra
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.interruption import Interrupted, interruptible
+from superworkflow.infra.masking import has_password
+from superworkflow.infra.request import DEFAULT_STORE, Request
+from superworkflow.infra.settings import parse_assignments, read_yaml
 
 if TYPE_CHECKING:
-    from infra.tracking.sweeps import SweepRecord
-    from sweeps.study import SweepStudy
-    from sweeps.summary import SweepReport
+    from superworkflow.infra.tracking.sweeps import SweepRecord
+    from superworkflow.sweeps.study import SweepStudy
+    from superworkflow.sweeps.summary import SweepReport
 
 ACTIONS = {
     "status": "trials so far, what they cost, and what reuse saved",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 
 def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    from sweeps.names import PRUNERS, SAMPLERS
+    from superworkflow.sweeps.names import PRUNERS, SAMPLERS
 
     parser.add_argument("--space", metavar="FILE", help="YAML file that narrows or replaces the declared ranges")
     goal = parser.add_mutually_exclusive_group()
@@ -95,13 +95,13 @@ def run(options: argparse.Namespace) -> int:
         require_extra("flow")
     if options.action == "run":
         return _run_new(options)
-    from sweeps.study import SweepStudy
+    from superworkflow.sweeps.study import SweepStudy
 
     study = SweepStudy.open(_storage(options, Location.of(options.store)), options.study)
     if options.action == "resume":
         return _run(options, study, _restored(study, options), _target(options, study))
-    from dashboards.sweep_terminal import print_best, print_sweep
-    from sweeps.summary import report
+    from superworkflow.dashboards.sweep_terminal import print_best, print_sweep
+    from superworkflow.sweeps.summary import report
 
     found = report(study)
     if options.action == "plot":
@@ -116,8 +116,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_new(options: argparse.Namespace) -> int:
-    from sweeps.setup import Wishes, describe, set_up
-    from sweeps.study import SweepStudy
+    from superworkflow.sweeps.setup import Wishes, describe, set_up
+    from superworkflow.sweeps.study import SweepStudy
 
     _check_numbers(options)
     _, request = request_from(options)
@@ -149,14 +149,14 @@ def _run_new(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trials: int) -> int:
     _check_numbers(options)
-    from infra.orchestration.server import connect
+    from superworkflow.infra.orchestration.server import connect
 
     api = connect()  # while it starts, the other libraries are imported
-    from dashboards.sweep_terminal import print_sweep
-    from infra.orchestration.sweep import Board, run_as_flow
-    from sweeps.summary import report
-    from sweeps.sweep import Limits, Sweep, tag_best
-    from sweeps.trial import shared_profile
+    from superworkflow.dashboards.sweep_terminal import print_sweep
+    from superworkflow.infra.orchestration.sweep import Board, run_as_flow
+    from superworkflow.sweeps.summary import report
+    from superworkflow.sweeps.sweep import Limits, Sweep, tag_best
+    from superworkflow.sweeps.trial import shared_profile
 
     cores = options.cores
     if cores is None and options.parallel == 1 and getattr(options, "seed", None) is not None:
@@ -197,9 +197,9 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
 
 def _record(options: argparse.Namespace, study: SweepStudy, request: Request) -> SweepRecord:
     """The sweep's record; the first process of a study opens its run."""
-    from infra.tracking.mlflow_tracker import default_tracking_uri
-    from infra.tracking.sweeps import MlflowSweepRecord, SweepRecord
-    from sweeps.study import RUN
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.sweeps import MlflowSweepRecord, SweepRecord
+    from superworkflow.sweeps.study import RUN
 
     if options.no_tracking:
         return SweepRecord()
@@ -227,8 +227,8 @@ def _keep(record: SweepRecord, study: SweepStudy, found: SweepReport) -> None:
 
 
 def _draw(study: SweepStudy, folder: Path) -> list[Path]:
-    from dashboards.sweep_pictures import draw_all
-    from sweeps.summary import importances, report
+    from superworkflow.dashboards.sweep_pictures import draw_all
+    from superworkflow.sweeps.summary import importances, report
 
     folder.mkdir(parents=True, exist_ok=True)
     return draw_all(report(study).document(), importances(study), study.spec.space, folder)
@@ -236,12 +236,12 @@ def _draw(study: SweepStudy, folder: Path) -> list[Path]:
 
 def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
     """Run the whole pipeline with the best parameters, which takes all from the store but what trials leave out."""
-    from infra.orchestration.flow import make_flow
-    from infra.orchestration.parameters import flow_parameters
-    from infra.tracking.base import Tracker
-    from infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
-    from sweeps.summary import report
-    from sweeps.trial import trial_request
+    from superworkflow.infra.orchestration.flow import make_flow
+    from superworkflow.infra.orchestration.parameters import flow_parameters
+    from superworkflow.infra.tracking.base import Tracker
+    from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, default_tracking_uri
+    from superworkflow.sweeps.summary import report
+    from superworkflow.sweeps.trial import trial_request
 
     best = report(study).best
     if not best:
@@ -258,20 +258,20 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
 
 
 def _storage(options: argparse.Namespace, store: Location):  # type: ignore[no-untyped-def]
-    from sweeps.storage import StudyStorage, default_storage_url
+    from superworkflow.sweeps.storage import StudyStorage, default_storage_url
 
     return StudyStorage(options.storage or default_storage_url(store))
 
 
 def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
-    from flows import load_superworkflow
-    from sweeps.setup import restore
+    from superworkflow.flows import load_superworkflow
+    from superworkflow.sweeps.setup import restore
 
     return restore(load_superworkflow(study.spec.superworkflow), study.spec, study.spec.launch)
 
 
 def _target(options: argparse.Namespace, study: SweepStudy) -> int:
-    from sweeps.study import TARGET
+    from superworkflow.sweeps.study import TARGET
 
     _check_numbers(options)
     return study.set_target(options.trials or int(study.attributes()[TARGET]))

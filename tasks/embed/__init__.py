@@ -17,9 +17,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 
 class EmbedParams(StageParams):
@@ -141,11 +141,11 @@ STAGE = Stage(
         "vocabulary": Input("prepare dataset: rows and distributions"),
         "initial": Input("embeddings to start from, matched by label", optional=True),
     },
-    run="tasks.embed.run:run",
-    check="tasks.embed.device:check_device",
-    engines={"spark": "tasks.embed.on_spark:run"},
+    run="superworkflow.tasks.embed.run:run",
+    check="superworkflow.tasks.embed.device:check_device",
+    engines={"spark": "superworkflow.tasks.embed.on_spark:run"},
     estimate=estimate,
     image="torch",
     help="Skip-gram with negative sampling",
-    late=("tasks.embed.kernel",),
+    late=("superworkflow.tasks.embed.kernel",),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from tasks.embed._lanes import (
+from superworkflow.tasks.embed._lanes import (
     INT64,
     LANES,
     VECTOR,
@@ -24,7 +24,7 @@ from tasks.embed._lanes import (
     sum_lanes,
     transpose,
 )
-from tasks.embed._words import WORD, multiply_words, round_factors, store_pairs, words_along
+from superworkflow.tasks.embed._words import WORD, multiply_words, round_factors, store_pairs, words_along
 
 ROWS = 8
 """Rows that a product advances by."""

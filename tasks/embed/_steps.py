@@ -7,8 +7,8 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from tasks._prefetch import hint
-from tasks.embed._lanes import (
+from superworkflow.tasks._prefetch import hint
+from superworkflow.tasks.embed._lanes import (
     INT32,
     INT64,
     INT_VECTOR,
@@ -26,7 +26,7 @@ from tasks.embed._lanes import (
     store,
     sum_lanes,
 )
-from tasks.embed._words import WORD, round_factors, words_along, words_of
+from superworkflow.tasks.embed._words import WORD, round_factors, words_along, words_of
 
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""

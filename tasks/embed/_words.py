@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from tasks.embed._lanes import (
+from superworkflow.tasks.embed._lanes import (
     FLOAT,
     INT64,
     INT_VECTOR,

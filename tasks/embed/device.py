@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.errors import UserError
-from tasks.embed import EmbedParams
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks.embed import EmbedParams
 
 
 def check_device(params: EmbedParams) -> None:

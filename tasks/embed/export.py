@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from infra.dataset import Dataset
-from infra.errors import UserError
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
 
 
 def write_word2vec(dataset: Dataset, path: Path) -> None:

@@ -31,10 +31,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.embed import _products, _steps
-from tasks.embed._lanes import LANES
-from tasks.embed._products import ROWS
-from tasks.embed._words import WORD
+from superworkflow.tasks.embed import _products, _steps
+from superworkflow.tasks.embed._lanes import LANES
+from superworkflow.tasks.embed._products import ROWS
+from superworkflow.tasks.embed._words import WORD
 
 njit: Any = numba.njit  # what it makes has other types than what it is given
 add_product: Any = _products.add_product

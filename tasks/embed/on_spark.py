@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.spark.session import spark_session
-from infra.spark.tasks import spark_errors
-from infra.stage import Output, StageRun
-from tasks._checks import check_walks
-from tasks.embed import EmbedParams
-from tasks.embed.run import write_embeddings
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.spark.session import spark_session
+from superworkflow.infra.spark.tasks import spark_errors
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._checks import check_walks
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.run import write_embeddings
 
 _SENTENCES = 4096
 """Walks that become text at a time."""

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.stage import Output, StageRun
-from tasks._arrow import column
-from tasks.embed import EmbedParams
-from tasks.embed.device import check_device
-from tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
-from tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._arrow import column
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.device import check_device
+from superworkflow.tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
+from superworkflow.tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
 
 ROW_GROUP_BYTES = 4 << 20
 
@@ -69,11 +69,11 @@ def run(job: StageRun[EmbedParams]) -> Output:
 def make_kernel(tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:
     """The kernel that the parameters ask for."""
     if params.engine == "numba":
-        from tasks._numba import load_kernels_fast
+        from superworkflow.tasks._numba import load_kernels_fast
 
         load_kernels_fast()
         return NumbaKernel(tables, vocabulary, params, threads)
-    from tasks.embed.torch_kernel import TorchKernel
+    from superworkflow.tasks.embed.torch_kernel import TorchKernel
 
     return TorchKernel(tables, vocabulary, params, threads)
 

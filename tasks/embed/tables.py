@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.names import fault_of
-from tasks._npy import read_header
-from tasks._pages import on_huge_pages
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.names import fault_of
+from superworkflow.tasks._npy import read_header
+from superworkflow.tasks._pages import on_huge_pages
 
 Floats = NDArray[np.float32]
 STATE = "state.json"

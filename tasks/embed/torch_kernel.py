@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.embed import EmbedParams
-from tasks.embed.tables import Tables
-from tasks.embed.train import NORM_LIMIT, Vocabulary, key
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.train import NORM_LIMIT, Vocabulary, key
 
 MIN_BOUND = 0.5
 """Least damping of a step. A batch of many walks on few vertices has rows whose pairs all pull one way; with less than

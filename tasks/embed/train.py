@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
-from infra.errors import DatasetDamaged, UserError
-from infra.progress import Progress
-from tasks._checks import check_walks
-from tasks.embed import EmbedParams
-from tasks.embed.tables import Position, Tables, save_checkpoint
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.progress import Progress
+from superworkflow.tasks._checks import check_walks
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.tables import Position, Tables, save_checkpoint
 
 CHUNK = 256
 """Walks that a thread takes at a time."""
@@ -97,7 +97,7 @@ class NumbaKernel:
         self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
     ) -> tuple[float, float, float]:
         """As `Kernel.train`."""
-        from tasks.embed.kernel import train_walks
+        from superworkflow.tasks.embed.kernel import train_walks
 
         params, tables, known = self.params, self.tables, self.vocabulary
         loss, weight, peak = train_walks(

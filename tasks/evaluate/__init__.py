@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 _LABELS = 40
 """Kinds of labels that estimates take for granted where the file does not tell."""
@@ -136,7 +136,7 @@ STAGE = Stage(
         "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
         "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),
     },
-    run="tasks.evaluate.run:run",
+    run="superworkflow.tasks.evaluate.run:run",
     estimate=estimate,
     help="Node classification and link prediction with the embeddings.",
     late=("sklearn.manifold",),

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import UserError
-from tasks.evaluate.logistic import decision_function, fit_one_vs_rest
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks.evaluate.logistic import decision_function, fit_one_vs_rest
 
 Matrix = NDArray[np.bool_]
 

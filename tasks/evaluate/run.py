@@ -14,18 +14,18 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.manifest import Stat
-from infra.stage import Output, StageRun
-from tasks._checks import check_pairs
-from tasks._numba import load_kernels_fast
-from tasks.evaluate import EvaluateParams, fits_at_once
-from tasks.evaluate.classify import Score, check_split, classify
-from tasks.evaluate.labels import Labels, read_labels
-from tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
-from tasks.evaluate.projection import project
-from tasks.evaluate.vectors import Gathered, gather
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.manifest import Stat
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._checks import check_pairs
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
+from superworkflow.tasks.evaluate.classify import Score, check_split, classify
+from superworkflow.tasks.evaluate.labels import Labels, read_labels
+from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
+from superworkflow.tasks.evaluate.projection import project
+from superworkflow.tasks.evaluate.vectors import Gathered, gather
 
 load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033

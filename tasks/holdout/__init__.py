@@ -24,9 +24,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 
 class HoldoutParams(StageParams):
@@ -85,7 +85,7 @@ STAGE = Stage(
     version="1",
     params=HoldoutParams,
     inputs={"graph": Input("index dataset")},
-    run="tasks.holdout.run:run",
+    run="superworkflow.tasks.holdout.run:run",
     estimate=estimate,
     help="hide a share of the edges for link prediction",
 )

@@ -6,15 +6,15 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import DatasetDamaged, UserError
-from infra.stage import Output, StageRun
-from tasks import _csr
-from tasks._checks import check_rows
-from tasks._graph_files import write_graph
-from tasks._numba import load_kernels_fast
-from tasks._permutation import key
-from tasks.holdout import HoldoutParams
-from tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks import _csr
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks._graph_files import write_graph
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._permutation import key
+from superworkflow.tasks.holdout import HoldoutParams
+from superworkflow.tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
 
 load_kernels_fast()
 _FOREST, _HIDDEN, _NEGATIVES, _TRAIN = range(4)  # what the keys of the random orders are for

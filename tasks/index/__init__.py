@@ -31,10 +31,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
-from tasks._csr_size import MOST_ARCS, MOST_WORKERS, PIECE
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._csr_size import MOST_ARCS, MOST_WORKERS, PIECE
 
 
 class IndexParams(StageParams):
@@ -182,9 +182,9 @@ STAGE = Stage(
     version="1",
     params=IndexParams,
     inputs={"edges": Input("edge list: CSV, TSV, white space or Parquet, also gzipped", file=True)},
-    run="tasks.index.run:run",
-    engines={"spark": "tasks.index.on_spark:run"},
+    run="superworkflow.tasks.index.run:run",
+    engines={"spark": "superworkflow.tasks.index.on_spark:run"},
     estimate=estimate,
     help="edge list to a simple graph with numbered vertices",
-    late=("fugue_duckdb", "tasks.index.relational"),
+    late=("fugue_duckdb", "superworkflow.tasks.index.relational"),
 )

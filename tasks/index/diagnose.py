@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from infra.errors import UserError
-from infra.text_file import numbered_lines
-from tasks.index.source import NUMBER, Dialect, lone_return_in
-from tasks.index.text import open_rows
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.text_file import numbered_lines
+from superworkflow.tasks.index.source import NUMBER, Dialect, lone_return_in
+from superworkflow.tasks.index.text import open_rows
 
 _SHOWN = 200  # characters of a row
 _MOST_PAIRS = 5_000_000

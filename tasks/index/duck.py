@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tasks.index.source import Dialect
-from tasks.index.text import BadRow, Rows
+from superworkflow.tasks.index.source import Dialect
+from superworkflow.tasks.index.text import BadRow, Rows
 
 _BATCH_ROWS = 1 << 20
 

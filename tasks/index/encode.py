@@ -10,12 +10,23 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import UserError
-from infra.text_file import short_lines, unpacked
-from tasks.index.source import Dialect
-from tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
-from tasks.index.text import BadRow, lone_return, skip_bytes
-from tasks.index.tokens import AT, FAULT, HARD_WEIGHT, NEW, QUOTE, QUOTED, ROWS, TAB, encode_column, encode_text
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.text_file import short_lines, unpacked
+from superworkflow.tasks.index.source import Dialect
+from superworkflow.tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
+from superworkflow.tasks.index.text import BadRow, lone_return, skip_bytes
+from superworkflow.tasks.index.tokens import (
+    AT,
+    FAULT,
+    HARD_WEIGHT,
+    NEW,
+    QUOTE,
+    QUOTED,
+    ROWS,
+    TAB,
+    encode_column,
+    encode_text,
+)
 
 BLOCK_BYTES = 1 << 23
 _LOAD = 0.6  # of the table, at most

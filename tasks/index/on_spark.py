@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.scratch import Scratch
-from infra.spark.session import spark_session
-from infra.spark.tasks import run_tasks, spark_errors
-from infra.stage import Output, StageRun
-from tasks.index import IndexParams
-from tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
-from tasks.index.relational import Relations
-from tasks.index.source import Dialect, detect
-from tasks.index.spark_csr import FILES, cut, write_files
-from tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
-from tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.spark.session import spark_session
+from superworkflow.infra.spark.tasks import run_tasks, spark_errors
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.index.relational import Relations
+from superworkflow.tasks.index.source import Dialect, detect
+from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
+from superworkflow.tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
+from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -48,7 +48,7 @@ def _relations(session: Any, uri: str, dialect: Dialect, parts: list[Part], para
     from fugue_spark import SparkExecutionEngine  # type: ignore[import-untyped]
     from fugue_spark.dataframe import SparkDataFrame  # type: ignore[import-untyped]
 
-    from tasks.index import relational
+    from superworkflow.tasks.index import relational
 
     return relational.index(
         SparkExecutionEngine(session), SparkDataFrame(kept(rows_of(session, uri, dialect, parts))),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.index.table import label_byte, label_bytes, label_length, label_lengths
+from superworkflow.tasks.index.table import label_byte, label_bytes, label_length, label_lengths
 
 _U = np.uint64
 _PREFIX = 15  # bytes of a label that are sorted without looking it up

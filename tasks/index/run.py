@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.errors import UserError
-from infra.stage import Output, StageRun
-from infra.text_file import open_unpacked
-from tasks import _csr
-from tasks._csr_size import MOST_ARCS
-from tasks._graph_files import write_graph
-from tasks._numba import load_kernels_fast
-from tasks._pages import small_pages
-from tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
-from tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
-from tasks.index.encode import Encoder, NeedsReader, encode_file
-from tasks.index.rank import label_array, order_by_degree
-from tasks.index.source import Dialect, detect
-from tasks.index.text import BadRow, open_rows, text_rows
-from tasks.index.trim import kept_edges
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.text_file import open_unpacked
+from superworkflow.tasks import _csr
+from superworkflow.tasks._csr_size import MOST_ARCS
+from superworkflow.tasks._graph_files import write_graph
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._pages import small_pages
+from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
+from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.index.rank import label_array, order_by_degree
+from superworkflow.tasks.index.source import Dialect, detect
+from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
+from superworkflow.tasks.index.trim import kept_edges
 
 load_kernels_fast()
 LARGE_TEXT = 1 << 30
@@ -139,7 +139,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     from fugue_duckdb import DuckExecutionEngine  # type: ignore[import-untyped]
     from fugue_duckdb.dataframe import DuckDataFrame  # type: ignore[import-untyped]
 
-    from tasks.index import duck, relational
+    from superworkflow.tasks.index import duck, relational
 
     params = job.params
     connection = duck.connect(sql_memory(job.resources), job.threads, job.scratch)
@@ -228,7 +228,7 @@ def _encode_rows(job: StageRun[IndexParams], path: Path, dialect: Dialect, where
 def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
     import duckdb
 
-    from tasks.index import duck
+    from superworkflow.tasks.index import duck
 
     encoder = Encoder(job.threads, dialect.weighted)
     total = pq.ParquetFile(path).metadata.num_rows

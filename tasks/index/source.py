@@ -10,9 +10,9 @@ from typing import BinaryIO, Literal
 
 import pyarrow.parquet as pq
 
-from infra.errors import UserError
-from infra.text_file import numbered_lines, unpacked
-from tasks.index import IndexParams
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.text_file import numbered_lines, unpacked
+from superworkflow.tasks.index import IndexParams
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 """How a weight may be written: for SQL and for the search for bad rows; the kernels take the same."""

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from infra.digest import SummedStream
-from infra.filesystem import Location
-from infra.manifest import PARTS_FOLDER, FileEntry
-from infra.spark.files import TaskWriter
-from infra.spark.tasks import run_tasks, spark_errors
-from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
+from superworkflow.infra.digest import SummedStream
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.spark.files import TaskWriter
+from superworkflow.infra.spark.tasks import run_tasks, spark_errors
+from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 
 BLOCK_ARCS = 1 << 22
 BLOCK_VERTICES = 1 << 20

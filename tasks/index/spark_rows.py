@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.filesystem import Location
-from infra.scratch import Scratch
-from infra.text_file import LINE_BYTES, open_unpacked
-from tasks.index.source import Dialect
-from tasks.index.text import BadRow, open_rows, text_rows
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.text_file import LINE_BYTES, open_unpacked
+from superworkflow.tasks.index.source import Dialect
+from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
 
 PART_BYTES = 64 << 20
 """Bytes of text that a task reads."""
@@ -102,7 +102,7 @@ def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path
     """The same of a Parquet file; a row that lacks something has a null there."""
     import duckdb
 
-    from tasks.index import duck
+    from superworkflow.tasks.index import duck
 
     if part == Part():
         path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)

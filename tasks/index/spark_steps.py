@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import _csr
-from tasks.index.trim import edge_rank
+from superworkflow.tasks import _csr
+from superworkflow.tasks.index.trim import edge_rank
 
 _PLACE_BITS = 33  # of `monotonically_increasing_id`: the number in a partition; the partition is above
 _U = np.uint64

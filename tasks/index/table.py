@@ -22,7 +22,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.index.atomic import exchange_if, fetch_add, lane_of_pair, load_acquire, store_release, word_at
+from superworkflow.tasks.index.atomic import exchange_if, fetch_add, lane_of_pair, load_acquire, store_release, word_at
 
 INLINE_BYTES = 11
 PADDING = 128

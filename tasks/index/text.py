@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from infra.text_file import LINE_BYTES, open_unpacked, short_lines
-from tasks.index.source import NUMBER, Dialect
+from superworkflow.infra.text_file import LINE_BYTES, open_unpacked, short_lines
+from superworkflow.tasks.index.source import NUMBER, Dialect
 
 Rows = tuple[list[Any], NDArray[np.float32] | None]
 """Arrow strings of source and target, and weights if there are any."""

@@ -14,9 +14,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks._prefetch import prefetch
-from tasks.index.atomic import positions_of, trailing_zeros
-from tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, key_of, line_of, number_of, seen_number
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.index.atomic import positions_of, trailing_zeros
+from superworkflow.tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, key_of, line_of, number_of, seen_number
 
 _U = np.uint64
 _BATCH = 64  # rows

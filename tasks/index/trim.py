@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks._csr import Edges
+from superworkflow.tasks._csr import Edges
 
 _U = np.uint64
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 
 class PrepareParams(StageParams):
@@ -80,8 +80,8 @@ STAGE = Stage(
     version="1",
     params=PrepareParams,
     inputs={"graph": Input("index dataset"), "walks": Input("walk dataset: what is counted")},
-    run="tasks.prepare.run:run",
-    engines={"spark": "tasks.prepare.on_spark:run"},
+    run="superworkflow.tasks.prepare.run:run",
+    engines={"spark": "superworkflow.tasks.prepare.on_spark:run"},
     estimate=estimate,
     help="Word2Vec pre-processing: frequencies, vocabulary, negative sampling",
 )

@@ -13,16 +13,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.manifest import FileEntry
-from infra.spark.files import TaskWriter
-from infra.spark.session import spark_session
-from infra.spark.tasks import collected
-from infra.stage import Output, StageRun
-from tasks._checks import foreign_vertex
-from tasks.prepare import PrepareParams
-from tasks.prepare.run import FILES, count_tokens, write_vocabulary
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import FileEntry
+from superworkflow.infra.spark.files import TaskWriter
+from superworkflow.infra.spark.session import spark_session
+from superworkflow.infra.spark.tasks import collected
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._checks import foreign_vertex
+from superworkflow.tasks.prepare import PrepareParams
+from superworkflow.tasks.prepare.run import FILES, count_tokens, write_vocabulary
 
 RANGE_VERTICES = 1 << 20
 """Vertices whose counts are added up together."""

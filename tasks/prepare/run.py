@@ -10,14 +10,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from infra.dataset import Dataset, FileWriter
-from infra.errors import UserError
-from infra.progress import Progress
-from infra.stage import Output, StageRun
-from tasks._checks import foreign_vertex
-from tasks._numba import load_kernels_fast
-from tasks.prepare import COUNTERS, PrepareParams
-from tasks.prepare.alias import alias_table
+from superworkflow.infra.dataset import Dataset, FileWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._checks import foreign_vertex
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.prepare import COUNTERS, PrepareParams
+from superworkflow.tasks.prepare.alias import alias_table
 
 load_kernels_fast()
 

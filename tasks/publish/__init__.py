@@ -12,9 +12,9 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 _OUTSIDE: dict[str, JsonValue] = {"affects_result": False}
 
@@ -75,7 +75,7 @@ STAGE = Stage(
         "embeddings": Input("embed dataset: the embeddings to publish"),
         "evaluation": Input("evaluate dataset: what they are worth, told in the bundle", optional=True),
     },
-    run="tasks.publish.run:run",
+    run="superworkflow.tasks.publish.run:run",
     estimate=estimate,
     help="The embeddings as a self-contained model bundle.",
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.errors import UserError
-from infra.stage import Output, StageRun
-from tasks.evaluate.vectors import batches, dimensions_of, open_embeddings, vectors_of
-from tasks.publish import PublishParams
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.evaluate.vectors import batches, dimensions_of, open_embeddings, vectors_of
+from superworkflow.tasks.publish import PublishParams
 
 BUNDLE_FORMAT = 1
 _BATCH_ROWS = 1 << 13

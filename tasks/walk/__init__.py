@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.config import JsonDict
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.stage import Estimate, Input, Stage, Stats
-from tasks.walk._table_size import has_tries, table_bytes
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks.walk._table_size import has_tries, table_bytes
 
 SHARD_BYTES = 32 << 20
 LEAST_BIAS, MOST_BIAS = 1e-6, 1e6
@@ -132,8 +132,8 @@ STAGE = Stage(
     version="2",
     params=WalkParams,
     inputs={"graph": Input("index dataset: the graph to walk on")},
-    run="tasks.walk.run:run",
-    engines={"spark": "tasks.walk.on_spark:run"},
+    run="superworkflow.tasks.walk.run:run",
+    engines={"spark": "superworkflow.tasks.walk.on_spark:run"},
     estimate=estimate,
     help="Biased second-order random walks (node2vec)",
 )

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._ranges import Ranges, Rows
-from tasks.walk._table_size import has_tries
-from tasks.walk._travel import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk._ranges import Ranges, Rows
+from superworkflow.tasks.walk._table_size import has_tries
+from superworkflow.tasks.walk._travel import ENDED, advance, begin, sort_by_task, walker_type
 
 LIST_WORDS = 256
 """Darts that a walker asks about at a time, at most."""

@@ -24,12 +24,20 @@ row, or have no walk left, go round with ``LIVE`` 0 and draw nothing.
 import numba as nb
 import numpy as np
 
-from tasks._prefetch import prefetch
-from tasks.walk._alias import CLEAR_BIT, WIDE
-from tasks.walk._pairs import filter_place, matrix_place
-from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import FRACTION, FREE_TRIALS, acceptance, exact_edge, extra_width, fraction_of, throw
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE
+from superworkflow.tasks.walk._pairs import filter_place, matrix_place
+from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk._rows import OPTIONS, PADDING, find, holds
+from superworkflow.tasks.walk._trial import (
+    FRACTION,
+    FREE_TRIALS,
+    acceptance,
+    exact_edge,
+    extra_width,
+    fraction_of,
+    throw,
+)
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from infra.filesystem import Location
-from tasks._npy import read_header
+from superworkflow.infra.filesystem import Location
+from superworkflow.tasks._npy import read_header
 
 
 def array_header(file: Location) -> tuple[int, np.dtype[Any]]:

@@ -9,10 +9,10 @@ dozens of misses are in flight at once.
 import numba as nb
 import numpy as np
 
-from tasks._prefetch import prefetch
-from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from tasks.walk._rows import OPTIONS
-from tasks.walk._trial import alias_column, alias_edge, uniform_edge
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk._rows import OPTIONS
+from superworkflow.tasks.walk._trial import alias_column, alias_edge, uniform_edge
 
 BATCH = 256
 _32 = np.uint64(32)

@@ -18,12 +18,12 @@ through phases of their own while the darts' lines are on their way.
 import numba as nb
 import numpy as np
 
-from tasks._prefetch import prefetch
-from tasks.walk._alias import CLEAR_BIT, WIDE
-from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from tasks.walk._rows import OPTIONS, find
-from tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, extra_width, fraction_of, throw
-from tasks.walk._tries import (
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE
+from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, extra_width, fraction_of, throw
+from superworkflow.tasks.walk._tries import (
     ALONE,
     BATCH,
     CHANCE,

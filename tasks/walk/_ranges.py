@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from infra.filesystem import Location
-from tasks._checks import check_rows
-from tasks.walk._alias import build_alias
-from tasks.walk._files import array_header, read_slice
-from tasks.walk._rows import PADDING, degree_bits, pack_headers
+from superworkflow.infra.filesystem import Location
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks.walk._alias import build_alias
+from superworkflow.tasks.walk._files import array_header, read_slice
+from superworkflow.tasks.walk._rows import PADDING, degree_bits, pack_headers
 
 
 @dataclass(frozen=True)

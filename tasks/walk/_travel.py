@@ -18,10 +18,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from tasks.walk._rows import OPTIONS, find
-from tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
-from tasks.walk._trial import (
+from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
+from superworkflow.tasks.walk._trial import (
     FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,

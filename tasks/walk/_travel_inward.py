@@ -3,9 +3,9 @@
 import numba as nb
 import numpy as np
 
-from tasks.walk._random import GAMMA, mix
-from tasks.walk._rows import OPTIONS, find
-from tasks.walk._trial import (
+from superworkflow.tasks.walk._random import GAMMA, mix
+from superworkflow.tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks.walk._trial import (
     FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,

@@ -8,8 +8,8 @@ in ``indices`` and its degree, both uint64.
 import numba as nb
 import numpy as np
 
-from tasks.walk._random import GAMMA
-from tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks.walk._random import GAMMA
+from superworkflow.tasks.walk._rows import OPTIONS, find
 
 FREE_TRIALS = 16
 FEW = 3

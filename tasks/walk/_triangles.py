@@ -16,8 +16,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from tasks._prefetch import prefetch
-from tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.walk._rows import OPTIONS, find
 
 SAMPLE = 2048
 WORTH = 0.5

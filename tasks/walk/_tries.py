@@ -3,12 +3,12 @@
 import numba as nb
 import numpy as np
 
-from tasks._prefetch import prefetch
-from tasks.walk._alias import WIDE
-from tasks.walk._pairs import filter_place
-from tasks.walk._random import GAMMA, mix
-from tasks.walk._rows import OPTIONS, PADDING, find, holds
-from tasks.walk._trial import (
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.walk._alias import WIDE
+from superworkflow.tasks.walk._pairs import filter_place
+from superworkflow.tasks.walk._random import GAMMA, mix
+from superworkflow.tasks.walk._rows import OPTIONS, PADDING, find, holds
+from superworkflow.tasks.walk._trial import (
     FEW,
     FRACTION,
     FREE_TRIALS,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Literal
 
-from infra.resources import Resources
-from infra.spark.session import python_memory
-from infra.stage import Output, StageRun, Stats
-from tasks.walk import WalkParams, estimate
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import python_memory
+from superworkflow.infra.stage import Output, StageRun, Stats
+from superworkflow.tasks.walk import WalkParams, estimate
 
 Mode = Literal["replicated", "partitioned"]
 
@@ -21,7 +21,7 @@ def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
     chosen = mode(job.params, job.inputs["graph"].stats, job.resources)
     job.progress.log(f"walks on Spark, the graph {chosen}")
-    module = importlib.import_module(f"tasks.walk.{chosen}")
+    module = importlib.import_module(f"superworkflow.tasks.walk.{chosen}")
     result: Output = module.run(job)
     return result
 

@@ -21,20 +21,20 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import AccumulatorParam
 
-from infra.errors import SuperworkflowError
-from infra.manifest import PARTS_FOLDER, FileEntry
-from infra.resources import Resources
-from infra.spark.session import python_memory, runs_here, spark_session, task_cores
-from infra.spark.tasks import collected, run_tasks
-from infra.stage import Output, StageRun
-from tasks.walk import WalkParams
-from tasks.walk import _journey as tasks_of
-from tasks.walk._crowd import Rules
-from tasks.walk._files import array_header
-from tasks.walk._journey import Journey
-from tasks.walk._ranges import Ranges
-from tasks.walk._travel import MOST_VERTICES
-from tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import python_memory, runs_here, spark_session, task_cores
+from superworkflow.infra.spark.tasks import collected, run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.walk import WalkParams
+from superworkflow.tasks.walk import _journey as tasks_of
+from superworkflow.tasks.walk._crowd import Rules
+from superworkflow.tasks.walk._files import array_header
+from superworkflow.tasks.walk._journey import Journey
+from superworkflow.tasks.walk._ranges import Ranges
+from superworkflow.tasks.walk._travel import MOST_VERTICES
+from superworkflow.tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
 
 SUPERSTEPS = 8
 """Supersteps of a job: more carry what was visited further, fewer write it more often."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from infra.filesystem import Location
-from infra.manifest import FileEntry
-from infra.spark.files import TaskWriter
-from infra.spark.session import runs_here, spark_session, task_cores
-from infra.spark.shared import SharedDataset
-from infra.spark.tasks import run_tasks
-from infra.stage import Output, StageRun
-from tasks.walk import WalkParams
-from tasks.walk.run import (
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import FileEntry
+from superworkflow.infra.spark.files import TaskWriter
+from superworkflow.infra.spark.session import runs_here, spark_session, task_cores
+from superworkflow.infra.spark.shared import SharedDataset
+from superworkflow.infra.spark.tasks import run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.walk import WalkParams
+from superworkflow.tasks.walk.run import (
     count_tokens,
     find_vertices,
     load_walker,
@@ -27,7 +27,7 @@ from tasks.walk.run import (
     uses_weights,
     walk_output,
 )
-from tasks.walk.walker import Walker
+from superworkflow.tasks.walk.walker import Walker
 
 
 @dataclass(frozen=True)

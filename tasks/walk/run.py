@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.stage import Output, StageRun
-from tasks._checks import check_rows
-from tasks._numba import load_kernels_fast
-from tasks.walk import WalkParams, shard_walks
-from tasks.walk._files import read_slice
-from tasks.walk._rows import PADDING
-from tasks.walk.walker import Walker
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.walk import WalkParams, shard_walks
+from superworkflow.tasks.walk._files import read_slice
+from superworkflow.tasks.walk._rows import PADDING
+from superworkflow.tasks.walk.walker import Walker
 
 load_kernels_fast()
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tasks import load_stage
+from superworkflow.tasks import load_stage
 from tests.benchmarks.measure import ROOT
 
 _LIBRARIES = ("numpy", "numba", "pyarrow", "duckdb", "scipy")

@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 from scipy.io import loadmat
 
-from flows import load_superworkflow
-from infra.filesystem import Location
-from infra.history import History
-from infra.planning import PlannedStage, plan
-from infra.request import build_request
-from infra.resources import format_bytes
-from tasks._generate import generate
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.history import History
+from superworkflow.infra.planning import PlannedStage, plan
+from superworkflow.infra.request import build_request
+from superworkflow.infra.resources import format_bytes
+from superworkflow.tasks._generate import generate
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.setting import blogcatalog_file
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from tasks.evaluate.classify import classify
-from tasks.evaluate.labels import read_labels
-from tasks.evaluate.run import summary
+from superworkflow.tasks.evaluate.classify import classify
+from superworkflow.tasks.evaluate.labels import read_labels
+from superworkflow.tasks.evaluate.run import summary
 from tests.benchmarks.graphs import GraphFiles
 
 SHUFFLES, RATIO = 10, 0.5

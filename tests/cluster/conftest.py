@@ -28,13 +28,13 @@ import pytest
 import s3fs
 import yaml
 
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import StageCall
-from infra.launch.process import ProcessLauncher
-from infra.profile import Placement
-from infra.resources import Resources
-from infra.s3 import PatientS3
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.s3 import PatientS3
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 

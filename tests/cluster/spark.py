@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.kubernetes.api import Json
-from infra.kubernetes.spark import EXECUTOR_LABEL
-from infra.profile import Placement
-from infra.resources import Resources
+from superworkflow.infra.kubernetes.api import Json
+from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Cluster

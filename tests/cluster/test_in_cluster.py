@@ -13,15 +13,15 @@ import psutil
 import pytest
 import yaml
 
-from infra.dataset import Dataset
-from infra.errors import StageFailed
-from infra.filesystem import Location
-from infra.kubernetes.api import ApiError, Json, KubernetesApi
-from infra.kubernetes.launcher import KubernetesLauncher
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import Event, StageCall
-from infra.profile import Placement
-from infra.resources import Resources
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import StageFailed
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
 from tests.cluster.conftest import ROOT, Call, Cluster, Settings
 from tests.cluster.test_commands import _checks, _profile
 from tests.cluster.test_launcher import FOREVER, parent_arguments

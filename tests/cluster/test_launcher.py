@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import StageFailed, UserError
-from infra.filesystem import Location
-from infra.kubernetes import follow, launcher
-from infra.kubernetes.job import Owner, job_manifest
-from infra.kubernetes.launcher import KubernetesLauncher
-from infra.launch.base import Event, StageCall
-from infra.launch.exit_status import Reason
-from infra.resources import Resources
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import StageFailed, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes import follow, launcher
+from superworkflow.infra.kubernetes.job import Owner, job_manifest
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.resources import Resources
 from tests.cluster.conftest import Call, Cluster, Settings, left_over
 
 FOREVER = {"num_walks": 1_000_000}
@@ -258,10 +258,10 @@ def test_api_server_unreachable(settings: Settings, walk: Call, cluster: Cluster
 
 PARENT = """
 import json, sys
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import StageCall
-from infra.kubernetes.launcher import KubernetesLauncher
-from infra.profile import Placement
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.profile import Placement
 settings, (node, stage, params, inputs, output), placement, labels = json.loads(sys.argv[1])
 call = StageCall(node, stage, params, inputs, output, Placement.model_validate(placement), labels)
 launcher = KubernetesLauncher(KubernetesSettings.model_validate(settings))

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from infra.errors import StageFailed
-from infra.kubernetes import hold
-from infra.kubernetes.api import Json
-from infra.kubernetes.launcher import KubernetesLauncher
-from infra.kubernetes.ledger import FOLDER, Ledger
-from infra.launch.base import Event, StageCall
-from infra.launch.exit_status import Reason
+from superworkflow.infra.errors import StageFailed
+from superworkflow.infra.kubernetes import hold
+from superworkflow.infra.kubernetes.api import Json
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.kubernetes.ledger import FOLDER, Ledger
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.exit_status import Reason
 from tests.cluster.conftest import ROOT, Call, Cluster, Settings
 from tests.cluster.test_launcher import FOREVER, SECONDS, _complete, _ignore, _walked, parent_arguments
 

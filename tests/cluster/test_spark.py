@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import StageFailed
-from infra.filesystem import Location
-from infra.kubernetes.api import KubernetesApi
-from infra.kubernetes.job import job_manifest
-from infra.kubernetes.jobs import find_jobs, remove_jobs
-from infra.kubernetes.launcher import KubernetesLauncher
-from infra.kubernetes.preflight import preflight
-from infra.kubernetes.sizing import Sizing
-from infra.launch.base import Event, StageCall
-from infra.launch.exit_status import Reason
-from infra.profile import Placement, Profile
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import StageFailed
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.api import KubernetesApi
+from superworkflow.infra.kubernetes.job import job_manifest
+from superworkflow.infra.kubernetes.jobs import find_jobs, remove_jobs
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.kubernetes.preflight import preflight
+from superworkflow.infra.kubernetes.sizing import Sizing
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.profile import Placement, Profile
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.cluster.spark import executors_of, placement, running
 from tests.cluster.test_launcher import parent_arguments

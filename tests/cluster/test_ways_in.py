@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from tests.cluster.conftest import NAMESPACE, ROOT, Call, Cluster, Settings
 from tests.cluster.test_launcher import PARENT
 

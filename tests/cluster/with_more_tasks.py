@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-import tasks
+import superworkflow.tasks
 from superworkflow.__main__ import main
 
-tasks.__path__.append(str(Path(__file__).parent / "more_tasks"))
+superworkflow.tasks.__path__.append(str(Path(__file__).parent / "more_tasks"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,8 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 
-from dashboards import pictures
-from dashboards.pictures import LEGEND_LABELS, cost_picture, dollar_text, duration_text, projection_picture
+from superworkflow.dashboards import pictures
+from superworkflow.dashboards.pictures import (
+    LEGEND_LABELS,
+    cost_picture,
+    dollar_text,
+    duration_text,
+    projection_picture,
+)
 
 
 @dataclass

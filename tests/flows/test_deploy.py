@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from flows import load_superworkflow
-from infra.filesystem import Location
-from infra.tracking.history import recorded_runs
-from infra.tracking.mlflow_tracker import default_tracking_uri
 from superworkflow.__main__ import main
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.tracking.history import recorded_runs
+from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
 from tests.flows.conftest import prefect_server
 from tests.flows.deployments import (
@@ -35,7 +35,7 @@ NODE2VEC = load_superworkflow("node2vec")
 
 
 def test_schema_has_descriptions_and_ranges() -> None:
-    from infra.orchestration.parameters import flow_schema
+    from superworkflow.infra.orchestration.parameters import flow_schema
 
     schema = flow_schema(NODE2VEC).model_dump()
     assert list(schema["properties"])[:4] == ["edges", "labels", "initial", "profile"]

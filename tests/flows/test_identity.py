@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.node2vec import SUPERWORKFLOW
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import execute
-from infra.launch.process import ProcessLauncher
-from infra.orchestration.node import run_node
-from infra.progress import Progress
-from infra.request import Request, build_request
-from infra.resources import Resources
-from tasks.index import STAGE as INDEX
+from superworkflow.flows.node2vec import SUPERWORKFLOW
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.index import STAGE as INDEX
 
 EDGES, OTHERS = "1,2\n2,3\n3,1\n", "1,2\n2,4\n4,1\n"
 

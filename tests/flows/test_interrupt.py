@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.tracking.history import find_run
+from superworkflow.infra.tracking.history import find_run
 from tests.flows.command_line import CommandLine
 from tests.sweeps.commands import SweepCommands
 

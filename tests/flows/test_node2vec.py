@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from flows import load_superworkflow
-from infra.request import build_request
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.request import build_request
 from tests.flows.command_line import STAGES, CommandLine
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.profile import FOLDER, load_profile
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.profile import FOLDER, load_profile
 from tests.flows.command_line import CommandLine
 from tests.spark import needs_spark
 

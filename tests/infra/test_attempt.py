@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.attempt import Attempt
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, FileEntry
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.attempt import Attempt
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, FileEntry
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 from tests.toy_stages import COUNT
 
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -174,10 +174,10 @@ def test_names_that_no_data_file_has(folder: Location, name: str) -> None:
 
 KILLED = """
 import os, signal, sys
-from infra.attempt import Attempt
-from infra.dataset import DatasetWriter
-from infra.filesystem import Location
-from infra.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
+from superworkflow.infra.attempt import Attempt
+from superworkflow.infra.dataset import DatasetWriter
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
 
 steps, last = 0, int(sys.argv[2])
 
@@ -193,7 +193,7 @@ def step(frame, event, argument):
             os.kill(os.getpid(), signal.SIGKILL)
     return step
 
-import infra.scratch
+import superworkflow.infra.scratch
 if "s3:" in sys.argv[1]:
     import s3fs
 location = Location.of(sys.argv[1])

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from infra.autosize import HEADROOM, Limits, choose, limits
-from infra.errors import UserError
-from infra.execute import execute
-from infra.kubernetes.sizing import Sizing
-from infra.launch.base import Launched, Launcher, StageCall
-from infra.orchestration.node import run_node
-from infra.planning import plan
-from infra.profile import load_profile
-from infra.progress import Progress
-from infra.request import Request, build_request
-from infra.resources import Resources, available_cpus
-from infra.stage import Estimate
+from superworkflow.infra.autosize import HEADROOM, Limits, choose, limits
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.kubernetes.sizing import Sizing
+from superworkflow.infra.launch.base import Launched, Launcher, StageCall
+from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.planning import plan
+from superworkflow.infra.profile import load_profile
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.stage import Estimate
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MOST = Limits(cpu=16, memory=8 << 30, target_s=100)

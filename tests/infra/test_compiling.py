@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from infra.compiling import CompileClock
+from superworkflow.infra.compiling import CompileClock
 
 
 def _busy() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.cost import FOLDER, PriceTable, Usage, largest, load_prices, unified_cost
-from infra.errors import UserError
-from infra.resources import Executors, Gpu, Resources
+from superworkflow.infra.cost import FOLDER, PriceTable, Usage, largest, load_prices, unified_cost
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.resources import Executors, Gpu, Resources
 
 GIB = 1 << 30
 PRICES = PriceTable(

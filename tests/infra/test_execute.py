@@ -17,23 +17,23 @@ from typing import Any
 
 import pytest
 
-from infra import patience, s3
-from infra.attempt import Attempt
-from infra.dataset import Dataset, DatasetWriter
-from infra.digest import dataset_digest
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import Executed, _folders, execute
-from infra.lease import Claim, Lease
-from infra.lock import LeaseLost, Right, exclusive
-from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
-from infra.measure import process_age_seconds
-from infra.patience import Unreachable
-from infra.progress import Progress, parse_event
-from infra.resources import Resources
-from infra.s3 import PatientS3
-from infra.scratch import PREFIX
-from infra.stage import Stage
-from infra.store import Source, Store
+from superworkflow.infra import patience, s3
+from superworkflow.infra.attempt import Attempt
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import Executed, _folders, execute
+from superworkflow.infra.lease import Claim, Lease
+from superworkflow.infra.lock import LeaseLost, Right, exclusive
+from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
+from superworkflow.infra.measure import process_age_seconds
+from superworkflow.infra.patience import Unreachable
+from superworkflow.infra.progress import Progress, parse_event
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.s3 import PatientS3
+from superworkflow.infra.scratch import PREFIX
+from superworkflow.infra.stage import Stage
+from superworkflow.infra.store import Source, Store
 from tests.s3_proxy import S3Proxy
 from tests.toy_stages import COUNT, SCALE
 
@@ -213,11 +213,11 @@ def test_checkpoint_that_was_not_sent_leaves_the_one_before(
 
 STOPPED = """
 import sys
-from infra import ending, lease
-from infra.execute import execute
-from infra.lease import Claim
-from infra.progress import Progress
-from infra.resources import Resources
+from superworkflow.infra import ending, lease
+from superworkflow.infra.execute import execute
+from superworkflow.infra.lease import Claim
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
 from tests.toy_stages import SCALE
 lease.RENEW_SECONDS = 3600.0  # it wakes up in the middle of its work, not in its keeper
 def lost(error):
@@ -447,9 +447,9 @@ def test_store_that_does_not_answer_for_too_long(
 
 SECOND = """
 import sys
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
 from tests.toy_stages import SCALE
 done = execute(SCALE, {"seconds": 2.0}, {"number": sys.argv[1]}, sys.argv[2], Resources(), Progress("scale"))
 print(done.reused)

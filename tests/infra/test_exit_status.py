@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from infra.launch.exit_status import Reason, diagnose_exit
+from superworkflow.infra.launch.exit_status import Reason, diagnose_exit
 
 
 @pytest.mark.parametrize(

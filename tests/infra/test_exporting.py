@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.diagram import Export
-from infra.errors import UserError
-from infra.execute import execute
-from infra.exporting import check_formats, export
-from infra.filesystem import Location
-from infra.progress import Progress
-from infra.records import RunRecord, StageRecord
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.diagram import Export
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.exporting import check_formats, export
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 from tests.toy_stages import COUNT, TOY
 
 SUPERWORKFLOW = dataclasses.replace(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.store import Store
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.store import Store
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from infra.filesystem import Location
-from infra.forecast import CONTAINER_SHARE, FORK_S, FORKED_BYTES, FORKED_START, Forecast, Forecaster
-from infra.history import FOLDER, History, LaunchRecord
-from infra.launch.process import ProcessLauncher
-from infra.measure import processor
-from infra.orchestration.node import run_node
-from infra.planning import plan
-from infra.profile import Placement, Profile
-from infra.request import Request, build_request
-from infra.resources import Gpu, Resources
-from infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.forecast import CONTAINER_SHARE, FORK_S, FORKED_BYTES, FORKED_START, Forecast, Forecaster
+from superworkflow.infra.history import FOLDER, History, LaunchRecord
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.measure import processor
+from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.planning import plan
+from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.resources import Gpu, Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 from tests.infra.test_history import launch_record
 from tests.toy_stages import SCALE
 
@@ -164,7 +164,7 @@ def edges(tmp_path: Path) -> list[Path]:
 
 
 def _request(folder: Path, edges: Path) -> Request:
-    from flows import load_superworkflow
+    from superworkflow.flows import load_superworkflow
 
     return build_request(
         load_superworkflow("node2vec"), sources={"edges": str(edges)}, store=str(folder / "store"),

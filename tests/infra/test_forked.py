@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.launch.forked import ForkedProcess, ForkServer
-from tasks import load_stage, stage_names
+from superworkflow.infra.launch.forked import ForkedProcess, ForkServer
+from superworkflow.tasks import load_stage, stage_names
 
 SERVER = """
 import socket, sys, threading
-from infra.launch.forkserver import serve
+from superworkflow.infra.launch.forkserver import serve
 STARTED = {threads}
 def preload():
     for _ in range(STARTED):
@@ -120,7 +120,7 @@ def test_children_die_with_the_server(server: ForkServer) -> None:
 
 
 def test_server_ends_with_what_launches() -> None:
-    code = "from infra.launch.forked import ForkServer\nprint(ForkServer([]).pid, flush=True)\ninput()"
+    code = "from superworkflow.infra.launch.forked import ForkServer\nprint(ForkServer([]).pid, flush=True)\ninput()"
     launching = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert launching.stdout is not None
     server = psutil.Process(int(launching.stdout.readline()))
@@ -157,9 +157,9 @@ def test_stages_can_be_imported_before_a_fork() -> None:
     """None of them starts a thread when it is imported, and the modules named as late ones exist."""
     assert any(load_stage(name).late for name in stage_names())
     code = """
-from infra.launch import forkserver
+from superworkflow.infra.launch import forkserver
 from superworkflow.commands.serve import preload
-from tasks import stage_names
+from superworkflow.tasks import stage_names
 print(len(list(preload(stage_names(), ""))), forkserver._other_threads())
 """
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from infra.filesystem import Location
-from infra.history import FOLDER, KEPT, RECORD_BYTES, History, LaunchRecord
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.history import FOLDER, KEPT, RECORD_BYTES, History, LaunchRecord
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.digest import dataset_digest, file_sha256
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import Executed, execute
-from infra.filesystem import Location
-from infra.manifest import FORMAT, MANIFEST_NAME
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.stage import Output, StageRun
-from infra.store import Source, Store
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.digest import dataset_digest, file_sha256
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import Executed, execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import FORMAT, MANIFEST_NAME
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.store import Source, Store
 from tests.infra.test_names import rewrite
 from tests.toy_stages import COUNT, CountParams
 

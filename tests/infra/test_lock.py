@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from infra import ending, lease, lock, s3
-from infra.filesystem import Location
-from infra.lease import Claim, Lease
-from infra.lock import LeaseLost, exclusive
-from infra.store import Store
+from superworkflow.infra import ending, lease, lock, s3
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lease import Claim, Lease
+from superworkflow.infra.lock import LeaseLost, exclusive
+from superworkflow.infra.store import Store
 from tests.s3_proxy import S3Proxy
 
 DIGEST = "0" * 32
 
 HOLDER = """
 import hashlib, sys, threading
-from infra import ending, lease, lock
-from infra.filesystem import Location
+from superworkflow.infra import ending, lease, lock
+from superworkflow.infra.filesystem import Location
 lease.RENEW_SECONDS = 0.3
 def lost(error):
     print(error, flush=True)

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from infra.errors import StagedUserError, StageFailed, UserError
-from infra.filesystem import Location
-from infra.masking import has_password, mask_log, masked, without_user
+from superworkflow.infra.errors import StagedUserError, StageFailed, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.masking import has_password, mask_log, masked, without_user
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from infra.dataset import Dataset
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, FileEntry, InputEntry, Manifest
-from infra.names import fault_of, is_digest
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, FileEntry, InputEntry, Manifest
+from superworkflow.infra.names import fault_of, is_digest
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 from tests.toy_stages import COUNT, SCALE
 
 ILLEGAL = (

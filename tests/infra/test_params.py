@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
-from infra.errors import UserError
-from infra.params import StageParams, nearest, parse_params
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import StageParams, nearest, parse_params
 
 
 class WalkLike(StageParams):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from infra.diagram import Diagram, Node
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import execute
-from infra.explaining import Difference, explain
-from infra.forecast import FORK_S
-from infra.launch.base import Launched
-from infra.planning import plan
-from infra.progress import Progress
-from infra.records import RunRecord, stage_record
-from infra.request import Request, build_request
-from infra.resources import Resources, available_cpus
-from infra.store import Source
+from superworkflow.infra.diagram import Diagram, Node
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.explaining import Difference, explain
+from superworkflow.infra.forecast import FORK_S
+from superworkflow.infra.launch.base import Launched
+from superworkflow.infra.planning import plan
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.records import RunRecord, stage_record
+from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.store import Source
 from tests.toy_stages import COUNT, GIB, SCALE, TOY
 
 PROFILE = """

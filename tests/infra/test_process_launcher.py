@@ -16,18 +16,18 @@ import numpy as np
 import psutil
 import pytest
 
-from infra.dataset import Dataset
-from infra.digest import dataset_digest, file_sha256
-from infra.errors import StageFailed, UserError
-from infra.filesystem import Location
-from infra.launch import forked
-from infra.launch.base import Event, Launched, StageCall
-from infra.launch.exit_status import Reason
-from infra.launch.process import ProcessLauncher
-from infra.lock import exclusive
-from infra.profile import Placement
-from infra.resources import Resources
-from tasks.index import STAGE as INDEX
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.digest import dataset_digest, file_sha256
+from superworkflow.infra.errors import StageFailed, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.launch import forked
+from superworkflow.infra.launch.base import Event, Launched, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.lock import exclusive
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.index import STAGE as INDEX
 
 FOREVER = {"num_walks": 100_000}
 """Parameters with which the walks take minutes."""
@@ -234,10 +234,10 @@ def test_stage_ends_when_its_listener_fails(graph: str, tmp_path: Path) -> None:
 
 PARENT = """
 import json, sys
-from infra.launch.base import StageCall
-from infra.launch.exit_status import Reason
-from infra.launch.process import ProcessLauncher
-from infra.profile import Placement
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.profile import Placement
 start, stage, params, inputs, output = json.loads(sys.argv[1])
 call = StageCall(stage, stage, params, inputs, output, Placement())
 launcher = ProcessLauncher()

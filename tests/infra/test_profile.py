@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from infra.errors import UserError
-from infra.profile import load_profile, profile_names
-from infra.resources import Resources, available_cpus, format_bytes, parse_bytes
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.profile import load_profile, profile_names
+from superworkflow.infra.resources import Resources, available_cpus, format_bytes, parse_bytes
 
 PROFILE = """
 description: For tests.

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from infra.progress import EVENT_PREFIX, Progress, parse_event, progress_text
+from superworkflow.infra.progress import EVENT_PREFIX, Progress, parse_event, progress_text
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from infra.cost import load_prices
-from infra.diagram import Node
-from infra.errors import StageFailed
-from infra.execute import execute
-from infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
-from infra.launch.exit_status import Reason
-from infra.manifest import Manifest, Measurement
-from infra.orchestration.node import run_node
-from infra.progress import Progress
-from infra.records import RunRecord, failed_record, stage_record
-from infra.request import build_request
-from infra.resources import Resources
+from superworkflow.infra.cost import load_prices
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.errors import StageFailed
+from superworkflow.infra.execute import execute
+from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.manifest import Manifest, Measurement
+from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.records import RunRecord, failed_record, stage_record
+from superworkflow.infra.request import build_request
+from superworkflow.infra.resources import Resources
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MEASURED = Measurement(runtime_s=8, cpu_s=4, peak_memory_bytes=1 << 20, rows=1, bytes=8)

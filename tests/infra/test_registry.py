@@ -20,16 +20,16 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import Measurement
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.tracking import embedding_model, registry
-from infra.tracking.registry import DIGEST_TAG, register
-from tasks.publish import STAGE
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.tracking import embedding_model, registry
+from superworkflow.infra.tracking.registry import DIGEST_TAG, register
+from superworkflow.tasks.publish import STAGE
 
 N, D = 500, 16
 NODES = [f"n{i}" for i in range(N - 2)] + ["42", "zoë"]

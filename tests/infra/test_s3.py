@@ -14,11 +14,11 @@ import aiohttp
 import botocore.exceptions
 import pytest
 
-from infra import patience, s3
-from infra.filesystem import Location
-from infra.patience import Unreachable
-from infra.s3 import PatientS3, transient
-from infra.store import Store
+from superworkflow.infra import patience, s3
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.patience import Unreachable
+from superworkflow.infra.s3 import PatientS3, transient
+from superworkflow.infra.store import Store
 from tests.s3_proxy import Mode, S3Proxy
 
 OUTAGE_SECONDS = 2.5

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.distinct import estimate_distinct
-from infra.sample import sample_table
-from tasks._generate import generate
+from superworkflow.infra.distinct import estimate_distinct
+from superworkflow.infra.sample import sample_table
+from superworkflow.tasks._generate import generate
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = ROOT / "flows" / "data" / "email-eu-core.txt.gz"
@@ -44,7 +44,7 @@ def test_reading_text_starts_no_thread(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("".join(f"{i},{i + 1}\n" for i in range(10_000)))
     script = (
-        "import os, sys\nfrom pathlib import Path\nimport infra.sample\n"
+        "import os, sys\nfrom pathlib import Path\nimport superworkflow.infra.sample\n"
         "threads = lambda: len(os.listdir('/proc/self/task'))\n"
         "before = threads()\ninfra.sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.errors import UserError
-from infra.settings import parse_assignments, read_yaml, resolve
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
 from tests.toy_stages import TOY
 
 MODELS = TOY.models()

@@ -11,19 +11,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.digest import dataset_digest
-from infra.errors import UserError
-from infra.execute import Executed, execute
-from infra.progress import Progress
-from infra.resources import Executors, Resources
-from infra.spark.session import (
+from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import Executed, execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
     require_spark,
     session_settings,
     settings_from_environment,
 )
-from infra.store import Source
+from superworkflow.infra.store import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
 
@@ -106,9 +106,9 @@ def test_the_engine_changes_the_record_and_not_the_dataset(tmp_path: Path, scrat
 
 _RUN = """
 import sys
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
 from tests import toy_stages
 made = execute(
     toy_stages.COUNT, {}, {"text": sys.argv[1]}, sys.argv[2], Resources(cpu=1, memory=1 << 30), Progress("count"),

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.digest import dataset_digest
-from infra.errors import DatasetDamaged, UserError
-from infra.filesystem import Location
-from infra.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
-from infra.s3 import PatientS3
-from infra.store import Source, Store
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
+from superworkflow.infra.s3 import PatientS3
+from superworkflow.infra.store import Source, Store
 from tests.conftest import SECRET
 
 pytestmark = pytest.mark.usefixtures("scratch")

@@ -13,17 +13,22 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from dashboards.comparison import compare, print_comparison, print_runs
-from infra.cost import load_prices
-from infra.errors import SuperworkflowError, UserError
-from infra.filesystem import Location
-from infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
-from infra.records import RunRecord, StageRecord
-from infra.resources import Resources
-from infra.tracking.base import Tracker
-from infra.tracking.history import RecordedRun, find_run, recorded_runs
-from infra.tracking.life import close_dead_runs, give_sign
-from infra.tracking.mlflow_tracker import SUPERWORKFLOW_TAG, MlflowTracker, default_tracking_uri, open_client
+from superworkflow.dashboards.comparison import compare, print_comparison, print_runs
+from superworkflow.infra.cost import load_prices
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
+from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
+from superworkflow.infra.tracking.life import close_dead_runs, give_sign
+from superworkflow.infra.tracking.mlflow_tracker import (
+    SUPERWORKFLOW_TAG,
+    MlflowTracker,
+    default_tracking_uri,
+    open_client,
+)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +170,7 @@ def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> No
 
 DIES = """
 import os, sys
-from infra.tracking.mlflow_tracker import MlflowTracker
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 tracker = MlflowTracker(sys.argv[1])
 run = tracker.begin("dies", "toy", {}, {})
 client, experiment = tracker.handle()

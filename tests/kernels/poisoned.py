@@ -7,7 +7,7 @@ from typing import Any
 
 import numba
 
-from tasks.embed import kernel
+from superworkflow.tasks.embed import kernel
 from tests.kernels.guarded import guarded_matrix
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.embed import kernel
-from tasks.embed.tables import Tables
-from tasks.embed.train import NORM_LIMIT, key
-from tasks.prepare.alias import alias_table
+from superworkflow.tasks.embed import kernel
+from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.train import NORM_LIMIT, key
+from superworkflow.tasks.prepare.alias import alias_table
 from tests.kernels.checked import is_checked
 from tests.kernels.poisoned import poisoned_training
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import _csr
-from tasks.holdout import split
+from superworkflow.tasks import _csr
+from superworkflow.tasks.holdout import split
 
 COUNTS, THREADS = st.sampled_from([0, 1, 5, 60, 700]), st.integers(1, 8)
 

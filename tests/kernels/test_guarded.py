@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 import pytest
 
-from tasks.embed._steps import add_row
+from superworkflow.tasks.embed._steps import add_row
 from tests.kernels.checked import is_checked
 from tests.kernels.guarded import POISONS, Overrun, guarded_matrix
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.index import encode, rank, run, text
-from tasks.index.encode import Encoder, NeedsReader, encode_file
-from tasks.index.source import Dialect
-from tasks.index.text import open_rows, text_rows
+from superworkflow.tasks.index import encode, rank, run, text
+from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.index.source import Dialect
+from superworkflow.tasks.index.text import open_rows, text_rows
 
 LENGTHS = [1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 23, 24, 25, 40, 64, 255, 256, 257, 1000]
 WEIGHTS = ["1", "+2", "0.5", ".5", "5.", "1e3", "1E-3", "3.4028234e38", "1e-45", "16777217", "0001", "1e22"]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.walk import _crowd, _table_size, _triangles, walker
-from tasks.walk.walker import Walker
+from superworkflow.tasks.walk import _crowd, _table_size, _triangles, walker
+from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_travel import Parts, rules_of
 from tests.tasks.test_walk_walker import Csr, edge_set
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import load_superworkflow
 from superworkflow import __version__
 from superworkflow.__main__ import COMMANDS, build_parser, main
-from tasks import load_stage, stage_names
+from superworkflow.flows import load_superworkflow
+from superworkflow.tasks import load_stage, stage_names
 
 
 @pytest.fixture

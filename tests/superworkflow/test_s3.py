@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from infra.filesystem import Location
-from infra.progress import parse_event
-from infra.store import Store
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.progress import parse_event
+from superworkflow.infra.store import Store
 from tests.conftest import SECRET
 from tests.s3_proxy import S3Proxy
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from flows import load_superworkflow
-from infra.errors import UserError
-from infra.request import Request, build_request
-from sweeps.objective import choose_quality, find_metric, needed_nodes, parse_objectives
-from sweeps.sampling import choose_pruner, choose_sampler, trial_seed
-from sweeps.setup import Wishes, set_up
-from sweeps.summary import TrialRow, best_rows
-from sweeps.trial import shared_profile
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.request import Request, build_request
+from superworkflow.sweeps.objective import choose_quality, find_metric, needed_nodes, parse_objectives
+from superworkflow.sweeps.sampling import choose_pruner, choose_sampler, trial_seed
+from superworkflow.sweeps.setup import Wishes, set_up
+from superworkflow.sweeps.summary import TrialRow, best_rows
+from superworkflow.sweeps.trial import shared_profile
 
 NODE2VEC = load_superworkflow("node2vec")
 

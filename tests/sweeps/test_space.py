@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import load_superworkflow
-from infra.errors import UserError
-from sweeps.space import Space, build_space
-from sweeps.study import distribution
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.errors import UserError
+from superworkflow.sweeps.space import Space, build_space
+from superworkflow.sweeps.study import distribution
 
 MODELS = load_superworkflow("node2vec").models()
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from infra.errors import UserError
-from infra.owner import Owner
-from sweeps.owner import Watch
-from sweeps.storage import StudyStorage
-from sweeps.study import Claim, SweepStudy
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.owner import Owner
+from superworkflow.sweeps.owner import Watch
+from superworkflow.sweeps.storage import StudyStorage
+from superworkflow.sweeps.study import Claim, SweepStudy
 from tests.sweeps import worker
 from tests.sweeps.conftest import Postgres
 

@@ -14,8 +14,8 @@ import pytest
 from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
-from sweeps.storage import StudyStorage, default_storage_url
-from sweeps.study import SweepStudy
+from superworkflow.sweeps.storage import StudyStorage, default_storage_url
+from superworkflow.sweeps.study import SweepStudy
 from tests.flows.command_line import Answer
 from tests.sweeps.commands import SweepCommands
 from tests.sweeps.conftest import Postgres
@@ -35,7 +35,7 @@ def grid(sweeps: SweepCommands) -> Answer:
 
 
 def _study(sweeps: SweepCommands, name: str) -> SweepStudy:
-    from infra.filesystem import Location
+    from superworkflow.infra.filesystem import Location
 
     return SweepStudy.open(StudyStorage(default_storage_url(Location.of(sweeps.store))), name)
 

@@ -10,8 +10,8 @@ import time
 
 from optuna.trial import TrialState
 
-from sweeps.storage import StudyStorage
-from sweeps.study import Spec, SweepStudy
+from superworkflow.sweeps.storage import StudyStorage
+from superworkflow.sweeps.study import Spec, SweepStudy
 
 SPACE = {
     "walk.p": {"type": "categorical", "choices": [0.25, 0.5, 1.0, 2.0, 4.0]},

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import Measurement, Stat
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks import embed, prepare
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Measurement, Stat
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import embed, prepare
 
 
 def _commit(writer: DatasetWriter, stage: str, name: str, rows: int, stats: Mapping[str, Stat]) -> Dataset:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from infra.dataset import Dataset
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.stage import Stage
-from tasks.index import STAGE
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Stage
+from superworkflow.tasks.index import STAGE
 
 
 @dataclass

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import DatasetDamaged, UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.stage import Stage
-from tasks import embed, holdout, publish, walk
-from tasks._checks import check_rows
-from tasks.walk._ranges import read_rows
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Stage
+from superworkflow.tasks import embed, holdout, publish, walk
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks.walk._ranges import read_rows
 from tests.tasks.embedding_inputs import Inputs, _commit, write_graph, write_walks
 from tests.tasks.index_helpers import run_index
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array
 
-from tasks import _csr
+from superworkflow.tasks import _csr
 
 
 def _edges(vertices: int, count: int) -> np.ndarray:

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.embed import EmbedParams
-from tasks.embed.kernel import _draw, mix, pool_size
-from tasks.embed.tables import Tables
-from tasks.embed.torch_kernel import TorchKernel
-from tasks.embed.train import NumbaKernel, Vocabulary, key
-from tasks.prepare.alias import alias_table
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.kernel import _draw, mix, pool_size
+from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.torch_kernel import TorchKernel
+from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
+from superworkflow.tasks.prepare.alias import alias_table
 
 ROWS = 12
 
@@ -196,11 +196,11 @@ def test_training_stops_at_a_vector_that_is_not_a_number_or_explodes():
 _PRINT_TABLES = """
 import hashlib
 import numpy as np
-from tasks.embed import EmbedParams
-from tasks.embed._words import WORD
-from tasks.embed.tables import Tables
-from tasks.embed.train import NumbaKernel, Vocabulary
-from tasks.prepare.alias import alias_table
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
+from superworkflow.tasks.prepare.alias import alias_table
 
 threshold, alias = alias_table(np.arange(1.0, 301))
 known = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.int32), np.zeros(0, np.float32))

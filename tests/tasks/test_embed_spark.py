@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks import embed
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import embed
 from tests.spark import needs_spark
 from tests.tasks.embedding_inputs import Inputs, community_walks, separation, vectors
 

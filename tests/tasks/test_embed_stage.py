@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from infra.errors import UserError
-from infra.params import parse_params
-from infra.resources import Resources
-from tasks.embed import EmbedParams, estimate, tables, train
-from tasks.embed.export import write_word2vec
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.embed import EmbedParams, estimate, tables, train
+from superworkflow.tasks.embed.export import write_word2vec
 from tests.tasks.embedding_inputs import Inputs, community_walks, separation, vectors
 
 SIZE = 25
@@ -119,7 +119,7 @@ def test_warm_start_takes_the_vectors_of_the_same_labels(tmp_path, communities):
 def test_output_is_in_vertex_order_without_dropped_vertices_and_in_row_groups(tmp_path, monkeypatch):
     walks = community_walks(2, SIZE, 300, 20, 0.1)
     walks[walks == 3] = 4
-    monkeypatch.setattr("tasks.embed.run.ROW_GROUP_BYTES", 4 * 16 * 10)
+    monkeypatch.setattr("superworkflow.tasks.embed.run.ROW_GROUP_BYTES", 4 * 16 * 10)
     inputs = Inputs(tmp_path, walks, [f"node {v}" for v in range(2 * SIZE)])
     made = inputs.embed("embeddings", **SMALL)
     names, found = vectors(made)
@@ -191,10 +191,10 @@ def test_tunable_parameters_declare_their_search_range():
 
 _PEAK = """
 import json, sys
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks.embed import STAGE
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.embed import STAGE
 params, inputs, output = json.loads(sys.argv[1])
 made = execute(STAGE, params, inputs, output, Resources(cpu=2), Progress("embed"))
 print(made.manifest.measured.peak_memory_bytes)

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
-from infra.errors import UserError
-from tasks.evaluate.classify import check_split, classify, f1_scores, top_k
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks.evaluate.classify import check_split, classify, f1_scores, top_k
 
 
 def community_graph(n=600, d=16, labels=8, seed=0):

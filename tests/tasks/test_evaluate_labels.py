@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from infra import text_file
-from infra.errors import UserError
-from tasks.evaluate.labels import read_labels
+from superworkflow.infra import text_file
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks.evaluate.labels import read_labels
 
 NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 

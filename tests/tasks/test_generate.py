@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from infra.errors import UserError
-from tasks import _generate
-from tasks._generate import generate
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks import _generate
+from superworkflow.tasks._generate import generate
 
 
 def pairs_of(path, separator=",") -> np.ndarray:

@@ -8,11 +8,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.resources import Resources
-from tasks._generate import generate
-from tasks.holdout import STAGE, HoldoutParams, estimate
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks._generate import generate
+from superworkflow.tasks.holdout import STAGE, HoldoutParams, estimate
 from tests.tasks.index_helpers import Graph, read, run_index, run_stage
 
 PAIRS = ("positives.npy", "negatives.npy", "train_positives.npy", "train_negatives.npy")

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.resources import Resources
-from tasks._csr import pack
-from tasks._generate import generate
-from tasks.index import STAGE, IndexParams, estimate
-from tasks.index.encode import BLOCK_BYTES
-from tasks.index.trim import kept_edges
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks._csr import pack
+from superworkflow.tasks._generate import generate
+from superworkflow.tasks.index import STAGE, IndexParams, estimate
+from superworkflow.tasks.index.encode import BLOCK_BYTES
+from superworkflow.tasks.index.trim import kept_edges
 from tests.tasks.index_helpers import Graph, read, run_index, run_stage
 
 ENGINES = ("compiled", "relational")

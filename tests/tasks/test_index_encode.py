@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.index import encode
-from tasks.index.encode import Encoder, NeedsReader, encode_file
-from tasks.index.rank import label_array, order_by_degree
-from tasks.index.source import Dialect
+from superworkflow.tasks.index import encode
+from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.index.rank import label_array, order_by_degree
+from superworkflow.tasks.index.source import Dialect
 
 
 def _labels(count: int) -> list[str]:

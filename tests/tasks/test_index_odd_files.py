@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from infra import text_file
-from infra.errors import UserError
-from infra.filesystem import Location
-from infra.sample import sample_table
-from tasks.index import IndexParams, spark_rows
-from tasks.index.source import detect
+from superworkflow.infra import text_file
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.sample import sample_table
+from superworkflow.tasks.index import IndexParams, spark_rows
+from superworkflow.tasks.index.source import detect
 from tests.spark import needs_spark
 from tests.tasks.index_helpers import run_index
 from tests.tasks.odd_files import ODD_FILES, Odd

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset
-from infra.digest import SummedStream
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import PARTS_FOLDER
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.store import Store
-from tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
-from tasks.index import STAGE, IndexParams, spark_csr, spark_rows
-from tasks.index.source import SAMPLE_BYTES, Dialect, detect
-from tasks.index.spark_csr import blocks_of, join_vertices
-from tasks.index.spark_rows import Part, whole_lines
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.digest import SummedStream
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import PARTS_FOLDER
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
+from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
+from superworkflow.tasks.index import STAGE, IndexParams, spark_csr, spark_rows
+from superworkflow.tasks.index.source import SAMPLE_BYTES, Dialect, detect
+from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
+from superworkflow.tasks.index.spark_rows import Part, whole_lines
 from tests.spark import needs_spark
 
 

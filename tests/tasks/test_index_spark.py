@@ -19,7 +19,7 @@ from fugue_spark import SparkExecutionEngine
 from fugue_spark.dataframe import SparkDataFrame
 from pyspark.sql import SparkSession
 
-from tasks.index import relational
+from superworkflow.tasks.index import relational
 
 
 @pytest.fixture(scope="module")

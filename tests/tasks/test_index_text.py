@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.index import text
-from tasks.index.source import Dialect
-from tasks.index.text import BadRow, text_rows
+from superworkflow.tasks.index import text
+from superworkflow.tasks.index.source import Dialect
+from superworkflow.tasks.index.text import BadRow, text_rows
 
 Pairs = list[tuple[str, str]]
 

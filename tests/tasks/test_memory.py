@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.filesystem import Location
-from infra.manifest import Measurement
-from infra.resources import Resources
-from infra.stage import Estimate
-from infra.store import Source
-from tasks import load_stage
-from tasks._generate import generate
-from tasks.embed.run import write_embeddings
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate
+from superworkflow.infra.store import Source
+from superworkflow.tasks import load_stage
+from superworkflow.tasks._generate import generate
+from superworkflow.tasks.embed.run import write_embeddings
 
 RESOURCES = Resources(cpu=2, memory=4 << 30)
 SIZES = {"small": (5_000, 60_000), "medium": (60_000, 1_000_000), "large": (250_000, 3_000_000)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks._pages import on_huge_pages, small_pages
+from superworkflow.tasks._pages import on_huge_pages, small_pages
 
 
 def huge_bytes() -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks import prepare
-from tasks.prepare import on_spark
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import prepare
+from superworkflow.tasks.prepare import on_spark
 from tests.spark import needs_spark
 from tests.tasks.embedding_inputs import community_walks, write_graph, write_walks
 

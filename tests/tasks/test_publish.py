@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import Measurement
-from infra.params import parse_params
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks.publish import STAGE, PublishParams
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.publish import STAGE, PublishParams
 
 NODES = ["zoë", "10", "2", "a b", "日本", "b", "", "B"]
 

@@ -10,8 +10,8 @@ import numba
 import numpy as np
 import pytest
 
-from tasks._arrow import column
-from tasks._numba import load_kernels_fast
+from superworkflow.tasks._arrow import column
+from superworkflow.tasks._numba import load_kernels_fast
 
 UNUSED = ("pandas", "scipy.linalg", "fsspec", "numba.typed.typedlist", "pyspark")
 _RUN = f"""

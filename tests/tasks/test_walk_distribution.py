@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from infra.errors import UserError
-from infra.params import parse_params
-from tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE, _table_size, _triangles
-from tasks.walk.walker import Walker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import parse_params
+from superworkflow.tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE, _table_size, _triangles
+from superworkflow.tasks.walk.walker import Walker
 
 P_VALUE = 1e-4
 Weights = npt.NDArray[np.float64]

@@ -10,13 +10,13 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.dataset import Dataset
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from infra.spark.session import SETTINGS_VARIABLE
-from tasks import walk
-from tasks.walk import STAGE
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import SETTINGS_VARIABLE
+from superworkflow.tasks import walk
+from superworkflow.tasks.walk import STAGE
 from tests.spark import needs_spark
 from tests.tasks.test_walk_stage import make, write_graph
 
@@ -44,7 +44,7 @@ def assert_same(made: Dataset, expected: Dataset) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Several shards, batches and jobs for walks on a small graph."""
-    from tasks.walk import partitioned
+    from superworkflow.tasks.walk import partitioned
 
     monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 6 * 2048)
     monkeypatch.setattr(partitioned, "MOST_WALKERS", 1400)

@@ -11,17 +11,17 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.dataset import Dataset
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import PARTS_FOLDER
-from infra.progress import Progress
-from infra.resources import Executors, Resources
-from infra.store import Store
-from tasks import walk
-from tasks.walk import STAGE, WalkParams
-from tasks.walk.on_spark import mode
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import PARTS_FOLDER
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.store import Store
+from superworkflow.tasks import walk
+from superworkflow.tasks.walk import STAGE, WalkParams
+from superworkflow.tasks.walk.on_spark import mode
 from tests.spark import needs_spark
 from tests.tasks.test_walk_stage import write_graph
 

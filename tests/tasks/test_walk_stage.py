@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.dataset import Dataset, DatasetWriter
-from infra.errors import UserError
-from infra.execute import execute
-from infra.filesystem import Location
-from infra.manifest import Measurement
-from infra.params import parse_params
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks import walk
-from tasks.walk import STAGE, WalkParams, estimate, shard_walks
-from tasks.walk.walker import Walker
+from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import walk
+from superworkflow.tasks.walk import STAGE, WalkParams, estimate, shard_walks
+from superworkflow.tasks.walk.walker import Walker
 
 
 def write_graph(folder: Path, n: int, edges: int, *, directed: bool = False, weighted: bool = False) -> Dataset:
@@ -147,10 +147,10 @@ def test_search_ranges_contain_the_defaults():
 
 _MEASURE = """
 import json, sys
-from infra.execute import execute
-from infra.progress import Progress
-from infra.resources import Resources
-from tasks.walk import STAGE
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.walk import STAGE
 graph, output, params = sys.argv[1:]
 made = execute(STAGE, json.loads(params), {"graph": graph}, output, Resources(cpu=2), Progress("walk"))
 print(made.manifest.measured.peak_memory_bytes, made.manifest.bytes)

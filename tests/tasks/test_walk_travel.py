@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.filesystem import Location
-from tasks.walk import _crowd, _table_size
-from tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
-from tasks.walk._files import array_header, read_slice
-from tasks.walk._ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
-from tasks.walk._travel import EXACT, owner, place_tokens
-from tasks.walk.walker import Walker
+from superworkflow.infra.filesystem import Location
+from superworkflow.tasks.walk import _crowd, _table_size
+from superworkflow.tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
+from superworkflow.tasks.walk._files import array_header, read_slice
+from superworkflow.tasks.walk._ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
+from superworkflow.tasks.walk._travel import EXACT, owner, place_tokens
+from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
 BIASES = [(1.0, 1.0), (0.5, 2.0), (0.25, 0.25), (4.0, 0.25), (1e-3, 1e3), (1e3, 1e-3), (1e4, 1e4), (2.0, 1.0)]

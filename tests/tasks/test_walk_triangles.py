@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tasks.walk import _table_size, _triangles, walker
-from tasks.walk._triangles import edges_of_no_triangle, pack_bits
-from tasks.walk.walker import Walker
+from superworkflow.tasks.walk import _table_size, _triangles, walker
+from superworkflow.tasks.walk._triangles import edges_of_no_triangle, pack_bits
+from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
 

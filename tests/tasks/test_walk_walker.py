@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.walk import _table_size
-from tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
-from tasks.walk._pairs import build_table, locate
-from tasks.walk._random import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
-from tasks.walk._rows import PADDING, degree_bits, find, pack_headers
-from tasks.walk._trial import FRACTION, extra_width, throw
-from tasks.walk.walker import WALKS_PER_CALL, Walker
+from superworkflow.tasks.walk import _table_size
+from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
+from superworkflow.tasks.walk._pairs import build_table, locate
+from superworkflow.tasks.walk._random import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
+from superworkflow.tasks.walk._rows import PADDING, degree_bits, find, pack_headers
+from superworkflow.tasks.walk._trial import FRACTION, extra_width, throw
+from superworkflow.tasks.walk.walker import WALKS_PER_CALL, Walker
 
 Csr = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]
 

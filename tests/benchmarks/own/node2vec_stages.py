@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from infra.launch import forked
-from infra.launch.base import StageCall
-from infra.launch.process import ProcessLauncher
-from infra.profile import Placement
-from infra.resources import Resources
+from superworkflow.infra.launch import forked
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.process import ProcessLauncher
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
 
 STAGES = ("index", "walk", "prepare", "embed")
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from infra.progress import Progress
-from tasks.embed import EmbedParams
-from tasks.embed.run import make_kernel
-from tasks.embed.tables import Position, Tables
-from tasks.embed.train import Vocabulary, train
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.progress import Progress
+from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.embed.run import make_kernel
+from superworkflow.tasks.embed.tables import Position, Tables
+from superworkflow.tasks.embed.train import Vocabulary, train
 from tests.benchmarks.peers.serving import Clock, serve
 
 walks, vocabulary = (Dataset.open(Location.of(uri)) for uri in sys.argv[1:3])

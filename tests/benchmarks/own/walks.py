@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from infra.dataset import Dataset
-from infra.filesystem import Location
-from tasks.walk import shard_walks
-from tasks.walk.run import padded_indices
-from tasks.walk.walker import Walker
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.filesystem import Location
+from superworkflow.tasks.walk import shard_walks
+from superworkflow.tasks.walk.run import padded_indices
+from superworkflow.tasks.walk.walker import Walker
 from tests.benchmarks.peers.serving import Clock, serve
 
 graph: dict[str, Any] = {}

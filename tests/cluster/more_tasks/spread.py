@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import Field
 
-from infra.params import StageParams
-from infra.resources import Resources
-from infra.spark.session import spark_session
-from infra.spark.tasks import collected
-from infra.stage import Estimate, Output, Stage, StageRun, Stats
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import spark_session
+from superworkflow.infra.spark.tasks import collected
+from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
 
 
 class SpreadParams(StageParams):
@@ -56,5 +56,5 @@ def estimate(params: SpreadParams, inputs: Mapping[str, Stats], resources: Resou
 
 STAGE = Stage(
     name="spread", version="1", params=SpreadParams, inputs={}, estimate=estimate,
-    run="tasks.spread:nothing", engines={"spark": "tasks.spread:spread"},
+    run="superworkflow.tasks.spread:nothing", engines={"spark": "superworkflow.tasks.spread:spread"},
 )  # fmt: skip

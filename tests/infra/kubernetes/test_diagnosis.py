@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.diagnosis import diagnose, waiting_problem
-from infra.launch.exit_status import Reason
+from superworkflow.infra.kubernetes.diagnosis import diagnose, waiting_problem
+from superworkflow.infra.launch.exit_status import Reason
 
 Json = dict[str, Any]
 

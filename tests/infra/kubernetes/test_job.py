@@ -10,14 +10,14 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from infra.errors import UserError
-from infra.kubernetes.job import Owner, job_manifest, label_value, stage_arguments
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import StageCall
-from infra.profile import Placement, load_profile
-from infra.resources import Resources
 from superworkflow.__main__ import main
 from superworkflow.commands import stage
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.job import Owner, job_manifest, label_value, stage_arguments
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.profile import Placement, load_profile
+from superworkflow.infra.resources import Resources
 
 DIGEST = "0123456789abcdef0123456789abcdef"
 ALL = KubernetesSettings.model_validate(

@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from infra.kubernetes import hold
-from infra.kubernetes.api import Json, KubernetesApi
-from infra.kubernetes.ledger import FOLDER, Entry, Ledger
-from infra.launch.exit_status import Reason
-from infra.resources import Resources
-from infra.store import Store
+from superworkflow.infra.kubernetes import hold
+from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.ledger import FOLDER, Entry, Ledger
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ENTRY = Entry(uid=UID, job="sw-walk-1", launcher="l1", process="{}", resources=Resources(cpu=2, memory=1 << 30))
 
 
 def test_a_process_of_this_machine() -> None:
-    program = "from infra.kubernetes.hold import this_process; print(this_process(), flush=True); input()"
+    program = "from superworkflow.infra.kubernetes.hold import this_process; print(this_process(), flush=True); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from prefect.utilities.templating import apply_values
 
-import infra.kubernetes
-from infra.kubernetes.flow_pod import flow_pod_variables, pool_template
-from infra.kubernetes.job import Owner, job_manifest
-from infra.kubernetes.preflight import probe_manifest
-from infra.kubernetes.settings import KubernetesSettings
-from infra.launch.base import StageCall
-from infra.profile import Placement, load_profile
-from infra.resources import Resources
+import superworkflow.infra.kubernetes
+from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables, pool_template
+from superworkflow.infra.kubernetes.job import Owner, job_manifest
+from superworkflow.infra.kubernetes.preflight import probe_manifest
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.profile import Placement, load_profile
+from superworkflow.infra.resources import Resources
 from tests.infra.kubernetes.pod_security import violations
 
 Json = dict[str, Any]
@@ -109,6 +109,6 @@ def test_the_check_sees_each_fault(path: tuple[Any, ...], value: Any) -> None:
 
 
 def test_the_shipped_namespace_enforces_it() -> None:
-    documents = yaml.safe_load_all((Path(infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
+    documents = yaml.safe_load_all((Path(superworkflow.infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
     (namespace,) = [each for each in documents if each["kind"] == "Namespace"]
     assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -11,17 +11,17 @@ import kubernetes_validate
 import pytest
 import yaml
 
-import infra.kubernetes
-from infra.errors import UserError
-from infra.kubernetes.executors import ExecutorPods
-from infra.kubernetes.job import job_manifest
-from infra.kubernetes.preflight import RIGHTS
-from infra.kubernetes.settings import KubernetesSettings
-from infra.kubernetes.spark import EXECUTOR_LABEL, LEAST_HEAP, POD_VERBS, memory_split
-from infra.launch.base import StageCall
-from infra.launch.exit_status import Diagnosis, Reason
-from infra.profile import Placement
-from infra.resources import Resources
+import superworkflow.infra.kubernetes
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.kubernetes.executors import ExecutorPods
+from superworkflow.infra.kubernetes.job import job_manifest
+from superworkflow.infra.kubernetes.preflight import RIGHTS
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL, LEAST_HEAP, POD_VERBS, memory_split
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
 
 MIB = 1 << 20
 SETTINGS = KubernetesSettings.model_validate(
@@ -275,7 +275,7 @@ def test_figures() -> None:
 
 
 def test_the_shipped_rights_are_those_that_check_asks_for() -> None:
-    documents = yaml.safe_load_all((Path(infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
+    documents = yaml.safe_load_all((Path(superworkflow.infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
     roles = {each["metadata"]["name"]: each["rules"] for each in documents if each["kind"] == "Role"}
     assert roles["superworkflow-spark"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": list(POD_VERBS)}]
     given = {(group, resource): set(rule["verbs"]) for rule in roles["superworkflow"] for group in rule["apiGroups"]

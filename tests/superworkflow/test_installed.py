@@ -1,0 +1,128 @@
+"""The wheel, installed and used outside the repository, beside folders of the user that are called as our rooms."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("dashboards", "flows", "infra", "sweeps", "tasks")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, since setuptools leaves folders where it builds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("superworkflow", *ROOMS):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, source / name)
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    (found,) = folder.glob("superworkflow-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path) -> Path:
+    """The interpreter of an environment that has the wheel, and sees this one's packages but not the checkout."""
+    environment = wheel.parent / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
+    found = environment / "bin" / "python"
+    # First, while it sees nothing else: pip would take the checkout's own installation for an older one.
+    _pip("--python", str(found), "install", "--no-deps", "--no-index", "--no-compile", str(wheel))
+    (site,) = environment.glob("lib/python3*/site-packages")
+    (site / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # does not read the .pth files in there
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a graph, and with modules of the user that end the program that imports them."""
+    for name in ROOMS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise SystemExit('this is the {name} of the user')\n")
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,a\nc,d\n")
+    return tmp_path
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def _run(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_wheel_has_one_package_and_all_files_that_are_read(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0].removesuffix(".dist-info").partition("-")[0] for name in names} == {"superworkflow"}
+    kept = {name.removeprefix("superworkflow/") for name in names}
+    for room in ROOMS:
+        wanted = [path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".properties", ".gz")]
+        assert {path.relative_to(ROOT).as_posix() for path in wanted} <= kept
+
+
+def test_commands_work_beside_folders_of_the_same_names(python: Path, folder: Path) -> None:
+    """With `-m`, the user's folder even comes first on the path."""
+    plan = ("plan", "node2vec", "--edges", "edges.csv", "--json")
+    planned = json.loads(_run(folder, python.with_name("superworkflow"), *plan).stdout)
+    module = (python, "-m", "superworkflow")
+    _run(folder, *module, "stage", "index", "--input", "edges=edges.csv", "--output", planned[0]["output"])
+    assert [stage["state"] for stage in json.loads(_run(folder, *module, *plan).stdout)][:2] == ["cached", "run"]
+
+
+def test_nothing_is_imported_under_a_second_name(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,a\n")
+    code = (
+        "import importlib.util, sys\n"
+        "import superworkflow.deployed, superworkflow.commands.sweep, superworkflow.commands.deploy\n"
+        "from superworkflow.__main__ import main\n"
+        "assert main(['stage', 'index', '--input', 'edges=edges.csv', '--output', 'out']) == 0\n"
+        f"rooms = {ROOMS!r}\n"
+        "print(sys.modules['superworkflow.infra.store'].__file__)\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in rooms])\n"
+        "print([name for name in rooms if importlib.util.find_spec(name)])\n"
+    )
+    *_, file, loaded, found = _run(tmp_path, python, "-P", "-c", code).stdout.splitlines()
+    assert Path(file).is_relative_to(python.parents[1])
+    assert (loaded, found) == ("[]", "[]")
+
+
+def test_no_file_of_the_checkout_imports_a_room_without_the_package() -> None:
+    """There the folders can be found as top-level packages too, as second copies of all classes and locks."""
+    wrong = []
+    for room in ("superworkflow", *ROOMS, "tests"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module or ""]
+                where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+                wrong += [f"{where} {name}" for name in names if name.partition(".")[0] in ROOMS]
+    assert wrong == []
+
+
+def test_links_of_the_rooms() -> None:
+    for room in ROOMS:
+        link = ROOT / "superworkflow" / room
+        assert link.is_symlink()
+        assert link.readlink() == Path("..") / room

@@ -43,9 +43,6 @@ _TRANSIENT_CODES = {
 }  # fmt: skip
 _REFUSED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 
-_ONCE = ("abort_multipart_upload", "delete_object")
-"""Requests that are not repeated: what is left can be deleted later, but what another has put there is lost."""
-
 _servers: dict[str, Reached] = {}
 
 
@@ -68,9 +65,11 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         await self.set_session()
         call = getattr(await self.get_s3(given.get("Bucket")), method)
         values = self._get_s3_method_kwargs(call, *arguments, **given)
+        # A part that is left can be deleted later; what another has put there, a repeated deletion would take.
+        once = method == "abort_multipart_upload" or (method == "delete_object" and "IfMatch" in values)
         return await self._patiently(
             lambda: _error_wrapper(call, kwargs=values, retries=1),
-            0.0 if method in _ONCE else None,
+            0.0 if once else None,
             lambda: self._landed(method, values),
         )
 

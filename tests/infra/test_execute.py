@@ -266,11 +266,11 @@ def test_late_manifest_and_late_file_lose(s3_store: Store, tmp_path: Path) -> No
     def write(writer: DatasetWriter, value: int) -> Dataset:
         writer.json("value.json", value)
         return writer.commit(
-            stage="scale", version="1", digest="0" * 32, params={}, inputs={}, stats={"value": value}, software={},
+            stage="scale", version="1", params={}, inputs={}, stats={"value": value}, software={},
             measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=1, bytes=1),
         )  # fmt: skip
 
-    early, late = DatasetWriter(location, _Held()), DatasetWriter(location, _Lost())
+    early, late = DatasetWriter(location, right=_Held()), DatasetWriter(location, right=_Lost())
     write(early, 1)
     with pytest.raises(LeaseLost):
         late.json("value.json", 2)  # refused, since there is one
@@ -280,9 +280,8 @@ def test_late_manifest_and_late_file_lose(s3_store: Store, tmp_path: Path) -> No
     assert Dataset.open(location).stats == {"value": 1}
 
     # The other way round: what came late lies there when the holder of the right writes.
-    location.join("value.json").write_atomic("3")
-    location.join(MANIFEST_NAME).write_atomic("{}")
-    holder = DatasetWriter(location, _Held())
+    location = s3_store.location("scale", "1" * 32)
+    holder = DatasetWriter(location, right=_Held())
     location.join("value.json").write_atomic("3")
     location.join(MANIFEST_NAME).write_atomic("{}")
     write(holder, 4)

@@ -46,7 +46,7 @@ def test_reading_text_starts_no_thread(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\nimport superworkflow.infra.sample\n"
         "threads = lambda: len(os.listdir('/proc/self/task'))\n"
-        "before = threads()\ninfra.sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
+        "before = threads()\nsuperworkflow.infra.sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     before, after = ended.stdout.split()

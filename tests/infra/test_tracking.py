@@ -156,7 +156,13 @@ def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> No
     assert found.status == status
     assert found.totals["cost_usd"] == pytest.approx(0.03 + 0.05)
     assert found.totals["stages_failed"] == 1
-    assert found.stages["walk"] == {"seconds": 5.0, "cost_usd": 0.05, "cached": 0.0, "failed": 1.0}
+    assert found.stages["walk"] == {
+        "seconds": 5.0,
+        "cost_usd": 0.05,
+        "cached": 0.0,
+        "failed": 1.0,
+        "peak_memory_bytes": 1 << 20,
+    }
     client = MlflowClient(uri)
     experiment = client.get_run(run.run_id).info.experiment_id
     (walk,) = client.search_runs(

@@ -10,6 +10,7 @@ from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.history import remember
 from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
 from superworkflow.infra.manifest import Stat
+from superworkflow.infra.profile import Placement
 from superworkflow.infra.records import StageRecord, failed_record, stage_record
 from superworkflow.infra.request import Request
 
@@ -53,9 +54,7 @@ def run_node(
             labels=labels,
             image_kind=node.stage.image_kind(placement.engine),
             digest=node.digest,
-            expected_memory=node.stage.estimate(
-                node.params, stats or _stats(node, request), placement.resources
-            ).memory_bytes,
+            expected_memory=_expected_memory(node, request, placement, stats),
         )
         on_event({"event": "resources", "resources": placement.resources})
         try:
@@ -75,6 +74,15 @@ def run_node(
         seconds = sum(attempt.seconds for attempt in attempts)
         launched = Launched(dataset.manifest.measured, reused=not made, seconds=seconds, attempts=attempts)
     return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
+
+
+def _expected_memory(
+    node: Node, request: Request, placement: Placement, stats: Mapping[str, Mapping[str, Stat]]
+) -> int:
+    """Peak by the stage's own estimate, for launchers that remember what was enough; others do without its cost."""
+    if request.profile.launcher != "kubernetes":
+        return 0
+    return node.stage.estimate(node.params, stats or _stats(node, request), placement.resources).memory_bytes
 
 
 def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:

@@ -8,7 +8,7 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.store import Source
-from superworkflow.tasks import embed, evaluate, holdout, index, prepare, publish, walk
+from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
 
 
 class Node2VecOptions(StageParams):
@@ -22,17 +22,21 @@ class Node2VecOptions(StageParams):
 
 
 def diagram(flow: Diagram, edges: Source, labels: Source | None, initial: Dataset | None) -> None:
-    """Index, walk, prepare, embed, evaluate, publish; link prediction embeds a held-out graph beside it."""
+    """Index, walk, prepare, embed, evaluate, publish; link prediction embeds a held-out graph beside it.
+
+    Labels are matched first: a file that cannot be used ends the run before the walks begin, or beside them.
+    """
     graph = flow.stage(index.STAGE, edges=edges)
+    matched = flow.stage(label.STAGE, graph=graph, labels=labels) if labels else None
     embeddings = embedding(flow, graph, initial)
     hidden = held_out = None
     if flow.option("link_prediction"):
         hidden = flow.stage(holdout.STAGE, graph=graph)
         held_out = embedding(flow, hidden, prefix="holdout-")
     evaluation = None
-    if labels or hidden:
+    if matched or hidden:
         evaluation = flow.stage(
-            evaluate.STAGE, graph=graph, embeddings=embeddings, labels=labels,
+            evaluate.STAGE, graph=graph, embeddings=embeddings, labels=matched,
             holdout=hidden, holdout_embeddings=held_out,
         )  # fmt: skip
     flow.stage(publish.STAGE, embeddings=embeddings, evaluation=evaluation)
@@ -53,7 +57,16 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
 SUPERWORKFLOW = Superworkflow(
     name="node2vec",
     help="vertex embeddings from biased random walks",
-    stages=(index.STAGE, walk.STAGE, prepare.STAGE, embed.STAGE, holdout.STAGE, evaluate.STAGE, publish.STAGE),
+    stages=(
+        index.STAGE,
+        label.STAGE,
+        walk.STAGE,
+        prepare.STAGE,
+        embed.STAGE,
+        holdout.STAGE,
+        evaluate.STAGE,
+        publish.STAGE,
+    ),
     sources={
         "edges": "an edge list: CSV, TSV, whitespace or Parquet, also gzipped",
         "labels": "rows `node,label`, several for a node that has several labels",

@@ -72,6 +72,50 @@ def check_pairs(where: str, pairs: NDArray[Any], vertices: int) -> None:
         raise _damaged(where, f"a pair has another vertex than those of a graph of {vertices}", int(pairs.max()))
 
 
+def check_labels(
+    where: str,
+    labelled: NDArray[Any],
+    offsets: NDArray[Any],
+    kinds: NDArray[Any],
+    names: Any,
+    vertices: int,
+) -> None:
+    """Check the labels of a graph's nodes.
+
+    Args:
+        where: the dataset.
+        labelled: vertices with a label.
+        offsets: where the labels of each begin and end.
+        kinds: numbers of labels.
+        names: of the labels.
+        vertices: of the graph.
+
+    Raises:
+        UserError: a vertex is not in the graph.
+        DatasetDamaged: lengths differ, a vertex occurs twice or has no label, or a label has no name.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _damaged(f"{where}/names.json", "names of labels are a list of texts")
+    if labelled.ndim != 1 or labelled.dtype != np.int64 or not (labelled[1:] > labelled[:-1]).all():
+        raise _damaged(f"{where}/vertices.npy", "labelled vertices are int64 [n], ascending")
+    if offsets.shape != (len(labelled) + 1,) or offsets.dtype != np.int64 or offsets[0] != 0:
+        raise _damaged(f"{where}/offsets.npy", f"{len(labelled)} vertices by vertices.npy", list(offsets.shape))
+    if not (offsets[1:] > offsets[:-1]).all():
+        raise _damaged(f"{where}/offsets.npy", "a vertex has no label")
+    if kinds.ndim != 1 or kinds.dtype.kind != "i" or len(kinds) != offsets[-1]:
+        raise _damaged(f"{where}/kinds.npy", f"{int(offsets[-1])} labels by offsets.npy", list(kinds.shape))
+    if len(kinds) and not 0 <= int(kinds.min()) <= int(kinds.max()) < len(names):
+        foreign = int(kinds.min()) if kinds.min() < 0 else int(kinds.max())
+        raise _damaged(f"{where}/kinds.npy", f"a label is none of {len(names)} in names.json", foreign)
+    if len(labelled) and labelled[0] < 0:
+        raise _damaged(f"{where}/vertices.npy", "a vertex is below 0", int(labelled[0]))
+    if len(labelled) and labelled[-1] >= vertices:
+        raise UserError(
+            f"a labelled vertex is not in the graph of {vertices} vertices",
+            where=where, value=int(labelled[-1]), remedy="Give the graph that the labels were matched with",
+        )  # fmt: skip
+
+
 def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
     """The error for walks that were made on another graph."""
     return UserError(

@@ -17,7 +17,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 _LABELS = 40
-"""Kinds of labels that estimates take for granted where the file does not tell."""
+"""Kinds of labels that estimates take for granted where their dataset does not tell."""
 
 _PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and scikit-learn, before anything is read."""
@@ -38,9 +38,6 @@ class EvaluateParams(StageParams):
     shuffles: int = Field(default=10, ge=1, description="Random splits per train ratio; 1 or more.")
     C: float = Field(
         default=1.0, gt=0, description="Inverse strength of the classifier's L2 penalty; above 0, 1 in the literature."
-    )
-    unknown_labels: Literal["error", "ignore"] = Field(
-        default="error", description="What to do with labels of nodes that are not in the graph: error or ignore."
     )
     link_pairs: int = Field(
         default=100_000,
@@ -94,9 +91,9 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
     batch = min(vertices, 1 << 17) * vector
     protocols = [0]
     if "labels" in inputs:
-        rows = min(vertices, int(inputs["labels"].get("rows") or int(inputs["labels"].get("bytes") or 0) // 8))
-        memory += rows * 250  # its texts
-        kinds = int(inputs["labels"].get("kinds") or _LABELS)
+        rows = int(inputs["labels"].get("labelled_nodes") or vertices)
+        kinds = int(inputs["labels"].get("labels") or _LABELS)
+        memory += rows * kinds
         trained = int(rows * max(params.train_ratios))
         fits = fits_at_once(trained, dimensions, kinds, resources)
         protocols.append(rows * vector + max(batch, fits * fit_bytes(trained, dimensions, kinds)))
@@ -132,7 +129,7 @@ STAGE = Stage(
     inputs={
         "graph": Input("index dataset: the graph that the embeddings are of"),
         "embeddings": Input("embed dataset: the embeddings to judge"),
-        "labels": Input("labels of nodes, rows `node,label`", optional=True, file=True),
+        "labels": Input("label dataset: labels of nodes", optional=True),
         "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
         "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),
     },

@@ -22,10 +22,10 @@ from superworkflow.tasks._checks import check_pairs
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
 from superworkflow.tasks.evaluate.classify import Score, check_split, classify
-from superworkflow.tasks.evaluate.labels import Labels, read_labels
 from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from superworkflow.tasks.evaluate.projection import project
 from superworkflow.tasks.evaluate.vectors import Gathered, gather
+from superworkflow.tasks.label.table import Labels, open_labels
 
 load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
@@ -39,9 +39,9 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     Writes `metrics.json`, `scores.parquet` (one row per train ratio and shuffle) and `projection.parquet`.
 
     Raises:
-        UserError: nothing to judge by, or labels that cannot be used.
+        UserError: nothing to judge by, or inputs of different graphs.
     """
-    if "labels" not in job.sources and "holdout" not in job.inputs:
+    if "labels" not in job.inputs and "holdout" not in job.inputs:
         raise UserError(
             "nothing to judge the embeddings by", where="evaluate",
             remedy="Give labels of nodes (--labels FILE with rows `node,label`), or a holdout for link prediction",
@@ -56,7 +56,9 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     metrics: dict[str, float] = {}
     facts: dict[str, Stat] = {}
     scores: list[Score] = []
-    labels = _labels(job, nodes) if "labels" in job.sources else None
+    labels = None
+    if "labels" in job.inputs:
+        labels = open_labels(job.inputs["labels"], job.inputs["graph"], len(nodes))
     labelled, kinds = (0, 0) if labels is None else labels.matrix.shape
     fits = fits_at_once(int(labelled * max(params.train_ratios)), _dimensions(job), kinds, job.resources)
     # Fits side by side, each in one thread: the same sums for any number of threads.
@@ -67,7 +69,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
             metrics |= summary(scores)
             facts |= {
                 "labelled_nodes": len(labels.vertices), "labels": len(labels.names),
-                "unknown_labels": labels.unknown, "labelled_nodes_without_vector": missing,
+                "labelled_nodes_without_vector": missing,
             }  # fmt: skip
         if "holdout" in job.inputs:
             found, counted = _link_prediction(job, nodes)
@@ -94,14 +96,6 @@ def summary(scores: list[Score]) -> dict[str, float]:
             result[f"{name}@{ratio:g}"] = float(np.mean(values))
             result[f"{name}_std@{ratio:g}"] = float(np.std(values))
     return result
-
-
-def _labels(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> Labels:
-    source = job.sources["labels"]
-    labels = read_labels(source.local(job.scratch), source.uri, nodes, job.params.unknown_labels)
-    if labels.unknown:
-        job.progress.log(f"{labels.unknown} labels of nodes that are not in the graph are passed over")
-    return labels
 
 
 def _dimensions(job: StageRun[EvaluateParams]) -> int:

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from superworkflow.tasks.evaluate.classify import classify
-from superworkflow.tasks.evaluate.labels import read_labels
 from superworkflow.tasks.evaluate.run import summary
+from superworkflow.tasks.label.match import match
+from superworkflow.tasks.label.text import parse
 from tests.benchmarks.graphs import GraphFiles
 
 SHUFFLES, RATIO = 10, 0.5
@@ -28,7 +28,8 @@ def f1(graph: GraphFiles, vectors: NDArray[np.float32], index: Path | None = Non
         index: that dataset; the graph's own by default.
     """
     table = pq.read_table((index or graph.index(False)) / "vertices.parquet", columns=["node"])
-    labels = read_labels(graph.labels, graph.labels.name, table["node"].cast(pa.string()), "error")
+    where = graph.labels.name
+    labels, _ = match(parse(graph.labels, where), where, table["node"], "error")
     chosen = np.ascontiguousarray(vectors[labels.vertices])
     with threadpool_limits(1), ThreadPoolExecutor(2) as pool:
         scores = list(

@@ -34,7 +34,8 @@ BASE = os.environ.get("SUPERWORKFLOW_TEST_BASE", "python:3.11-slim-bookworm")
 REGISTRY, TAG = "localhost/superworkflow", "test"
 KINDS = ("cpu", "torch-cpu", "spark")
 KIND_OF = {
-    "index": "cpu", "walk": "spark", "prepare": "cpu", "embed": "torch-cpu", "evaluate": "cpu", "publish": "cpu",
+    "index": "cpu", "label": "cpu", "walk": "spark", "prepare": "cpu", "embed": "torch-cpu", "evaluate": "cpu",
+    "publish": "cpu",
 }  # fmt: skip
 """Image of each stage of a run without link prediction."""
 NOT_IN_A_STAGE = {"prefect", "mlflow", "mlflow-skinny", "optuna", "kubernetes-asyncio"}

@@ -17,6 +17,7 @@ SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "embe
 
 STAGES = [
     "index",
+    "label",
     "walk",
     "prepare",
     "embed",
@@ -27,7 +28,7 @@ STAGES = [
     "evaluate",
     "publish",
 ]
-"""Nodes of the diagram with link prediction, in order."""
+"""Nodes of the diagram with labels and link prediction, in order."""
 
 
 @dataclass

@@ -20,8 +20,11 @@ def test_diagram_without_link_prediction_or_labels(graph_files: tuple[Path, Path
     sources = {"edges": str(graph_files[0])}
     without = build_request(superworkflow, sources=sources, assignments=["node2vec.link_prediction=false"])
     assert list(without.diagram.nodes) == ["index", "walk", "prepare", "embed", "publish"]
-    both = build_request(superworkflow, sources=sources)
+    links = build_request(superworkflow, sources=sources)
+    assert list(links.diagram.nodes) == [name for name in STAGES if name != "label"]
+    both = build_request(superworkflow, sources=sources | {"labels": str(graph_files[1])})
     assert list(both.diagram.nodes) == STAGES
+    assert [node.name for node in both.diagram.nodes["label"].upstream] == ["index"]
     assert both.diagram.nodes["embed"].digest == without.diagram.nodes["embed"].digest
 
 
@@ -101,8 +104,9 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     parent = client.get_run(document["run_id"])
     assert parent.info.status == "FINISHED"
     assert parent.data.params["embed.window"] == "4"
-    assert parent.data.metrics["stage/embed/seconds"] == document["stages"][3]["runtime_s"]
-    assert parent.data.metrics["stage/embed/cost_usd"] == document["stages"][3]["cost_usd"]
+    embed = next(stage for stage in document["stages"] if stage["name"] == "embed")
+    assert parent.data.metrics["stage/embed/seconds"] == embed["runtime_s"]
+    assert parent.data.metrics["stage/embed/cost_usd"] == embed["cost_usd"]
     assert parent.data.metrics["micro_f1_at_0.5"] == document["metrics"]["micro_f1@0.5"]
     assert parent.data.metrics["total/cost_usd"] == document["totals"]["cost_usd"]
     children = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{document['run_id']}'")

@@ -53,7 +53,7 @@ def test_trials_compute_no_more_than_their_objective_needs(graph_files: tuple[Pa
     request = _request(graph_files)
     setup = set_up(request, Wishes())
     needed = needed_nodes(setup.request.diagram, parse_objectives(["evaluate.macro_f1"], None))
-    assert needed == ["index", "walk", "prepare", "embed", "evaluate"]
+    assert needed == ["index", "label", "walk", "prepare", "embed", "evaluate"]
     asked = set_up(
         _request(graph_files, "node2vec.link_prediction=true"), Wishes(fixed=frozenset({"node2vec.link_prediction"}))
     )

@@ -21,7 +21,7 @@ from tests.sweeps.commands import SweepCommands
 from tests.sweeps.conftest import Postgres
 
 GRID = "walk: {p: [0.5, 2]}\nembed: {window: [2, 4]}\n"
-STAGES = {"index", "walk", "prepare", "embed", "evaluate"}
+STAGES = {"index", "label", "walk", "prepare", "embed", "evaluate"}
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def _api(sweeps: SweepCommands, path: str, body: dict[str, Any]) -> Any:
 def test_each_dataset_is_made_once(grid: Answer) -> None:
     document = grid.document
     assert document["counts"] == {"complete": 4}
-    assert document["computed"] == {"index": 1, "walk": 2, "prepare": 2, "embed": 4, "evaluate": 4}
+    assert document["computed"] == {"index": 1, "label": 1, "walk": 2, "prepare": 2, "embed": 4, "evaluate": 4}
     digests: dict[str, list[str]] = {}
     for trial in document["trials"]:
         assert set(trial["stages"]) == STAGES, "what the objective does not need is not run"

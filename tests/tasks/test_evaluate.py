@@ -21,7 +21,7 @@ from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_
 N, D, BLOCKS = 240, 12, 3
 
 
-def dataset(folder, stage, arrays=None, tables=None, stats=None):
+def dataset(folder, stage, arrays=None, tables=None, stats=None, names=None):
     """Write a dataset of another stage; its digest is of its folder's name."""
     writer = DatasetWriter(Location.of(folder))
     for name, values in (arrays or {}).items():
@@ -29,6 +29,8 @@ def dataset(folder, stage, arrays=None, tables=None, stats=None):
     for name, table in (tables or {}).items():
         with writer.file(name) as path:
             pq.write_table(table, path, row_group_size=50)
+    if names is not None:
+        writer.json("names.json", names)
     measured = Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=N, bytes=writer.bytes_written)
     made = writer.commit(
         stage=stage, version="1", params={"name": folder.name}, inputs={}, stats=stats or {}, measured=measured,
@@ -43,6 +45,14 @@ def embeddings(folder, nodes, vectors):
     return dataset(folder, "embed", tables={"embeddings.parquet": table}, stats={"dimensions": vectors.shape[1]})
 
 
+def labels(folder, table, names):
+    """A label dataset."""
+    return dataset(
+        folder, "label", arrays={f"{name}.npy": values for name, values in table.items()}, names=names,
+        stats={"labelled_nodes": len(table["vertices"]), "labels": len(names)},
+    )  # fmt: skip
+
+
 @pytest.fixture
 def inputs(tmp_path):
     """Blocks of nodes with vectors near the centre of their block, in another order than the graph's."""
@@ -55,14 +65,14 @@ def inputs(tmp_path):
     same = block[pairs[:, 0]] == block[pairs[:, 1]]
     ends = {"train_positives": pairs[same][:200], "train_negatives": pairs[~same][:200]}
     ends |= {"positives": pairs[same][200:400], "negatives": pairs[~same][200:400]}
-    labels = tmp_path / "labels.csv"
-    labels.write_text("node,label\n" + "".join(f"{nodes[i]},block {block[i]}\n" for i in range(N)))
+    kinds = [f"block {number}" for number in range(BLOCKS)]
+    table = {"vertices": np.arange(N), "offsets": np.arange(N + 1), "kinds": block.astype(np.int32)}
     vertices = pa.table({"node": nodes})
     shuffled = [nodes[i] for i in order]
     return {
         "graph": dataset(tmp_path / "graph", "index", tables={"vertices.parquet": vertices}, stats={"vertices": N}),
         "embeddings": embeddings(tmp_path / "embeddings", shuffled, vectors[order]),
-        "labels": str(labels),
+        "labels": labels(tmp_path / "labels", table, kinds),
         "holdout": dataset(
             tmp_path / "holdout", "holdout", arrays={f"{name}.npy": part for name, part in ends.items()}
         ),
@@ -98,7 +108,9 @@ def test_labels_and_links(tmp_path, inputs):
     projection = pq.read_table(made.local("projection.parquet"))
     assert projection.schema.names == ["node", "x", "y", "label"]
     assert projection.num_rows == made.stats["projected_nodes"] == 60
-    truth = dict(line.split(",") for line in Path(inputs["labels"]).read_text().splitlines()[1:])
+    nodes = pq.read_table(Path(inputs["graph"], "vertices.parquet"))["node"].to_pylist()
+    kinds = np.load(Path(inputs["labels"], "kinds.npy"))
+    truth = {node: f"block {kind}" for node, kind in zip(nodes, kinds, strict=True)}
     assert all(truth[row["node"]] == row["label"] for row in projection.to_pylist())
     assert np.isfinite(projection["x"].to_numpy()).all()
 
@@ -134,7 +146,7 @@ def test_each_protocol_alone(tmp_path, inputs):
     assert pq.read_table(links.local("projection.parquet"))["label"].null_count == 60
     assert pq.read_table(links.local("scores.parquet")).num_rows == 0
     labels = evaluate(
-        tmp_path, {k: v for k, v in inputs.items() if "holdout" not in k}, name="labels", projection_sample=0
+        tmp_path, {k: v for k, v in inputs.items() if "holdout" not in k}, name="classes", projection_sample=0
     )
     assert not any("link" in name for name in labels.stats)
     assert pq.read_table(labels.local("projection.parquet")).num_rows == 0
@@ -183,7 +195,11 @@ def test_train_ratio_too_small_for_the_labelled_nodes(tmp_path, inputs):
 
 
 def test_estimate_grows_with_the_labels_and_bounds_what_a_run_writes(tmp_path, inputs):
-    stats = {"graph": {"vertices": 10_312}, "embeddings": {"dimensions": 128}, "labels": {"bytes": 130_000}}
+    stats = {
+        "graph": {"vertices": 10_312},
+        "embeddings": {"dimensions": 128},
+        "labels": {"labelled_nodes": 10_312, "labels": 39},
+    }
     small = STAGE.estimate(EvaluateParams(shuffles=1), stats, Resources(cpu=2))
     large = STAGE.estimate(EvaluateParams(), stats, Resources(cpu=2))
     assert large.cpu_s > small.cpu_s

@@ -86,7 +86,8 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
         walks = chain.run("walk", {"graph": graph}, num_walks=2, walk_length=20)
         chain.run("prepare", {"graph": graph, "walks": walks})
         embeddings = _embeddings(folder / "embed", graph)
-        judged = {"graph": graph, "embeddings": embeddings, "labels": _labels(folder / "labels.csv", graph)}
+        labels = chain.run("label", {"graph": graph, "labels": _labels(folder / "labels.csv", graph)})
+        judged = {"graph": graph, "embeddings": embeddings, "labels": labels}
         judged |= {"holdout": holdout, "holdout_embeddings": embeddings}
         chain.run("evaluate", judged, shuffles=2, train_ratios=[0.5], projection_sample=0)
         chain.run("publish", {"embeddings": embeddings})
@@ -94,7 +95,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chain]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("stage", ["index", "holdout", "walk", "prepare", "evaluate", "publish"])
+@pytest.mark.parametrize("stage", ["index", "label", "holdout", "walk", "prepare", "evaluate", "publish"])
 def test_peak_memory(chains: dict[str, Chain], stage: str, size: str) -> None:
     dataset, estimate = chains[size].found[stage]
     assert estimate.memory_bytes == pytest.approx(dataset.manifest.measured.peak_memory_bytes, rel=0.2)

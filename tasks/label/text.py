@@ -1,4 +1,4 @@
-"""Labels of nodes: the file that a user gives, and the nodes × labels matrix made of it."""
+"""Rows of a file of labels that a user gives."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
@@ -19,73 +16,36 @@ from superworkflow.infra.text_file import numbered_lines, open_unpacked
 
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Labels:
-    """Which nodes have which labels.
+class Rows:
+    """All different rows, in the order of the file.
 
     Args:
-        vertices: int64 `[n]`, vertex ids of the labelled nodes, ascending.
-        names: names of the labels, numbers by value, others by text.
-        matrix: bool `[n, len(names)]`; every row has at least one label.
-        unknown: rows of the file whose node is not in the graph.
+        lines: number of the line on which each occurs first.
+        nodes: names of nodes.
+        labels: names of labels.
+        times: int64, how often each occurs.
     """
 
-    vertices: NDArray[np.int64]
-    names: list[str]
-    matrix: NDArray[np.bool_]
-    unknown: int = 0
+    lines: list[int]
+    nodes: list[str]
+    labels: list[str]
+    times: NDArray[np.int64]
 
 
-def read_labels(path: Path, where: str, nodes: pa.ChunkedArray, unknown: Literal["error", "ignore"]) -> Labels:
-    """Read a file of labels against the nodes of a graph.
+def parse(path: Path, where: str) -> Rows:
+    """Read a file of labels.
 
     Args:
         path: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
             recognised by its names.
         where: how messages call the file.
-        nodes: string array of the graph's nodes in vertex order.
-        unknown: what to do with labels of nodes outside the graph.
 
     Raises:
         UserError: with the line, its content and what to do.
     """
-    lines, node_texts, label_texts, times = _parse(path, where)
-    if not lines:
-        raise UserError("no labels in this file", where=where, remedy=_FORMAT)
-    found = pc.index_in(pa.array(node_texts, nodes.type), value_set=nodes)
-    vertices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    strangers = np.flatnonzero(vertices < 0)
-    if len(strangers) and (unknown == "error" or len(strangers) == len(vertices)):
-        shown = ", ".join(f"{node_texts[i]!r} on line {lines[i]}" for i in strangers[:_SHOWN])
-        count = int(times[strangers].sum())
-        more = f" and {count - _SHOWN} more" if count > _SHOWN and len(strangers) >= _SHOWN else ""
-        all_of_them = len(strangers) == len(vertices)
-        which = "all labels are" if all_of_them else "there are labels"
-        raise UserError(
-            f"{which} for nodes that are not in the graph: {shown}{more}",
-            where=f"{where}:{lines[strangers[0]]}", value=count,
-            remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
-            + ("" if all_of_them else ", or pass over such rows with --set evaluate.unknown_labels=ignore"),
-        )  # fmt: skip
-    known = vertices >= 0
-    names = sorted({label for label, kept in zip(label_texts, known, strict=True) if kept}, key=_by_number)
-    if len(names) < 2:
-        raise UserError(
-            "all nodes have the same label, so there is nothing to tell apart", where=where, value=names[0],
-            remedy="Give labels of at least two kinds, or none",
-        )  # fmt: skip
-    ids, rows = np.unique(vertices[known], return_inverse=True)
-    column = {name: number for number, name in enumerate(names)}
-    matrix = np.zeros((len(ids), len(names)), dtype=bool)
-    matrix[rows, [column[label] for label, kept in zip(label_texts, known, strict=True) if kept]] = True
-    return Labels(ids, names, matrix, int(times[strangers].sum()))
-
-
-def _parse(path: Path, where: str) -> tuple[list[int], list[str], list[str], NDArray[np.int64]]:
-    """Line numbers, nodes and labels of all different rows, and how often each occurs; the line is of its first."""
     lines: list[int] = []
     times: list[int] = []
     place: dict[tuple[str, str], int] = {}
@@ -109,7 +69,9 @@ def _parse(path: Path, where: str) -> tuple[list[int], list[str], list[str], NDA
             lines.append(number)
             times.append(0)
         times[at] += 1
-    return lines, [node for node, _ in place], [label for _, label in place], np.array(times, np.int64)
+    if not lines:
+        raise UserError("no labels in this file", where=where, remedy=_FORMAT)
+    return Rows(lines, [node for node, _ in place], [label for _, label in place], np.array(times, np.int64))
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:
@@ -144,7 +106,3 @@ def _text_lines(path: Path, where: str) -> Iterator[tuple[int, str]]:
         raise UserError(
             "not text in UTF-8", where=f"{where}:{number + 1}", remedy="Save the file as UTF-8 text"
         ) from None
-
-
-def _by_number(name: str) -> tuple[int, int, str]:
-    return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)

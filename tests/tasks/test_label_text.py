@@ -1,4 +1,4 @@
-"""Files of labels: what is read, and what each fault says."""
+"""Files of labels: what is read and matched, and what each fault says."""
 
 import gzip
 import tracemalloc
@@ -9,7 +9,8 @@ import pytest
 
 from superworkflow.infra import text_file
 from superworkflow.infra.errors import UserError
-from superworkflow.tasks.evaluate.labels import read_labels
+from superworkflow.tasks.label.match import match
+from superworkflow.tasks.label.text import parse
 
 NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 
@@ -17,7 +18,7 @@ NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 def read(tmp_path, content, unknown="error", name="labels.csv"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_labels(path, name, NODES, unknown)
+    return match(parse(path, name), name, NODES, unknown)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +36,14 @@ def read(tmp_path, content, unknown="error", name="labels.csv"):
     ],
 )
 def test_formats_give_the_same_matrix(tmp_path, content):
-    labels = read(tmp_path, content)
+    labels, _ = read(tmp_path, content)
     assert labels.vertices.tolist() == [0, 1, 2]
     assert labels.names == ["x", "y"]
     assert labels.matrix.astype(int).tolist() == [[1, 0], [1, 0], [0, 1]]
 
 
 def test_several_labels_quotes_blanks_and_order_by_number(tmp_path):
-    labels = read(tmp_path, 'node,label\n"Smith, J",10\n"Smith, J",9\na,New York\n10,2\n')
+    labels, _ = read(tmp_path, 'node,label\n"Smith, J",10\n"Smith, J",9\na,New York\n10,2\n')
     assert labels.names == ["2", "9", "10", "New York"]
     assert labels.vertices.tolist() == [0, 3, 4]
     np.testing.assert_array_equal(labels.matrix[2], [False, True, True, False])
@@ -55,11 +56,11 @@ def test_unknown_nodes_are_counted_and_may_be_passed_over(tmp_path):
     message = str(caught.value)
     assert message.startswith("labels.csv:2: there are labels for nodes that are not in the graph: 'z1' on line 2")
     assert "'z3' on line 5 and 1 more (got 4)" in message
-    assert "evaluate.unknown_labels=ignore" in message
-    labels = read(tmp_path, content, unknown="ignore")
-    assert (labels.unknown, labels.names) == (4, ["x", "y"])
-    repeated = read(tmp_path, content + "z1,y\nb,y\n", unknown="ignore")
-    assert (repeated.unknown, repeated.names) == (5, ["x", "y"])
+    assert "label.unknown_nodes=ignore" in message
+    labels, unknown = read(tmp_path, content, unknown="ignore")
+    assert (unknown, labels.names) == (4, ["x", "y"])
+    repeated, unknown = read(tmp_path, content + "z1,y\nb,y\n", unknown="ignore")
+    assert (unknown, repeated.names) == (5, ["x", "y"])
     np.testing.assert_array_equal(repeated.matrix, labels.matrix)
 
 
@@ -67,7 +68,7 @@ def test_a_small_file_that_grows_takes_little_memory_and_has_an_end(tmp_path, mo
     monkeypatch.setattr(text_file, "ALWAYS_UNPACKED", 1 << 19)
     packed = gzip.compress(b"a,x\nb,y\n" * (1 << 16))
     tracemalloc.start()
-    assert read(tmp_path, packed).vertices.tolist() == [0, 1]
+    assert read(tmp_path, packed)[0].vertices.tolist() == [0, 1]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20  # of 131072 rows

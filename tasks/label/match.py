@@ -1,0 +1,71 @@
+"""Rows of labels against the nodes of a graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks.label.table import Labels
+from superworkflow.tasks.label.text import Rows
+
+_SHOWN = 3
+
+
+def match(rows: Rows, where: str, nodes: pa.ChunkedArray, unknown: Literal["error", "ignore"]) -> tuple[Labels, int]:
+    """Which vertices have which labels, and how many rows are about nodes that the graph does not have.
+
+    Args:
+        rows: of the file; at least one.
+        where: how messages call the file.
+        nodes: string array of the graph's nodes in vertex order.
+        unknown: what to do with labels of nodes outside the graph.
+
+    Raises:
+        UserError: no node is in the graph, or one is not and that is an error; or there is only one kind of label.
+    """
+    vertices = _vertices(rows.nodes, nodes)
+    strangers = np.flatnonzero(vertices < 0)
+    count = int(rows.times[strangers].sum())
+    if len(strangers) and (unknown == "error" or len(strangers) == len(vertices)):
+        shown = ", ".join(f"{rows.nodes[i]!r} on line {rows.lines[i]}" for i in strangers[:_SHOWN])
+        more = f" and {count - _SHOWN} more" if count > _SHOWN and len(strangers) >= _SHOWN else ""
+        all_of_them = len(strangers) == len(vertices)
+        which = "all labels are" if all_of_them else "there are labels"
+        raise UserError(
+            f"{which} for nodes that are not in the graph: {shown}{more}",
+            where=f"{where}:{rows.lines[strangers[0]]}", value=count,
+            remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
+            + ("" if all_of_them else ", or pass over such rows with --set label.unknown_nodes=ignore"),
+        )  # fmt: skip
+    known = np.flatnonzero(vertices >= 0)
+    names = sorted({rows.labels[i] for i in known}, key=_by_number)
+    if len(names) < 2:
+        raise UserError(
+            "all nodes have the same label, so there is nothing to tell apart", where=where, value=names[0],
+            remedy="Give labels of at least two kinds, or none",
+        )  # fmt: skip
+    number = {name: kind for kind, name in enumerate(names)}
+    kinds = np.fromiter((number[rows.labels[i]] for i in known), np.int32, len(known))
+    order = np.lexsort((kinds, vertices[known]))
+    labelled, first = np.unique(vertices[known][order], return_index=True)
+    return Labels(labelled, np.append(first, len(known)).astype(np.int64), kinds[order], names), count
+
+
+def _vertices(texts: list[str], nodes: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Vertex of each text, -1 where the graph has none. Looked up are the graph's nodes, which may be far more."""
+    coded = pa.array(texts, nodes.type).dictionary_encode()
+    found = pc.index_in(nodes, value_set=coded.dictionary)
+    at = np.flatnonzero(found.is_valid().to_numpy())
+    vertex = np.full(len(coded.dictionary), -1, np.int64)
+    vertex[found.drop_null().to_numpy()] = at
+    vertices: NDArray[np.int64] = vertex[coded.indices.to_numpy()]
+    return vertices
+
+
+def _by_number(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)

@@ -1,0 +1,31 @@
+"""The work of stage `label`."""
+
+from __future__ import annotations
+
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.label import LabelParams
+from superworkflow.tasks.label.match import match
+from superworkflow.tasks.label.table import write_labels
+from superworkflow.tasks.label.text import parse
+
+
+def run(job: StageRun[LabelParams]) -> Output:
+    """Match a file of labels with a graph; see `tasks.label`.
+
+    Raises:
+        UserError: the file cannot be read, or says nothing about the nodes of this graph.
+    """
+    source = job.sources["labels"]
+    rows = parse(source.local(job.scratch), source.uri)
+    nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
+    labels, unknown = match(rows, source.uri, nodes, job.params.unknown_nodes)
+    if unknown:
+        job.progress.log(f"{unknown} labels of nodes that are not in the graph are passed over")
+    write_labels(job.output, labels)
+    return Output(
+        rows=len(labels.kinds),
+        stats={
+            "labelled_nodes": len(labels.vertices), "labels": len(labels.names), "unknown_labels": unknown,
+            "bytes": job.output.bytes_written,
+        },
+    )  # fmt: skip

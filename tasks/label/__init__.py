@@ -28,7 +28,7 @@ class LabelParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 130 << 20
+_PROCESS_BYTES = 134 << 20
 """Resident set of the interpreter with NumPy and Arrow, before anything is read."""
 _START_S = 0.45
 _KINDS = 40
@@ -44,7 +44,7 @@ def estimate(params: LabelParams, inputs: Mapping[str, Stats], resources: Resour
     kinds = int(file.get("kinds") or _KINDS)
     output = 16 * labelled + 4 * rows + 24 * kinds + (1 << 10)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + rows * 250 + vertices * 40,
+        memory_bytes=_PROCESS_BYTES + rows * 480 + vertices * 48,
         cpu_s=_START_S + rows * 3e-6 + vertices * 2e-7,
         output_bytes=output,
         stats={"labelled_nodes": labelled, "labels": kinds, "bytes": output},

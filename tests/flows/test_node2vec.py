@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from mlflow import MlflowClient
 
 from superworkflow.flows import load_superworkflow
@@ -82,6 +83,29 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert "macro_f1@0.5" in shown
     listed = command_line("runs").out
     assert all(name in listed for name in ("first", "second", "third"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("node,label\nno1,red\nno2,blue\n", "all labels are for nodes that are not in the graph: 'no1' on line 2"),
+        ("node,label\nv0,red\nv1\n", "labels.csv:3: 1 column instead of 2"),
+    ],
+    ids=["unknown nodes", "malformed"],
+)
+def test_labels_that_cannot_be_used_end_the_run_before_the_walks(
+    command_line: CommandLine, tmp_path: Path, text: str, message: str
+) -> None:
+    """Labels are matched right after index: nobody waits for training to learn of a wrong file."""
+    command_line.labels = tmp_path / "labels.csv"
+    command_line.labels.write_text(text)
+    failed = command_line("run", "--no-tracking", expect=2)
+    assert message in failed.err
+    assert [line.split()[1] for line in failed.err.splitlines() if "failed after" in line] == ["label"]
+    made = {path.parent.parent.name for path in command_line.store.glob("*/*/manifest.json")}
+    assert made == {"index"}
+    begun = {path.name for path in command_line.store.iterdir()} & {"walk", "prepare", "embed", "holdout", "evaluate"}
+    assert not begun
 
 
 def _check_embeddings(document: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Whoever compiles says when it begins and ends (`tasks._numba` does so for Numba)
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -36,9 +37,10 @@ class CompileClock:
             return
         with self._guard:
             tell, self._tell = self._tell, None
-        if tell is not None:
-            tell()
         self._depth.began = time.perf_counter(), time.thread_time()
+        if tell is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody listens any more, which is no fault of a kernel
+                tell()
 
     def end(self) -> None:
         """The compilation that this thread began last has ended, well or not."""

@@ -15,6 +15,9 @@ GRACE_SECONDS = 900.0
 """A run of another machine whose last sign is so old is taken for dead. Clocks may differ by some minutes; a run that
 was cut off for longer and lives takes its record back with its next sign."""
 
+RETRY_SECONDS = 2.0
+"""Pause before what a heartbeat does first is tried again."""
+
 OWNER = "superworkflow.owner"
 """Name under which a record keeps its process."""
 BEAT = "superworkflow.beat"
@@ -58,7 +61,7 @@ class Heartbeat:
 
     Args:
         beat: gives one; a failure is no news, since the next one may come through.
-        first: done once before; a failure of it is none of the run's either.
+        first: done once before, again if it fails; a failure of it is none of the run's either.
     """
 
     def __init__(self, beat: Callable[[], None], first: Callable[[], None] = lambda: None):
@@ -73,9 +76,16 @@ class Heartbeat:
         self._end.set()
         self._thread.join(timeout=BEAT_SECONDS)
 
-    def _run(self) -> None:
-        with contextlib.suppress(Exception):
+    def _begun(self) -> bool:
+        try:
             self._first()
+        except Exception:  # a server that is busy with its own start, a locked database
+            return False
+        return True
+
+    def _run(self) -> None:
+        while not self._begun() and not self._end.wait(RETRY_SECONDS):
+            continue
         while not self._end.wait(BEAT_SECONDS):
             with contextlib.suppress(Exception):
                 self._beat()

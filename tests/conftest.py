@@ -90,6 +90,9 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
 
     settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    # It keeps the folders that it is first told of: those of a test's stage would be gone, and remade without a lock.
+    first = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    SparkContext._jvm.org.apache.spark.util.Utils.getLocalDir(first._jconf)
     yield
     end_java()
 

@@ -5,8 +5,9 @@ No task holds more than a block of the graph; the driver holds counts only.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
@@ -26,7 +27,8 @@ from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_len
 def run(job: StageRun[IndexParams]) -> Output:
     """Index one edge list; see `tasks.index.run`."""
     source, params = job.sources["edges"], job.params
-    with source.location.open() as stream:
+    # The lines of an object in a bucket cannot be read with a limit, and are where they come through a buffer.
+    with source.location.open() as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
         dialect = detect(stream, params, source.uri)
     job.progress.log(dialect.describe())
     # Tables that are sent to all executors would go through the driver.

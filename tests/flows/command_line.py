@@ -51,8 +51,9 @@ class Answer:
 
 
 def hear_interrupts() -> None:
-    """What a shell starts in the background ignores SIGINT, and so would what the tests start."""
+    """What a shell starts in the background ignores SIGINT, and SIGHUP with nohup; so would what the tests start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @dataclass

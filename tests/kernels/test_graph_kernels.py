@@ -32,7 +32,7 @@ def _set_threads(threads: int) -> None:
     most_buckets=st.sampled_from([1, 2, 8, 1024]), scratch=st.sampled_from([None, 0, 10_000]),
     seed=st.integers(0, 2**20),
 )  # fmt: skip
-@settings(max_examples=100, deadline=None, print_blob=True)
+@settings(max_examples=40, deadline=None, print_blob=True)
 def test_edges_become_rows(
     vertices, rows, weighted, directed, rule, threads, bucket, piece, most_arcs, most_buckets, scratch, seed
 ):  # fmt: skip
@@ -75,7 +75,7 @@ def test_edges_become_rows(
     vertices=st.sampled_from([2, 3, 5, 12, 40]), rows=COUNTS, directed=st.booleans(), weighted=st.booleans(),
     chunk=st.sampled_from([1, 3, 100, 1 << 20]), threads=THREADS, seed=st.integers(0, 2**20), data=st.data(),
 )  # fmt: skip
-@settings(max_examples=100, deadline=None, print_blob=True)
+@settings(max_examples=40, deadline=None, print_blob=True)
 def test_what_is_held_out(vertices, rows, directed, weighted, chunk, threads, seed, data):
     rng = np.random.default_rng(seed)
     pairs = rng.integers(0, vertices, (rows, 2))

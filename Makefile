@@ -26,12 +26,9 @@ test-cluster: $(DEV) $(SPARK)
 
 KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_triangles walk_walker walk_travel
 
-# test_index_kernels.py is left out until it ends within minutes on two cores: run it by itself.
-SLOW := --ignore tests/kernels/test_index_kernels.py
-
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
-	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 $(SLOW) tests/kernels
-	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 $(SLOW) tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
+	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels
+	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)

@@ -229,7 +229,7 @@ def _blocks(stream: IO[bytes], skip: int, most: int) -> Iterator[tuple[bytearray
 
     def fill(turn: int, rest: bytes) -> tuple[int, bool]:
         """Read until the buffer is full or the stream ends: (bytes in the buffer, whether it ended)."""
-        if len(rest) > len(buffers[turn]) // 2:
+        if 2 * len(rest) > len(buffers[turn]) - PADDING:
             buffers[turn] = bytearray(4 * len(rest) + PADDING)
         buffer = buffers[turn]
         size = len(rest)

@@ -104,3 +104,14 @@ def test_weights_keep_their_rows_in_a_file_of_many_blocks(tmp_path, monkeypatch,
     ends, rows, found, _, _ = encoder.result()
     assert len(ends) >= 2 * rows
     np.testing.assert_array_equal(found, weights)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("length", [127, 128, 129, 300])
+def test_a_line_longer_than_the_buffer_of_a_file_that_grew_while_it_was_read(tmp_path, length):
+    path, label = tmp_path / "edges.txt", "a" * length
+    path.write_text(f"{label} b\n")
+    encoder = Encoder(1, False)
+    encode_file(encoder, str(path), Dialect("whitespace"), path.name, 0, lambda read: None)
+    _, rows, _, keys, arena = encoder.result()
+    assert (rows, label_array(np.arange(2, dtype=np.int32), keys, arena).to_pylist()) == (1, [label, "b"])

@@ -10,12 +10,13 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.follow import JobFollower
+from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import is_dead, this_process
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
 from superworkflow.infra.kubernetes.ledger import Entry, Ledger
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Attempt
+from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
 
 T = TypeVar("T")
@@ -47,8 +48,7 @@ class Account:
     async def close(self, name: str, attempt: Attempt) -> None:
         """Note what a Job has held, in case this launcher dies before that is in its record."""
         entry = self._entry(attempt.uid, name, attempt.resources)
-        ended = entry.model_copy(update={"seconds": attempt.seconds, "reason": attempt.reason})
-        await self._try(None, self._ledger.write, ended)
+        await self._try(None, self._ledger.write, _ended(entry, attempt.seconds, attempt.reason))
 
     async def book(self, attempts: Iterable[Attempt]) -> list[Attempt]:
         """Those of the attempts that no other run has booked; from now on they are this one's."""
@@ -83,16 +83,24 @@ class Account:
             return None  # whoever follows it to its end pays
         if not await is_dead(api, entry.launcher, entry.process, unless=booked):
             return None
-        seconds, reason = entry.seconds, entry.reason
-        if seconds is None and job is not None:
-            follower = JobFollower(api, settings, entry.job, "", lambda event: None, adopted=True)
-            ended = await follower.follow()
-            seconds, reason = ended.held_s, ended.diagnosis.reason if ended.diagnosis else None
-            await remove_job(api, entry.job)
-        if seconds is None:  # the cluster has removed it; what the stage measured is the nearest
+        seen: Ended | None = None
+        if entry.seconds is None and job is not None:
+            seen = await JobFollower(api, settings, entry.job, "", lambda event: None, adopted=True).follow()
+            if not seen.was_deleted:
+                # Noted before the Job goes: another launcher may look for it at this moment.
+                entry = _ended(entry, seen.held_s, seen.diagnosis.reason if seen.diagnosis else None)
+                await self._try(None, self._ledger.write, entry)
+                await remove_job(api, entry.job)
+        if entry.seconds is None:
+            noted: Entry | None = await self._try(None, self._ledger.read, entry.uid)
+            entry = noted or entry
+        if entry.seconds is None and seen is not None:
+            entry = _ended(entry, seen.held_s, Reason.DELETED)
+        if entry.seconds is None:  # the cluster has removed it; what the stage measured is the nearest
             dataset = await self._try(None, Dataset.find, Location.of(self._output))
-            seconds = dataset.manifest.measured.runtime_s if dataset is not None else 0.0
-        return Attempt(entry.resources, seconds, reason, entry.uid)
+            entry = _ended(entry, dataset.manifest.measured.runtime_s if dataset is not None else 0.0, None)
+        assert entry.seconds is not None
+        return Attempt(entry.resources, entry.seconds, entry.reason, entry.uid)
 
     def _entry(self, uid: str, name: str, resources: Resources) -> Entry:
         return Entry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
@@ -103,3 +111,7 @@ class Account:
         except Exception as error:  # each kind of store has its own
             self._tell(f"the cost of a Job could not be noted in the store ({type(error).__name__}: {error})")
             return otherwise
+
+
+def _ended(entry: Entry, seconds: float, reason: Reason | None) -> Entry:
+    return entry.model_copy(update={"seconds": seconds, "reason": reason})

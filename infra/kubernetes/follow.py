@@ -59,6 +59,11 @@ class Ended:
     of_executor: bool = False
     deleted: bool = False
 
+    @property
+    def was_deleted(self) -> bool:
+        """Whether the Job was deleted before anything told how it ended."""
+        return self.diagnosis is not None and self.diagnosis.reason is Reason.DELETED
+
 
 class JobFollower:
     """Decides from the state of the Job and its pod alone; a watch only makes it look sooner.

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import Annotated
 
@@ -84,8 +83,14 @@ class Ledger:
         entries: list[Entry] = []
         for name in sorted(names):
             if re.fullmatch(_UID + r"\.json", name) and name.removesuffix("json") + "booked" not in names:
-                # A file that somebody edited is worth no more than none.
-                with contextlib.suppress(ValidationError, FileNotFoundError, UnicodeDecodeError):
-                    entry = Entry.model_validate_json(self._folder.join(name).read_text())
-                    entries += [entry] if name == f"{entry.uid}.json" else []
+                entry = self.read(name.removesuffix(".json"))
+                entries += [entry] if entry is not None else []
         return entries
+
+    def read(self, uid: str) -> Entry | None:
+        """What is known of one Job; a file that somebody edited is worth no more than none."""
+        try:
+            entry = Entry.model_validate_json(self._folder.join(f"{uid}.json").read_text())
+        except (ValidationError, FileNotFoundError, UnicodeDecodeError):
+            return None
+        return entry if entry.uid == uid else None

@@ -21,8 +21,7 @@ def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
     """Most bytes that an attempt used, as its limit counts them where the cluster tells; 0 when nothing does."""
     if of_executor:
         return int(ended.figures.get("executor_peak_memory_bytes", 0))
-    measured = dataset.manifest.measured
-    return measured.container_peak_memory_bytes or measured.peak_memory_bytes
+    return dataset.manifest.measured.memory_bytes
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:

@@ -1,4 +1,4 @@
-"""moto's S3 server, with conditional writes that are atomic, as S3's are: `python -m tests.s3_server PORT`.
+"""moto's S3 server, with conditional writes that are atomic, as S3's are: `python -m tests.s3_server PORT HOST`.
 
 moto looks whether the condition holds and writes afterwards, so that of two who create one object at once both may
 succeed. Here such requests come one at a time, after their bodies have arrived.
@@ -37,4 +37,4 @@ def atomic(app: App) -> App:
 
 
 if __name__ == "__main__":
-    run_simple("127.0.0.1", int(sys.argv[1]), atomic(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    run_simple(sys.argv[2], int(sys.argv[1]), atomic(DomainDispatcherApplication(create_backend_app)), threaded=True)

@@ -22,6 +22,13 @@ set_up_checked_kernels()
 BUCKET = "superworkflow-tests"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if "s3_server" in getattr(item, "fixturenames", []) or (given and given.params.get("store_uri") == "s3"):
+            item.add_marker(pytest.mark.s3)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of real graphs too large to ship with the project."""

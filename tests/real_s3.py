@@ -10,6 +10,7 @@ its standard input ends, so also when whoever started it is killed. Without argu
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import secrets
@@ -88,9 +89,8 @@ class Place:
     def wait(self, programs: list[subprocess.Popen[bytes]]) -> None:
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and all(program.poll() is None for program in programs):
-            with socket.socket() as probe:
-                if probe.connect_ex((self.host, self.port)) == 0:
-                    return
+            if is_open(self.host, self.port):
+                return
             time.sleep(0.05)
         raise SystemExit(f"the S3 server did not start; see {self.folder}")
 
@@ -160,6 +160,12 @@ def _seaweedfs(place: Place) -> list[subprocess.Popen[bytes]]:
     return programs
 
 
+def is_open(host: str, port: int) -> bool:
+    """Whether somebody listens at a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
 def free_ports(host: str, count: int) -> list[int]:
     """Ports of this host that nobody uses, all different."""
     taken = [socket.create_server((host, 0)) for _ in range(count)]
@@ -167,6 +173,14 @@ def free_ports(host: str, count: int) -> list[int]:
     for each in taken:
         each.close()
     return ports
+
+
+def _remove_sockets() -> None:
+    """Those that SeaweedFS leaves behind, which takes no other place for all of them, and on which nobody listens."""
+    for path in Path("/tmp").glob("seaweedfs-*.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink(missing_ok=True)
 
 
 def _which(program: str) -> str | None:
@@ -201,6 +215,7 @@ def main(arguments: list[str]) -> None:
             program.kill()
         for program in programs:
             program.wait()
+        _remove_sockets()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import fsspec
 
-from tests.real_s3 import PROGRAMS, free_ports
+from tests.real_s3 import PROGRAMS, free_ports, is_open
 
 ROOT = Path(__file__).parent.parent
 KIND = os.environ.get("SUPERWORKFLOW_TEST_S3", "moto")
@@ -66,9 +65,8 @@ def _moto(folder: Path, host: str) -> Iterator[dict[str, str]]:
         try:
             for _ in range(600):
                 assert server.poll() is None, "the S3 server ended"
-                with socket.socket() as probe:
-                    if probe.connect_ex((host, port)) == 0:
-                        break
+                if is_open(host, port):
+                    break
                 time.sleep(0.05)
             yield _environment(f"http://{host}:{port}", "tester", secret)
         finally:

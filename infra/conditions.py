@@ -23,7 +23,7 @@ def check_heeded(file: Location, text: str) -> None:
 
     Args:
         file: an object on S3 which exists and is one's own.
-        text: what it holds.
+        text: anything but what it holds, so that no write of ours is taken for one that was done.
 
     Raises:
         UserError: they are ignored.
@@ -46,7 +46,7 @@ def check_atomic(file: Location) -> None:
         file: an object on S3 which does not exist, and does not afterwards.
 
     Raises:
-        UserError: they are not. A server that writes in time though it had looked before is not always found out.
+        UserError: they are not. One that looks before it writes is not always found out.
     """
     texts = [f"probe {rival}" for rival in range(_RIVALS)]
     try:
@@ -54,10 +54,10 @@ def check_atomic(file: Location) -> None:
             made = [tag for tag in pool.map(file.create_exclusive, texts) if tag is not None]
         if len(made) > 1:
             raise _ignored(file.bucket, f"let {len(made)} of {_RIVALS} create one object (If-None-Match)")
-        tag = made[0] if made else file.create_exclusive(texts[0])  # all may be told that there is a conflict
-        if tag is not None and file.replace_tagged(texts[0], tag) is None:
+        tag = made[0] if made else file.create_exclusive("probe")  # all may be told that there is a conflict
+        if tag is not None and file.replace_tagged("replaced", tag) is None:
             raise _ignored(file.bucket, "refuses a write whose condition holds (If-Match)")
-        check_heeded(file, texts[0])
+        check_heeded(file, "created again")
     finally:
         file.delete()
 

@@ -75,11 +75,8 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         try:
             return await self._send(method, call, values)
         except Exception as error:
-            if (
-                method != "put_object"
-                or not _condition_failed(error)
-                or await self._tag(values) != values.get("IfMatch", "")
-            ):
+            conditional = method == "put_object" and "IfMatch" in values and _condition_failed(error)
+            if not conditional or await self._tag(values) != values["IfMatch"]:
                 raise
         # Refused, though the object has that tag.
         answer = await self._send(method, call, values | {"IfMatch": values["IfMatch"].strip('"')})

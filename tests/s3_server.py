@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,9 +52,9 @@ def _refuses_if_match(environ: dict[str, Any]) -> bool:
 
 
 def _looks_before(environ: dict[str, Any]) -> bool:
-    """Looks whether an object is there some time before it writes."""
-    if time.monotonic() < _first_write.setdefault(environ["PATH_INFO"], time.monotonic()) + 0.5:
-        environ.pop("HTTP_IF_NONE_MATCH", None)
+    """Finds nothing there when it looks for the first three who write at once."""
+    if "HTTP_IF_NONE_MATCH" in environ and len(creators := _creators.setdefault(environ["PATH_INFO"], [])) < 3:
+        creators.append(environ.pop("HTTP_IF_NONE_MATCH"))
     return False
 
 
@@ -77,7 +76,7 @@ QUIRKS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "as-ceph": _as_ceph,
 }
 """By bucket: changes a request that writes, or says that its condition does not hold."""
-_first_write: dict[str, float] = {}
+_creators: dict[str, list[str]] = {}
 
 
 def quirky(app: App) -> App:

@@ -78,7 +78,7 @@ class Location:
 
     @cached_property
     def _fs(self) -> tuple[Any, str]:
-        if self.uri.startswith(("s3://", "s3a://")):
+        if self._on_s3:
             from superworkflow.infra.s3 import PatientS3  # its client takes long to import
 
             return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
@@ -88,6 +88,19 @@ class Location:
         kind = fsspec.get_filesystem_class(self.uri.split("://", 1)[0])
         options = {**kind._get_kwargs_from_urls(self.uri), "use_listings_cache": False}
         return kind(**options), str(kind._strip_protocol(self.uri))
+
+    @property
+    def bucket(self) -> str | None:
+        """Server and bucket of what is on S3, else None."""
+        if not self._on_s3:
+            return None
+        fs, path_in_fs = self._fs
+        fs.connect()
+        return str(fs.bucket_url(fs.split_path(path_in_fs)[0]))
+
+    @property
+    def _on_s3(self) -> bool:
+        return self.uri.startswith(("s3://", "s3a://"))
 
     def join(self, *parts: str) -> Location:
         """What has this name inside this folder.
@@ -261,12 +274,14 @@ class Location:
     def delete_tagged(self, tag: str) -> None:
         """Delete a remote object if it still has this tag; where that cannot be told, leave it.
 
-        Asked for once: servers that do not know the condition would otherwise delete what another has put there since.
+        Looked at before and asked for once: servers that do not know the condition, as Ceph, would otherwise delete
+        what another has put there since.
         """
         fs, path_in_fs = self._fs
         bucket, key, _ = fs.split_path(path_in_fs)
         with contextlib.suppress(OSError):
-            fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+            if self.tag() == tag:
+                fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
 
 
 def _refused(error: OSError) -> bool:

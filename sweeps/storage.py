@@ -18,6 +18,7 @@ import optuna
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage, get_storage
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
@@ -95,6 +96,24 @@ class StudyStorage:
         with self._engine.connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
             yield  # the transaction's end lets go, however it ends
+
+    def trial(self, study: str, number: int) -> FrozenTrial:
+        """A trial as it is now."""
+        return self.optuna.get_trial(self._id(study, number))
+
+    # Optuna's `Study` can neither change a trial that another process began nor put one back into the queue; its
+    # storage can.
+
+    def set_attribute(self, study: str, number: int, key: str, value: Any) -> None:
+        """Set a user attribute of a trial."""
+        self.optuna.set_trial_user_attr(self._id(study, number), key, value)
+
+    def set_state(self, study: str, number: int, state: TrialState) -> None:
+        """Set the state of a trial."""
+        self.optuna.set_trial_state_values(self._id(study, number), state)
+
+    def _id(self, study: str, number: int) -> int:
+        return self.optuna.get_trial_id_from_study_id_trial_number(self.optuna.get_study_id_from_name(study), number)
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Do `work`, again and again while the database is away.

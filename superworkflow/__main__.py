@@ -20,15 +20,18 @@ COMMANDS = {
     "sweep": "search parameters, in parallel and without doing the same work twice",
     "deploy": "register a superworkflow with a Prefect server, also on a schedule",
     "stage": "run one stage by itself",
-    "serve": "what launchers start beside a run: a process that has the stages' imports done",
     "check": "whether a cluster can do what a profile asks for",
     "jobs": "list or remove the Jobs of stages in a cluster",
-    "probe": "what `check` runs in a pod: write to the store from inside",
-    "executor": "what a Spark driver runs in the pods of its executors",
     "generate": "write a random graph of any size",
     "runs": "list recorded runs",
     "compare": "two runs side by side",
 }
+INTERNAL = {
+    "serve": "what launchers start beside a run: a process that has imported what its stages need",
+    "probe": "what `check` runs in a pod: write to the store from there",
+    "executor": "what the pods of Spark executors run",
+}
+"""Commands that the platform itself starts; `--help` does not list them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +63,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     Raises:
         UserError: there is no such command, or what the command's own arguments name.
     """
-    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+    if given and not given[0].startswith("-") and given[0] not in {**COMMANDS, **INTERNAL}:
         from superworkflow.infra.params import nearest
 
         raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
@@ -72,8 +75,9 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    for name, text in {**COMMANDS, **INTERNAL}.items():
+        listed = {"help": text} if name in COMMANDS else {}
+        sub = commands.add_parser(name, description=text[0].upper() + text[1:] + ".", **listed)
         if given and given[0] == name:
             sub.given = given[1:]
             parser.chosen = sub

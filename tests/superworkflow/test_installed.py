@@ -81,6 +81,15 @@ def test_wheel_has_one_package_and_all_files_that_are_read(wheel: Path) -> None:
         assert {path.relative_to(ROOT).as_posix() for path in wanted} <= kept
 
 
+def test_types_are_seen_by_those_who_use_the_package(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from superworkflow.infra.errors import UserError\nreveal_type(UserError('what').exit_code)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--follow-imports=silent",
+               "--cache-dir", str(tmp_path / "cache"), "mine.py"]  # fmt: skip
+    assert 'Revealed type is "int"' in _run(tmp_path, *command).stdout
+
+
 def test_commands_work_beside_folders_of_the_same_names(python: Path, folder: Path) -> None:
     """With `-m`, the user's folder even comes first on the path."""
     plan = ("plan", "node2vec", "--edges", "edges.csv", "--json")

@@ -195,11 +195,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
-    memory = max((stage.memory_bytes for stage in will_run), default=0)
+    most = max((stage.memory_bytes for stage in will_run), default=0)
     table.add_row(
         "total",
         f"{len(will_run)} of {len(stages)} run",
-        format_bytes(memory),
+        format_bytes(most),
         "",
         "",
         format_seconds(sum(stage.cpu_s for stage in will_run)),

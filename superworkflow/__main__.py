@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from superworkflow import __version__
 from superworkflow.infra.errors import SuperworkflowError, UserError
@@ -76,8 +77,8 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in {**COMMANDS, **INTERNAL}.items():
-        listed = {"help": text} if name in COMMANDS else {}
-        sub = commands.add_parser(name, description=text[0].upper() + text[1:] + ".", **listed)
+        sub = commands.add_parser(name, help=text) if name in COMMANDS else commands.add_parser(name)
+        sub.description = text[0].upper() + text[1:] + "."
         if given and given[0] == name:
             sub.given = given[1:]
             parser.chosen = sub
@@ -90,7 +91,7 @@ def _tell(error: SuperworkflowError) -> int:
     return error.exit_code
 
 
-def _module(command: str):  # type: ignore[no-untyped-def]
+def _module(command: str) -> ModuleType:
     return importlib.import_module(f"superworkflow.commands.{command}")
 
 

@@ -21,7 +21,9 @@ from superworkflow.infra.request import DEFAULT_STORE, Request
 from superworkflow.infra.settings import parse_assignments, read_yaml
 
 if TYPE_CHECKING:
+    from superworkflow.infra.records import RunRecord
     from superworkflow.infra.tracking.sweeps import SweepRecord
+    from superworkflow.sweeps.storage import StudyStorage
     from superworkflow.sweeps.study import SweepStudy
     from superworkflow.sweeps.summary import SweepReport
 
@@ -253,11 +255,11 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
 
     chosen = trial_request(request, best[0].params, ())
     flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
-    done = flow(**flow_parameters(chosen))
+    done: RunRecord = flow(**flow_parameters(chosen))
     return done.outputs.get("model", "")
 
 
-def _storage(options: argparse.Namespace, store: Location):  # type: ignore[no-untyped-def]
+def _storage(options: argparse.Namespace, store: Location) -> StudyStorage:
     from superworkflow.sweeps.storage import StudyStorage, default_storage_url
 
     return StudyStorage(options.storage or default_storage_url(store))

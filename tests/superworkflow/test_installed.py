@@ -77,7 +77,9 @@ def test_wheel_has_one_package_and_all_files_that_are_read(wheel: Path) -> None:
     assert {name.partition("/")[0].removesuffix(".dist-info").partition("-")[0] for name in names} == {"superworkflow"}
     kept = {name.removeprefix("superworkflow/") for name in names}
     for room in ROOMS:
-        wanted = [path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".properties", ".gz")]
+        wanted = [
+            path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".json", ".properties", ".gz")
+        ]
         assert {path.relative_to(ROOT).as_posix() for path in wanted} <= kept
 
 

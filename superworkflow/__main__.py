@@ -16,16 +16,16 @@ from superworkflow.parser import Parser
 
 COMMANDS = {
     "run": "run a superworkflow",
-    "plan": "what would run, what is cached, and what it would take",
-    "explain": "for each stage: cached, or why not",
-    "sweep": "search parameters, in parallel and without doing the same work twice",
-    "deploy": "register a superworkflow with a Prefect server, also on a schedule",
-    "stage": "run one stage by itself",
-    "check": "whether a cluster can do what a profile asks for",
-    "jobs": "list or remove the Jobs of stages in a cluster",
+    "plan": "show what would run, what is cached, and what it would take",
+    "explain": "show for each stage whether it is cached, or why not",
+    "sweep": "search parameters in parallel, without repeating work",
+    "deploy": "register a superworkflow with a Prefect server, optionally on a schedule",
+    "stage": "run a single stage",
+    "check": "check that a cluster can run what a profile asks for",
+    "jobs": "list or remove the Jobs of stages",
     "generate": "write a random graph of any size",
     "runs": "list recorded runs",
-    "compare": "two runs side by side",
+    "compare": "compare two runs side by side",
 }
 INTERNAL = {
     "serve": "what launchers start beside a run: a process that has imported what its stages need",

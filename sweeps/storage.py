@@ -131,16 +131,16 @@ class StudyStorage:
                 now = time.monotonic()
                 if begun is None:
                     begun = now
-                    tell(f"database   away; waiting: {self}")
+                    tell(f"database   unreachable; waiting: {self}")
                 if now - begun > PATIENCE_SECONDS:
                     raise UserError(
-                        f"the database was away for {PATIENCE_SECONDS:.0f} s", where=str(self),
-                        remedy="Bring it back, then give the same command again: it goes on from there",
+                        f"the database was unreachable for {PATIENCE_SECONDS:.0f} s", where=str(self),
+                        remedy="Bring it back and run the same command again: it resumes",
                     ) from None  # fmt: skip
                 time.sleep(RETRY_SECONDS)
             else:
                 if begun is not None:
-                    tell("database   back; going on")
+                    tell("database   back; continuing")
                 return result
 
 

@@ -400,7 +400,7 @@ def _suggest(trial: Trial, dimension: Dimension) -> Any:
 
 
 def _check_same(name: str, found: Spec, spec: Spec, given: frozenset[str]) -> None:
-    remedy = "Give the settings it was begun with, or another name with --study"
+    remedy = "Give the settings that it was started with, or another name with --study"
     old, new = found.identity(), spec.identity()
     for key in old:
         if canonical_json(old[key]) != canonical_json(new[key]):

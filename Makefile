@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 lint format setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels test-s3 lint format docs setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -48,6 +48,9 @@ lint: $(DEV) $(SPARK)  ## types of Spark too
 format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## docs/cli.md, docs/profiles.md and the JSON schema of profiles, from the code
+	$(BIN)/python -m superworkflow.reference
 
 setup: $(READY)
 

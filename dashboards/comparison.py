@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -125,8 +125,8 @@ def _section(table: Table, title: str) -> None:
     table.add_row(f"[bold]{title}[/bold]", "", "", "")
 
 
-def _number(value: float | None, text, absent: str = "-") -> str:  # type: ignore[no-untyped-def]
-    return absent if value is None else str(text(value))
+def _number(value: float | None, text: Callable[[float], str], absent: str = "-") -> str:
+    return absent if value is None else text(value)
 
 
 def _ratio(first: float | None, second: float | None) -> str:

@@ -84,7 +84,8 @@ def coordinates_picture(report: Mapping[str, Any], names: Sequence[str], path: P
     columns = [_axis([row["params"][name] for row in rows]) for name in names]
     figure, axes = _figure(max(6.5, 1.5 * (len(names) + 1)), 4.6, "Parallel coordinates", "one line for each trial")
     values = [row["values"][0] for row in rows]
-    scale = Normalize(min(values), max(values) if max(values) > min(values) else min(values) + 1)
+    low, high = min(values), max(values) if max(values) > min(values) else min(values) + 1
+    scale = Normalize(low, high)
     for place, value in enumerate(values):
         heights = [places[place] for places, _ in columns] + [float(scale(value))]
         axes.plot(range(len(names) + 1), heights, color=colormaps[_COLOURS](scale(value)), linewidth=1.3, alpha=0.8)
@@ -96,7 +97,7 @@ def coordinates_picture(report: Mapping[str, Any], names: Sequence[str], path: P
             )
     last = len(names)
     for height in (0.0, 0.5, 1.0):
-        text = f"{scale.vmin + height * (scale.vmax - scale.vmin):.4g}"  # type: ignore[operator]
+        text = f"{low + height * (high - low):.4g}"
         axes.annotate(text, (last, height), xytext=(4, -3), textcoords="offset points", fontsize=8, color=_INK)
     objective = report["objectives"][0]["name"].replace(".", "\n", 1)
     titles = [name.replace(".", "\n", 1) for name in names] + [objective]

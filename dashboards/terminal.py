@@ -134,7 +134,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     )
     out.print(table)
     if compiled:
-        out.print("Kernels are compiled once on a machine; neither runtime, CPU time nor cost counts it.")
+        out.print("Kernels are compiled once per machine; runtime, CPU time and cost do not include it.")
     if run.unified_usd:
         saving = 1 - run.cost_usd / run.unified_usd
         out.print(
@@ -144,7 +144,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     _print_quality(out, run)
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
-    out.print("\nLook at it:")
+    out.print("\nView it:")
     out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
     if tracking_uri:
         if tracking_uri.startswith("http"):
@@ -195,11 +195,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
-    memory = max((stage.memory_bytes for stage in will_run), default=0)
+    most = max((stage.memory_bytes for stage in will_run), default=0)
     table.add_row(
         "total",
         f"{len(will_run)} of {len(stages)} run",
-        format_bytes(memory),
+        format_bytes(most),
         "",
         "",
         format_seconds(sum(stage.cpu_s for stage in will_run)),
@@ -210,11 +210,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     out.print(table)
     together, one_by_one = max((stage.end_s for stage in stages), default=0.0), sum(s.seconds for s in will_run)
     if will_run and together < 0.99 * one_by_one:
-        out.print(f"From the first stage to the last: {format_seconds(together)}, since several run at once.")
+        out.print(f"End to end: {format_seconds(together)}, since stages run in parallel.")
     if any(not stage.runs for stage in will_run):
         out.print(
-            "[dim]built-in: figures of the machine that this was developed on; "
-            "runs in this store make them those of yours.[/dim]"
+            "[dim]built-in: measured on the machine that this was developed on; "
+            "runs in this store replace these figures.[/dim]"
         )
     for stage in stages:
         if not stage.fits:

@@ -39,7 +39,7 @@ class Location:
         """
         text = str(uri)
         if "\0" in text:
-            raise UserError("not a path or URI", value=text, remedy="Leave the NUL character out")
+            raise UserError("not a path or URI", value=text, remedy="Remove the NUL character")
         if text.startswith("file://"):
             text = unquote(text.removeprefix("file://"))
         if "://" not in text:
@@ -47,7 +47,7 @@ class Location:
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
         if has_password(text):  # it would be in manifests, records and the command lines of stages
             raise UserError(
-                "an address of data holds no password", where=text,
+                "the address of data must not contain a password", where=text,
                 remedy="Give credentials in the environment (AWS_ACCESS_KEY_ID, …) or ~/.netrc",
             )  # fmt: skip
         import fsspec  # only for what is not local: its import takes as long as a small stage's work

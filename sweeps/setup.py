@@ -112,8 +112,8 @@ def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any])
     for name, source in request.sources.items():
         if source.digest != spec.sources[name]:
             raise UserError(
-                "this file has changed since the sweep was begun", where=source.uri,
-                remedy="Begin another sweep with it, or put the old one back",
+                "this file has changed since the sweep was started", where=source.uri,
+                remedy="Start another sweep with it, or restore the old file",
             )  # fmt: skip
     return request
 

@@ -44,8 +44,8 @@ def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowErr
             message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
         if final.get("user"):
             return StagedUserError(message)
-        return StageFailed(call.node, message, "Its log is above.", ended.exit_code)
+        return StageFailed(call.node, message, "See its log above.", ended.exit_code)
     if diagnosis is None:
         remedy = f"Check that pods and this machine see the same store: {store_of(call).uri}."
-        return StageFailed(call.node, "it ended well and left no dataset.", remedy, 0)
+        return StageFailed(call.node, "it succeeded but left no dataset.", remedy, 0)
     return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     add_request_arguments(parser, given)
     parser.add_argument("--name", help="name of the run in Prefect and MLflow")
     parser.add_argument(
-        "--export", action="append", default=[], metavar="FORMAT", help="also write the result so: word2vec"
+        "--export", action="append", default=[], metavar="FORMAT", help="also write the result in this format: word2vec"
     )
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
         finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
     )  # fmt: skip
-    resume = "Complete stages are kept. To go on from there:\n    "
+    resume = "Complete stages are kept. To resume from there:\n    "
     resume += shlex.join([program("superworkflow"), *sys.argv[1:]])
     try:
         with interruptible(resume):

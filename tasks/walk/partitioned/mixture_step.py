@@ -1,11 +1,10 @@
-"""A step with tries of a travelling walker, as far as it goes at the task of its vertex, by the rules of `_inward`."""
+"""A step with tries of a travelling walker, as far as it goes at the task of its vertex, by the rules of `mixture`."""
 
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks.walk._random import GAMMA, mix
-from superworkflow.tasks.walk._rows import OPTIONS, find
-from superworkflow.tasks.walk._trial import (
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,
@@ -21,6 +20,7 @@ from superworkflow.tasks.walk._trial import (
     try_state,
     uniform_edge,
 )
+from superworkflow.tasks.walk.kernels.starts import GAMMA, mix
 
 TAKEN, ASKS, WANTS_NEAR, WANTS_EDGE, NO_SPACE = 0, 1, 2, 3, 4
 """How it ends: with the next vertex; with tries to ask about; with a row to draw from at the task of t, what is left

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, find, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE, build_alias, build_wide_alias
 from superworkflow.tasks.walk.kernels.edge_filter import build_table, locate
 from superworkflow.tasks.walk.kernels.second_order import FRACTION, extra_width, throw
-from superworkflow.tasks.walk.kernels.starts import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
+from superworkflow.tasks.walk.kernels.starts import _FEISTEL_ROUNDS, _ORDER_DOMAIN, start_positions
 from superworkflow.tasks.walk.walker import WALKS_PER_CALL, Walker
 
 Csr = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]

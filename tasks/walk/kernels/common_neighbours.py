@@ -4,6 +4,7 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
 from superworkflow.tasks.walk.kernels.alias_table import WIDE
 from superworkflow.tasks.walk.kernels.edge_filter import filter_place
@@ -23,7 +24,6 @@ from superworkflow.tasks.walk.kernels.second_order import (
     try_state,
     uniform_edge,
 )
-from superworkflow.tasks.walk.kernels.starts import GAMMA, mix
 
 BATCH = 512
 """Walkers in step."""

@@ -19,6 +19,7 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.common_neighbours import (
@@ -56,7 +57,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
     fraction_of,
     throw,
 )
-from superworkflow.tasks.walk.kernels.starts import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 
 _ZERO = np.uint64(0)
 _LOW = np.uint64(0xFFFFFFFF)

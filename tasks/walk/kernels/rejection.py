@@ -25,6 +25,7 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.edge_filter import filter_place, matrix_place
@@ -37,7 +38,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
     fraction_of,
     throw,
 )
-from superworkflow.tasks.walk.kernels.starts import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4

@@ -8,8 +8,8 @@ begins in ``indices`` and its degree, both uint64.
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks._random import GAMMA
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
-from superworkflow.tasks.walk.kernels.starts import GAMMA
 
 FREE_TRIALS = 16
 FEW = 3

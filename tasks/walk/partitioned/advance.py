@@ -18,6 +18,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
@@ -35,7 +36,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
     try_state,
     uniform_edge,
 )
-from superworkflow.tasks.walk.kernels.starts import GAMMA, mix, start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 from superworkflow.tasks.walk.partitioned.mixture_step import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 
 ARRIVE, TRY, ASK, EXACT, ENDED = 0, 1, 2, 3, 4

@@ -3,6 +3,7 @@
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
@@ -20,7 +21,6 @@ from superworkflow.tasks.walk.kernels.second_order import (
     try_state,
     uniform_edge,
 )
-from superworkflow.tasks.walk.kernels.starts import GAMMA, mix
 
 TAKEN, ASKS, WANTS_NEAR, WANTS_EDGE, NO_SPACE = 0, 1, 2, 3, 4
 """How it ends: with the next vertex; with tries to ask about; with a row to draw from at the task of t, what is left

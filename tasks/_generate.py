@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
-from superworkflow.tasks._permutation import half_bits_of, mix, permuted, unordered_pair
+from superworkflow.tasks._permutation import half_bits_of, permuted, unordered_pair
 from superworkflow.tasks._permutation import key as key_of_seed
+from superworkflow.tasks._random import GAMMA, mix
 
 Model = Literal["er", "chung-lu"]
 
@@ -157,7 +158,7 @@ def _chung_lu_edges(
         u, v = np.int64(nodes), np.int64(nodes)
         while u == v:
             for end in range(2):
-                state += np.uint64(0x9E3779B97F4A7C15)
+                state += GAMMA
                 uniform = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
                 rank = np.int64((low + uniform * (high - low)) ** (1.0 / power) - offset)
                 rank = min(max(rank, np.int64(0)), np.int64(nodes - 1))

@@ -19,6 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.index.atomic import exchange_if, fetch_add, lane_of_pair, load_acquire, store_release, word_at
 
 INLINE_BYTES = 11
@@ -42,13 +43,6 @@ COUNT, ARENA_USED = 0, 1  # places in `counters`
 
 
 @nb.njit(cache=True, inline="always")
-def _mix(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> _U(30))) * _M1
-    value = (value ^ (value >> _U(27))) * _M2
-    return value ^ (value >> _U(31))
-
-
-@nb.njit(cache=True, inline="always")
 def low_bytes(word: np.uint64, count: np.uint64) -> np.uint64:
     """The lowest `count` < 8 bytes of a word."""
     return word & ((_U(1) << (count << _U(3))) - _U(1))
@@ -58,10 +52,10 @@ def low_bytes(word: np.uint64, count: np.uint64) -> np.uint64:
 def _hash_of_long(text: NDArray[np.uint8], start: Int, length: Int) -> np.uint64:
     hashed = _U(length)
     for at in range(0, length - 7, 8):
-        hashed = _mix(hashed ^ word_at(text, start + at)) + _U(0x9E3779B97F4A7C15)
+        hashed = mix(hashed ^ word_at(text, start + at)) + GAMMA
     rest = length & 7
     if rest:
-        hashed = _mix(hashed ^ low_bytes(word_at(text, start + length - rest), _U(rest)))
+        hashed = mix(hashed ^ low_bytes(word_at(text, start + length - rest), _U(rest)))
     return hashed
 
 

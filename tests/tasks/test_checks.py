@@ -20,7 +20,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stage
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks.walk._ranges import read_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows
 from tests.tasks.embedding_inputs import Inputs, _commit, write_graph, write_walks
 from tests.tasks.index_helpers import run_index
 

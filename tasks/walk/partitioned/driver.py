@@ -1,6 +1,6 @@
 """Walks on Spark with the adjacency in parts: rows stay with a task, walkers travel from task to task.
 
-A superstep lets each walker go on as far as it can with the rows of its task (`_travel`), then a shuffle of Spark's
+A superstep lets each walker go on as far as it can with the rows of its task (`advance`), then a shuffle of Spark's
 brings it to the task that has what it needs next. Walkers and what they have visited are fixed-size records in one
 blob for each pair of tasks, so a superstep is one stage of Spark with one record for each pair.
 
@@ -28,12 +28,12 @@ from superworkflow.infra.spark.session import python_memory, runs_here, spark_se
 from superworkflow.infra.spark.tasks import collected, run_tasks
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks.walk import WalkParams
-from superworkflow.tasks.walk import _journey as tasks_of
-from superworkflow.tasks.walk._crowd import Rules
 from superworkflow.tasks.walk._files import array_header
-from superworkflow.tasks.walk._journey import Journey
-from superworkflow.tasks.walk._ranges import Ranges
-from superworkflow.tasks.walk._travel import MOST_VERTICES
+from superworkflow.tasks.walk.partitioned import supersteps
+from superworkflow.tasks.walk.partitioned.advance import MOST_VERTICES
+from superworkflow.tasks.walk.partitioned.supersteps import Journey
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges
+from superworkflow.tasks.walk.partitioned.walker_batch import Rules
 from superworkflow.tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
 
 SUPERSTEPS = 8
@@ -93,11 +93,11 @@ def plan_journey(job: StageRun[WalkParams], session: Any, tasks: int | None = No
     parts = tasks or tasks_for(vertices, edges, vertex.itemsize, weighted, cores(job), job.resources)
     bounds = np.linspace(0, vertices, max(1, min(cores(job), vertices // _PIECE)) + 1).astype(int).tolist()
     pieces = [(i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
-    found = run_tasks(session, partial(tasks_of.cuts_of_piece, indptr.uri, parts), pieces)
+    found = run_tasks(session, partial(supersteps.cuts_of_piece, indptr.uri, parts), pieces)
     starts: npt.NDArray[np.int64] = np.empty(0, np.int64)
     if params.start_vertices is not None:
         folder = str(job.scratch) if runs_here(job) else None
-        [starts] = run_tasks(session, partial(tasks_of.find_starts, graph.uri, folder), [params.start_vertices])
+        [starts] = run_tasks(session, partial(supersteps.find_starts, graph.uri, folder), [params.start_vertices])
     return Journey(
         graph=graph.uri, output=job.output.location.uri, parts=f"{PARTS_FOLDER}/travel",
         rows=str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}",
@@ -150,16 +150,16 @@ class _Travel:
         jobs, underway = 0, end - begin
         while underway:
             if jobs:
-                walkers = self._each(partial(tasks_of.resume, shared, work, jobs - 1))
+                walkers = self._each(partial(supersteps.resume, shared, work, jobs - 1))
             else:
-                walkers = self._each(partial(tasks_of.begin, shared, begin, end))
+                walkers = self._each(partial(supersteps.begin, shared, begin, end))
             for _ in range(SUPERSTEPS - 1):
-                walkers = self._exchanged(walkers, tasks, partial(tasks_of.step, shared, work))
-            underway = sum(collected(self._exchanged(walkers, tasks, partial(tasks_of.rest, shared, jobs))))
+                walkers = self._exchanged(walkers, tasks, partial(supersteps.step, shared, work))
+            underway = sum(collected(self._exchanged(walkers, tasks, partial(supersteps.rest, shared, jobs))))
             jobs += 1
             self._progress.log(f"walks {begin} to {end}: {underway} underway after {jobs * SUPERSTEPS} supersteps")
-        pieces = self._each(partial(tasks_of.pieces, shared, jobs, spans[0][1] - begin, len(spans)))
-        made = collected(self._exchanged(pieces, len(spans), partial(tasks_of.write_shard, shared, first, spans)))
+        pieces = self._each(partial(supersteps.pieces, shared, jobs, spans[0][1] - begin, len(spans)))
+        made = collected(self._exchanged(pieces, len(spans), partial(supersteps.write_shard, shared, first, spans)))
         self._parts.delete(recursive=True)
         return made
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks.walk._ranges import Ranges, Rows
-from superworkflow.tasks.walk._table_size import has_tries
-from superworkflow.tasks.walk._travel import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
+from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows
 
 LIST_WORDS = 256
 """Darts that a walker asks about at a time, at most."""

@@ -8,7 +8,7 @@ weighted random sampling", ESA 2019).
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks.walk._rows import OPTIONS
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
 
 WIDE = 5
 CLEAR_BIT = np.uint32(31)

@@ -1,11 +1,11 @@
-"""A step with tries of a travelling walker, as far as it goes at the task of its vertex, by the rules of `_inward`."""
+"""A step with tries of a travelling walker, as far as it goes at the task of its vertex, by the rules of `mixture`."""
 
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks.walk._random import GAMMA, mix
-from superworkflow.tasks.walk._rows import OPTIONS, find
-from superworkflow.tasks.walk._trial import (
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from superworkflow.infra.filesystem import Location
-from superworkflow.tasks.walk import _crowd, _table_size
-from superworkflow.tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
 from superworkflow.tasks.walk._files import array_header, read_slice
-from superworkflow.tasks.walk._ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
-from superworkflow.tasks.walk._travel import EXACT, owner, place_tokens
+from superworkflow.tasks.walk.kernels import edge_filter_size
+from superworkflow.tasks.walk.partitioned import walker_batch
+from superworkflow.tasks.walk.partitioned.advance import EXACT, owner, place_tokens
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
+from superworkflow.tasks.walk.partitioned.walker_batch import Crowd, Rules, begin_walks, go_on
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
@@ -90,7 +91,7 @@ def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42,
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed, parts):
     if large:
-        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     graph = random_csr(700, 6000, 1, directed=directed)
     rules = rules_of(p, q, 20, directed=directed)
     walker = Walker(*graph[:2], graph[2] if weighted else None, directed=directed, walk_length=20, p=p, q=q)
@@ -113,7 +114,7 @@ def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, pa
     rules = rules_of(*bias, length, directed=directed, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(_table_size, "MATRIX_BYTES", 0)
+            patch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
         walker = Walker(
             *graph[:2], graph[2] if weighted else None, directed=directed, walk_length=length, p=bias[0], q=bias[1],
             seed=seed,
@@ -129,13 +130,13 @@ def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, pa
 )
 def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges, large):
     if large:
-        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     graph = random_csr(n, edges, 4)  # of few edges without a common neighbour, or of nearly all there can be
     walker = Walker(*graph[:2], graph[2] if weighted else None, walk_length=12, p=p, q=q)
     rules, supersteps = rules_of(p, q, 12, directed=False), []
     for list_words, row_words in ((256, 1 << 23), (256, 1), (2, 1)):
-        monkeypatch.setattr(_crowd, "LIST_WORDS", list_words)
-        monkeypatch.setattr(_crowd, "ROW_WORDS", row_words)
+        monkeypatch.setattr(walker_batch, "LIST_WORDS", list_words)
+        monkeypatch.setattr(walker_batch, "ROW_WORDS", row_words)
         travel = Parts(tmp_path, graph, 5, rules, weighted=weighted)
         np.testing.assert_array_equal(travel.walk(0, 300), walker.walk(0, 300))
         supersteps.append(travel.supersteps)

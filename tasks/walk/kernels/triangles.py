@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 
 SAMPLE = 2048
 WORTH = 0.5

@@ -1,15 +1,15 @@
 """How a random word becomes an edge, a height, an answer: the rules that every way of walking shares.
 
-Walkers in memory (`_first_order`, `_darts`, `_inward`) and walkers that travel between partitions (`_travel`) must draw
-the same walks to the last bit, so what decides stands here once. Rows may stand anywhere: a row is where it begins
-in ``indices`` and its degree, both uint64.
+Walkers in memory (`first_order`, `rejection`, `mixture`) and walkers that travel between partitions (`advance`) must
+draw the same walks to the last bit, so what decides stands here once. Rows may stand anywhere: a row is where it
+begins in ``indices`` and its degree, both uint64.
 """
 
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks.walk._random import GAMMA
-from superworkflow.tasks.walk._rows import OPTIONS, find
+from superworkflow.tasks._random import GAMMA
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 
 FREE_TRIALS = 16
 FEW = 3

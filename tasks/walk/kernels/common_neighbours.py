@@ -1,14 +1,14 @@
-"""Tries of walkers for a neighbour of the vertex before, many at a time (see `_inward`)."""
+"""Tries of walkers for a neighbour of the vertex before, many at a time (see `mixture`)."""
 
 import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.walk._alias import WIDE
-from superworkflow.tasks.walk._pairs import filter_place
-from superworkflow.tasks.walk._random import GAMMA, mix
-from superworkflow.tasks.walk._rows import OPTIONS, PADDING, find, holds
-from superworkflow.tasks.walk._trial import (
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
+from superworkflow.tasks.walk.kernels.alias_table import WIDE
+from superworkflow.tasks.walk.kernels.edge_filter import filter_place
+from superworkflow.tasks.walk.kernels.second_order import (
     FEW,
     FRACTION,
     FREE_TRIALS,

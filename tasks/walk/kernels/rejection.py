@@ -6,7 +6,7 @@ for x = t, 1 where the edge t -> x exists (x is at distance 1 from t), and 1/q e
 A trial throws a dart: an edge v -> x in proportion to w, and a height under the largest bias of the edges that do
 not return, M = max(1, 1/q). It is accepted under the bias of x. Most heights decide without looking at the
 neighbours of t: under min(1, 1/q) every x is taken, and above it the answer is only whether t -> x exists, which
-a bit table (`_pairs`) mostly tells at once.
+a bit table (`edge_filter`) mostly tells at once.
 What the return edge has above M lies beside the board as a target of its own (Yang et al., "KnightKing",
 SOSP 2019, fold outliers so), hence a small p costs no acceptance. After ``FREE_TRIALS + degree / 4`` trials the
 step is drawn from the exact distribution of the row, so no p and q can make a walk hang; both ways have
@@ -25,11 +25,11 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE
-from superworkflow.tasks.walk._pairs import filter_place, matrix_place
-from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from superworkflow.tasks.walk._rows import OPTIONS, PADDING, find, holds
-from superworkflow.tasks.walk._trial import (
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
+from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
+from superworkflow.tasks.walk.kernels.edge_filter import filter_place, matrix_place
+from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     FREE_TRIALS,
     acceptance,
@@ -38,6 +38,7 @@ from superworkflow.tasks.walk._trial import (
     fraction_of,
     throw,
 )
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4

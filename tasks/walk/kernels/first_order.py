@@ -10,9 +10,10 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from superworkflow.tasks.walk._rows import OPTIONS
-from superworkflow.tasks.walk._trial import alias_column, alias_edge, uniform_edge
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
+from superworkflow.tasks.walk.kernels.second_order import alias_column, alias_edge, uniform_edge
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 
 BATCH = 256
 _32 = np.uint64(32)

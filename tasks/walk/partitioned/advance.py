@@ -1,12 +1,12 @@
 """Walkers on a part of the graph: each goes on until it needs a row that is not here, and says whose it is.
 
-The adjacency is cut into ranges of vertices (`_ranges`); a task has the rows of one. A walker is a record that holds
-all of its state, so it can go on at any task that has the row of its vertex. A step of a first-order walk needs no
-other row. A second-order step throws its darts where the row of its vertex is, and notes those for which the edge
+The adjacency is cut into ranges of vertices (`vertex_ranges`); a task has the rows of one. A walker is a record that
+holds all of its state, so it can go on at any task that has the row of its vertex. A step of a first-order walk needs
+no other row. A second-order step throws its darts where the row of its vertex is, and notes those for which the edge
 t -> x decides, up to the first that is taken in any case. The list is answered at a task that has the row of t,
 or, for an undirected graph, that of the x in question, and the walker goes on at the x that is taken. Random
-numbers are those of `_darts` and `_inward`, word for word: a dart is noted with the number of words drawn until then.
-Where steps have tries (`_travel_inward`) these are noted, and last the dart that is taken if none of them is.
+numbers are those of `rejection` and `mixture`, word for word: a dart is noted with the number of words drawn until
+then. Where steps have tries (`mixture_step`) these are noted, and last the dart that is taken if none of them is.
 
 A step that is to be drawn from the whole row takes the row along to the task of t. Such a
 row may be long, so a task sends only so much of them at once; further walkers wait at home.
@@ -18,10 +18,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from superworkflow.tasks.walk._rows import OPTIONS, find
-from superworkflow.tasks.walk._travel_inward import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
-from superworkflow.tasks.walk._trial import (
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     FREE_TRIALS,
     TRIAL_WORDS,
@@ -37,6 +36,8 @@ from superworkflow.tasks.walk._trial import (
     try_state,
     uniform_edge,
 )
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
+from superworkflow.tasks.walk.partitioned.mixture_step import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 
 ARRIVE, TRY, ASK, EXACT, ENDED = 0, 1, 2, 3, 4
 """Where a walker is in its step: come to its vertex; back there for more darts; with darts to ask about; with a row

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from superworkflow.infra.filesystem import Location
 from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks.walk._alias import build_alias
 from superworkflow.tasks.walk._files import array_header, read_slice
-from superworkflow.tasks.walk._rows import PADDING, degree_bits, pack_headers
+from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
+from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ for x = t, 1 where the edge t -> x exists, and 1/q elsewhere. So every edge of v
 
 A trial has one dart for what is certain, which is nearly always taken (a return only in part where p > q), and before
 it a geometric number of tries for the rest: an edge of v in proportion to w, taken if it leads to a neighbour of t.
-Along an edge t -> v of no triangle (`_triangles`) no try can succeed, and the dart alone is the step: in a sparse
+Along an edge t -> v of no triangle (`triangles`) no try can succeed, and the dart alone is the step: in a sparse
 graph that is most of them, and they cost what first-order steps cost. Where many tries are due a try that is drawn
 from all of the row replaces the rest of them, and after ``FREE_TRIALS`` rejected darts the step is, so no p and q can
 make a walk hang, and the distribution is always the same.
 
-A batch of walkers advances in step, in phases, as in `_first_order`. The tries of all walkers that have any go
+A batch of walkers advances in step, in phases, as in `first_order`. The tries of all walkers that have any go
 through phases of their own while the darts' lines are on their way.
 """
 
@@ -19,11 +19,10 @@ import numba as nb
 import numpy as np
 
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE
-from superworkflow.tasks.walk._random import GAMMA, mix, start_vertices, walk_state
-from superworkflow.tasks.walk._rows import OPTIONS, find
-from superworkflow.tasks.walk._trial import FRACTION, TRIAL_WORDS, dart_beside, extra_width, fraction_of, throw
-from superworkflow.tasks.walk._tries import (
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
+from superworkflow.tasks.walk.kernels.common_neighbours import (
     ALONE,
     BATCH,
     CHANCE,
@@ -50,6 +49,15 @@ from superworkflow.tasks.walk._tries import (
     try_near,
     workspace,
 )  # fmt: skip
+from superworkflow.tasks.walk.kernels.second_order import (
+    FRACTION,
+    TRIAL_WORDS,
+    dart_beside,
+    extra_width,
+    fraction_of,
+    throw,
+)
+from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 
 _ZERO = np.uint64(0)
 _LOW = np.uint64(0xFFFFFFFF)

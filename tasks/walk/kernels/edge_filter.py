@@ -15,8 +15,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks.walk._rows import OPTIONS
-from superworkflow.tasks.walk._table_size import table_bytes
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
+from superworkflow.tasks.walk.kernels.edge_filter_size import table_bytes
 
 _ONE = np.uint64(1)
 _3, _6, _12, _32, _63 = np.uint64(3), np.uint64(6), np.uint64(12), np.uint64(32), np.uint64(63)

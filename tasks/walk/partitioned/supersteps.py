@@ -18,9 +18,9 @@ from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import FileEntry
 from superworkflow.infra.spark.files import TaskWriter
 from superworkflow.infra.spark.shared import SharedDataset
-from superworkflow.tasks.walk._crowd import Crowd, Rules, begin_walks, go_on
-from superworkflow.tasks.walk._ranges import Ranges, Rows, executor_folder, find_cuts, kept_rows
-from superworkflow.tasks.walk._travel import place_tokens
+from superworkflow.tasks.walk.partitioned.advance import place_tokens
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows, executor_folder, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.walker_batch import Crowd, Rules, begin_walks, go_on
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 
 Sent = tuple[int, bytes]

@@ -15,11 +15,11 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Stage
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
+from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 
 Given = Source | Dataset
-"""What a run is given from outside: a source file, or a dataset that an earlier run made."""
+"""What a run is given from outside: a source, or a dataset that an earlier run made."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ class Node:
     @property
     def upstream(self) -> list[Node]:
         return [given for given in self.inputs.values() if isinstance(given, Node)]
+
+    def stats_of(self, name: str, look_bytes: int = LOOK_BYTES) -> Stats:
+        """Stats of an input that is given from outside, as the stage's estimate reads them."""
+        given = self.inputs[name]
+        if isinstance(given, Source):
+            return self.stage.inputs[name].stats_of(given, look_bytes)
+        assert isinstance(given, Dataset)
+        return given.stats
 
 
 class Diagram:
@@ -76,6 +84,9 @@ class Diagram:
         unknown = [key for key in given if key not in stage.inputs]
         if missing or unknown or name in self.nodes:
             raise ValueError(f"diagram node {name}: missing inputs {missing}, unknown inputs {unknown}, or name taken")
+        for key, value in given.items():
+            if isinstance(value, Source):
+                stage.inputs[key].open(value)
         params = self._params[stage.name]
         digests = {key: value.digest for key, value in given.items()}
         digest = dataset_digest(stage.name, stage.version, params.identity(), digests)

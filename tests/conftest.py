@@ -17,6 +17,7 @@ import pytest
 
 from superworkflow.infra.s3 import PatientS3
 from superworkflow.infra.store import Store
+from superworkflow.infra.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
 
@@ -24,6 +25,12 @@ set_up_checked_kernels()
 
 BUCKET = "superworkflow-tests"
 SECRET = "a-secret-that-nobody-writes-down"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sums of sources are kept there, also by the processes that tests start."""
+    os.environ[FOLDER_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.source import Source
 from superworkflow.infra.spark.session import spark_session
 from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
-from superworkflow.infra.store import Source
 
 GIB = 1 << 30
 

@@ -118,8 +118,8 @@ class Export:
 
     Args:
         node: name of the node whose dataset is written.
-        function: import string of `function(dataset, path)`.
-        filename: ending of the file's name.
+        function: import string of `function(dataset, path)`, which writes a file there, or makes a folder of it.
+        filename: ending of its name.
     """
 
     node: str
@@ -149,14 +149,14 @@ class Superworkflow:
     Args:
         name: as on the command line.
         stages: all stages that the diagram may use.
-        sources: help text of each source file by name; the ones in `optional` may be left out, those in `datasets` are
-            datasets of earlier runs rather than files.
+        sources: help text of each source by name; the ones in `optional` may be left out, those in `datasets` are
+            datasets of earlier runs.
         diagram: adds the nodes, given the diagram and the sources by name.
         options: the pipeline's own options, set as `<name>.<option>`.
         optional: names of sources that may be left out.
         datasets: names of sources that are datasets.
         flags: command-line flags of its own, by name.
-        outputs: files that a run's summary names: title to (node name, file name).
+        outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset).
         exports: formats that `--export` can write, by name.
         model: node whose dataset is registered as a model, if any.
         quality: figures by which runs are judged, the preferred first.

@@ -141,6 +141,13 @@ def write_text(dataset: Dataset, path: Path) -> None:
     path.write_text(f"{dataset.array('lines.npy')[0]} lines")
 
 
+def write_folder(dataset: Dataset, path: Path) -> None:
+    """An export of `count` that is a folder."""
+    (path / "parts").mkdir(parents=True)
+    write_text(dataset, path / "parts" / "part-0")
+    (path / "_SUCCESS").touch()
+
+
 def write_half(dataset: Dataset, path: Path) -> None:
     """An export that fails."""
     write_text(dataset, path)

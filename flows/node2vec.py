@@ -7,7 +7,7 @@ from pydantic import Field
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
 from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
 
 

@@ -2,6 +2,9 @@
 
 A killed attempt leaves files without a manifest, and the next one must begin in an empty folder. What it may remove for
 that is what a marker names, and nothing else: `--output` may be any folder that somebody gives.
+
+Of a stage that can go on from them, files that are whole are noted with size and SHA-256, one small file each, and the
+next attempt at the same dataset finds them in `Attempt.whole`.
 """
 
 from __future__ import annotations
@@ -9,14 +12,23 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, is_reserved
+from superworkflow.infra.manifest import (
+    ATTEMPT_NAME,
+    CHECKPOINT_FOLDER,
+    MANIFEST_NAME,
+    PARTS_FOLDER,
+    WHOLE_FOLDER,
+    FileEntry,
+    is_reserved,
+)
 from superworkflow.infra.names import FileName, fault_of, reason_of
 
 _HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_NAME)})\.\d+\.tmp")
@@ -44,9 +56,11 @@ class Attempt:
         self._place = location.join(ATTEMPT_NAME)
         self._names: set[str] = set()
         self._guard = threading.Lock()
+        self.whole: dict[str, FileEntry] = {}
+        """Files that an earlier attempt at this dataset has noted as whole, and that have that size."""
 
     def begin(self) -> None:
-        """Remove what an earlier attempt left, its checkpoint excepted, and mark the folder.
+        """Remove what an earlier attempt left, its checkpoint and whole files excepted, and mark the folder.
 
         Raises:
             UserError: the folder holds something that no attempt has made; nothing is removed then.
@@ -62,11 +76,16 @@ class Attempt:
                 remedy="Choose an empty or a new folder; delete this one if it is a dataset that an earlier version"
                 " of this program left unfinished",
             )  # fmt: skip
+        if left is not None and left.digest == self._digest != "":
+            self.whole = self._noted(found, left.files)
+        kept = {*self.whole, *map(_note_of, self.whole)}
         for name in found:
-            if not _in_work(name):
+            if name not in kept and not name.startswith(f"{CHECKPOINT_FOLDER}/"):
                 self._location.join(name).delete()
+        self._names.update(self.whole)
         if left is not None:
-            self._location.join(PARTS_FOLDER).delete(recursive=True)
+            if not kept:
+                self._location.join(PARTS_FOLDER).delete(recursive=True)
             if left.digest != self._digest:
                 self._location.join(CHECKPOINT_FOLDER).delete(recursive=True)
         self._write()
@@ -85,6 +104,31 @@ class Attempt:
             if new:
                 self._names.update(new)
                 self._write()
+
+    def note(self, entry: FileEntry) -> None:
+        """Write down that a file is whole."""
+        note_whole(self._location, entry)
+
+    def forget(self, name: str) -> None:
+        """Remove a file that an earlier attempt has left whole, or that is not what it was noted as."""
+        self.whole.pop(name, None)
+        self._location.join(_note_of(name)).delete()
+        self._location.join(name).delete()
+
+    def _noted(self, found: Sequence[str], ours: Collection[str]) -> dict[str, FileEntry]:
+        """Files that are noted as whole, of those that the marker names."""
+        noted = set(found)
+        names = [name for name in ours if name in noted and _note_of(name) in noted and not is_reserved(name)]
+        with ThreadPoolExecutor(8) as pool:
+            entries = pool.map(self._noted_entry, names)
+        return {entry.path: entry for entry in entries if entry is not None}
+
+    def _noted_entry(self, name: str) -> FileEntry | None:
+        try:
+            entry = FileEntry.model_validate_json(self._location.join(_note_of(name)).read_text())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+        return entry if entry.path == name and entry.bytes == self._location.join(name).size() else None
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -114,6 +158,18 @@ class Attempt:
     def _is_link(self, name: str) -> bool:
         folder = self._location.local_path
         return folder is not None and (folder / name).is_symlink()
+
+
+def note_whole(location: Location, entry: FileEntry) -> None:
+    """Write down that a file in the folder of a dataset is whole; a task of an engine may do that as well."""
+    place = location.join(_note_of(entry.path))
+    if (path := place.local_path) is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    place.write_atomic(entry.model_dump_json())
+
+
+def _note_of(name: str) -> str:
+    return f"{WHOLE_FOLDER}/{name}.json"
 
 
 def remove_marker(location: Location) -> None:

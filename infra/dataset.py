@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -259,17 +259,56 @@ class DatasetWriter(FileWriter):
         location.make()
         self._attempt = Attempt(location, digest)
         self._attempt.begin()
+        self._resumable = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
         self._scratch = Scratch("output") if location.local_path is None else None
 
-    def claim(self, names: Iterable[str]) -> None:
+    def claim(self, names: Iterable[str], *, resumable: bool = False) -> None:
         """Say which files will be written, before any of them is: of an attempt that is killed they can be removed.
 
         Tasks of an engine may write no others. Names that this writer meets by itself it claims one by one, which in
         a bucket is a request for each.
+
+        Args:
+            names: of the files.
+            resumable: those that an earlier attempt has left whole are taken over by `left_whole`, and those that this
+                one writes may be by the next.
         """
         self._right.check()
+        self._resumable = self._resumable or resumable
+        if not self._resumable:
+            self._drop_left(())
         self._attempt.claim(names)
+
+    @contextmanager
+    def left_whole(self, name: str) -> Iterator[Path | None]:
+        """A file of this name that an earlier attempt has left whole, now one of this dataset's; None for none.
+
+        Its bytes are held against the SHA-256 that was noted then. A remote one is fetched, and its copy removed on
+        leaving the block.
+        """
+        entry = self._attempt.whole.pop(name, None)
+        if entry is None:
+            yield None
+            return
+        self._right.check()
+        target = self.location.join(name)
+        with nullcontext() if self._scratch is None else Scratch("whole") as folder:
+            path = target.local_path if folder is None else folder / "file"
+            assert path is not None
+            if folder is not None:
+                target.download(path)
+            if file_sha256(path) == entry.sha256:
+                self._files[name] = entry
+                yield path
+            else:
+                self._attempt.forget(name)
+                yield None
+
+    def _drop_left(self, kept: Collection[str]) -> None:
+        """Remove what an earlier attempt has left whole and this one has not taken over."""
+        for name in [name for name in self._attempt.whole if name not in kept]:
+            self._attempt.forget(name)
 
     @contextmanager
     def file(self, name: str) -> Iterator[Path]:
@@ -283,11 +322,22 @@ class DatasetWriter(FileWriter):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
-        self._sums[name] = path.stat().st_size, self._pool.submit(file_sha256, path)
+        self._sums[name] = path.stat().st_size, self._pool.submit(self._summed, name, path)
         if self._scratch is not None:
             self.settle()
             upload(path, self.location.join(name), self._right)
             path.unlink()
+            self._note(self._files[name])
+
+    def _summed(self, name: str, path: Path) -> str:
+        sha256 = file_sha256(path)
+        if self._scratch is None:
+            self._note(FileEntry(path=name, bytes=path.stat().st_size, sha256=sha256))
+        return sha256
+
+    def _note(self, entry: FileEntry) -> None:
+        if self._resumable:
+            self._attempt.note(entry)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[SummedStream]:
@@ -301,6 +351,7 @@ class DatasetWriter(FileWriter):
             stream = SummedStream(raw)
             yield stream
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
+        self._note(self._files[name])
 
     @property
     def bytes_written(self) -> int:
@@ -344,6 +395,7 @@ class DatasetWriter(FileWriter):
     ) -> Dataset:
         """Write the manifest, which makes the dataset exist, and drop the checkpoint and what tasks left."""
         self.settle()
+        self._drop_left(self._files)
         manifest = Manifest(
             stage=stage, version=version, params=dict(params), inputs=dict(inputs),
             digest=dataset_digest(stage, version, params, {name: entry.digest for name, entry in inputs.items()}),

@@ -15,11 +15,11 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Stage
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
+from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 
 Given = Source | Dataset
-"""What a run is given from outside: a source file, or a dataset that an earlier run made."""
+"""What a run is given from outside: a source, or a dataset that an earlier run made."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ class Node:
     @property
     def upstream(self) -> list[Node]:
         return [given for given in self.inputs.values() if isinstance(given, Node)]
+
+    def stats_of(self, name: str, look_bytes: int = LOOK_BYTES) -> Stats:
+        """Stats of an input that is given from outside, as the stage's estimate reads them."""
+        given = self.inputs[name]
+        if isinstance(given, Source):
+            return self.stage.inputs[name].stats_of(given, look_bytes)
+        assert isinstance(given, Dataset)
+        return given.stats
 
 
 class Diagram:
@@ -76,6 +84,9 @@ class Diagram:
         unknown = [key for key in given if key not in stage.inputs]
         if missing or unknown or name in self.nodes:
             raise ValueError(f"diagram node {name}: missing inputs {missing}, unknown inputs {unknown}, or name taken")
+        for key, value in given.items():
+            if isinstance(value, Source):
+                stage.inputs[key].open(value)
         params = self._params[stage.name]
         digests = {key: value.digest for key, value in given.items()}
         digest = dataset_digest(stage.name, stage.version, params.identity(), digests)
@@ -107,8 +118,8 @@ class Export:
 
     Args:
         node: name of the node whose dataset is written.
-        function: import string of `function(dataset, path)`.
-        filename: ending of the file's name.
+        function: import string of `function(dataset, path)`, which writes a file there, or makes a folder of it.
+        filename: ending of its name.
     """
 
     node: str
@@ -138,14 +149,14 @@ class Superworkflow:
     Args:
         name: as on the command line.
         stages: all stages that the diagram may use.
-        sources: help text of each source file by name; the ones in `optional` may be left out, those in `datasets` are
-            datasets of earlier runs rather than files.
+        sources: help text of each source by name; the ones in `optional` may be left out, those in `datasets` are
+            datasets of earlier runs.
         diagram: adds the nodes, given the diagram and the sources by name.
         options: the pipeline's own options, set as `<name>.<option>`.
         optional: names of sources that may be left out.
         datasets: names of sources that are datasets.
         flags: command-line flags of its own, by name.
-        outputs: files that a run's summary names: title to (node name, file name).
+        outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset).
         exports: formats that `--export` can write, by name.
         model: node whose dataset is registered as a model, if any.
         quality: figures by which runs are judged, the preferred first.

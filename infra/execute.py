@@ -35,8 +35,8 @@ from superworkflow.infra.params import P, nearest, parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, format_bytes
 from superworkflow.infra.scratch import Scratch, remove_abandoned
+from superworkflow.infra.source import Source
 from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
-from superworkflow.infra.store import Source
 
 _SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
 
@@ -181,12 +181,14 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
                     f"stage {stage.name} needs this input ({declared.help})", where=name,
                     remedy=f"Give it with --input {name}=URI",
                 )  # fmt: skip
-        elif declared.file:
-            sources[name] = Source.of(uris[name])
+        elif declared.is_source:
+            sources[name] = declared.open(Source.of(uris[name]))
         else:
             location = Location.of(uris[name])
             with _store_errors(location) if location.local_path is None else contextlib.nullcontext():
                 datasets[name] = Dataset.open(location)
+    for source in sources.values():
+        source.members  # noqa: B018  (sums their bytes)
     return datasets, sources
 
 

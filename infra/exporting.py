@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from superworkflow.infra.dataset import Dataset
@@ -13,6 +14,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.params import nearest
 from superworkflow.infra.records import RunRecord
+from superworkflow.infra.tables import matching
 
 
 def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
@@ -23,8 +25,21 @@ def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
             raise UserError("no such export format", where="--export", value=name, remedy=nearest(name, valid))
 
 
+def output_uri(dataset: Dataset, name: str) -> str | None:
+    """URI of what a superworkflow's `outputs` name in a dataset, or None when it has nothing of that name.
+
+    Args:
+        dataset: that of the node.
+        name: of a file, of a folder (`shards/`), or a pattern such as `walks-*.npy`; see `infra.tables.find_files`.
+    """
+    return f"{dataset.uri}/{name}" if matching(dataset.files(), name) else None
+
+
 def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
-    """Write one format beside the store's stages, as `<store>/exports/<digest>.<ending>`; returns its URI."""
+    """Write one format beside the store's stages, as `<store>/exports/<digest>.<ending>`; returns its URI.
+
+    What the format's function writes is a file or a folder. A folder in a bucket is there file by file.
+    """
     definition = superworkflow.exports[name]
     record = next(record for record in run.stages if record.name == definition.node)
     target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")
@@ -40,8 +55,21 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
             getattr(importlib.import_module(module), function)(dataset, path)
         finally:
             dataset.close()
-        if final is not None:
-            path.replace(final)
+        if final is None:
+            _send(path, target)
         else:
-            target.upload(path)
+            if final.is_dir() or (path.is_dir() and final.exists()):
+                final.rename(Path(scratch) / "before")  # what cannot be replaced at once goes with the scratch folder
+            path.replace(final)
     return target.uri
+
+
+def _send(path: Path, target: Location) -> None:
+    if not path.is_dir():
+        target.upload(path)
+        return
+    files = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: target.join(name).upload(path / name), files))
+    for name in set(target.walk_files()) - set(files):
+        target.join(name).delete()  # of an earlier export

@@ -8,15 +8,34 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import EXTRAS, needs_package
 from superworkflow.infra.masking import has_password
 from superworkflow.infra.names import checked_name, fault_of
+
+
+class FileState(NamedTuple):
+    """What tells whether a file has been written since, without reading it.
+
+    Args:
+        size: bytes.
+        fingerprint: changes when the file is written: its size and time, and the inode of a local file or the tag of an
+            object. A local file that is written twice within a tick of the file system's clock may keep its own.
+        exact: changes whenever the content does, apart from such ticks, also where somebody sets times back; empty
+            where the file system tells nothing of the kind.
+        changed_ns: of a local file, when it was last written or its inode changed, by the file system's clock.
+    """
+
+    size: int
+    fingerprint: str
+    exact: str = ""
+    changed_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,16 +171,59 @@ class Location:
         return int(info["size"]) if info["type"] == "file" else None
 
     def fingerprint(self) -> str:
-        """Changes when the file is written, without reading it: size and time, and the object's tag.
+        """See `FileState`. Raises FileNotFoundError when there is no such file."""
+        state = self.state()
+        if state is None:
+            raise FileNotFoundError(self.uri)
+        return state.fingerprint
 
-        A local file that is written twice within a tick of the file system's clock may keep its own.
-        """
+    def state(self) -> FileState | None:
+        """State of a file, or None when there is none."""
         if (path := self.local_path) is not None:
-            status = path.stat()
-            return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+            return _state_of(path.stat()) if path.is_file() else None
         fs, path_in_fs = self._fs
-        info = fs.info(path_in_fs)
-        return "-".join(str(info.get(key)) for key in ("size", "ETag", "LastModified", "mtime") if info.get(key))
+        try:
+            info = fs.info(path_in_fs)
+        except FileNotFoundError:
+            return None
+        return _state_of_object(info) if info["type"] == "file" else None
+
+    def states_below(self) -> dict[str, FileState | None]:
+        """State of each file below by its path, relative to this folder; of a link to a folder, or a device, None.
+
+        Raises:
+            UserError: as `walk_files`.
+        """
+        if self.local_path is not None:
+            return {name: self.join(name).state() for name in self.walk_files()}
+        found = {checked_name(name, self.uri): info for name, info in self._objects_below().items()}
+        return {name: _state_of_object(found[name]) for name in sorted(found)}
+
+    def entries(self) -> dict[str, FileState | None]:
+        """What is directly below, by name: the state of a file, None for a folder. Those that no name may be go."""
+        found: dict[str, FileState | None] = {}
+        if (path := self.local_path) is not None:
+            for each in path.iterdir() if path.is_dir() else ():
+                if fault_of(each.name) is None and (each.is_dir() or each.is_file()):
+                    found[each.name] = None if each.is_dir() else _state_of(each.stat())
+            return found
+        fs, path_in_fs = self._fs
+        try:
+            listed = fs.ls(path_in_fs, detail=True)
+        except FileNotFoundError:
+            return found
+        prefix = path_in_fs.rstrip("/") + "/"
+        for info in listed:
+            name = info["name"].removeprefix(prefix).rstrip("/")
+            if info["name"].startswith(prefix) and fault_of(name) is None:
+                found[name] = None if info["type"] == "directory" else _state_of_object(info)
+        return found
+
+    def open_with_state(self) -> tuple[BinaryIO, FileState | None]:
+        """A remote file to be read, and the state of what will be read; None where the client does not tell it."""
+        stream = self.open()
+        info = getattr(stream, "details", None)
+        return stream, _state_of_object(info) if isinstance(info, dict) else None
 
     def make(self) -> None:
         """Make a folder; object stores need none."""
@@ -170,18 +232,7 @@ class Location:
 
     def folders(self) -> list[str]:
         """Names of the folders directly below, sorted; empty when this is no folder. Those that no name may be go."""
-        if (path := self.local_path) is not None:
-            found = [entry.name for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
-            return sorted(name for name in found if fault_of(name) is None)
-        fs, path_in_fs = self._fs
-        try:
-            entries = fs.ls(path_in_fs, detail=True)
-        except FileNotFoundError:
-            return []
-        prefix = path_in_fs.rstrip("/") + "/"
-        keys = [entry["name"] for entry in entries if entry["type"] == "directory"]
-        names = [key.removeprefix(prefix).rstrip("/") for key in keys if key.startswith(prefix)]
-        return sorted(name for name in names if fault_of(name) is None)
+        return sorted(name for name, state in self.entries().items() if state is None)
 
     def walk_files(self) -> list[str]:
         """Paths of all files below, relative to this folder, with forward slashes; links to folders count as files.
@@ -193,15 +244,16 @@ class Location:
             found = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
             names = [each.relative_to(path).as_posix() for each in found]
         else:
-            names = self._keys_below()
+            names = list(self._objects_below())
         return sorted(checked_name(name, self.uri) for name in names)
 
-    def _keys_below(self) -> list[str]:
-        """Keys of all objects below, relative to this folder, as they are; without what consoles make for folders."""
+    def _objects_below(self) -> dict[str, dict[str, Any]]:
+        """All objects below by their keys, relative to this folder, as they are; without those that mark folders."""
         fs, path_in_fs = self._fs
         prefix = path_in_fs.rstrip("/") + "/"
-        found = [name.removeprefix(prefix) for name in fs.find(path_in_fs) if name.startswith(prefix)]
-        return [name for name in found if name and not name.endswith("/")]
+        found = fs.find(path_in_fs, detail=True)
+        keys = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
+        return {key: info for key, info in keys.items() if key and not key.endswith("/")}
 
     def delete(self, *, recursive: bool = False) -> None:
         """Remove a file, or a folder with all below it; of a link the link. Nothing there is no error."""
@@ -217,7 +269,7 @@ class Location:
             with contextlib.suppress(FileNotFoundError):
                 fs.rm_file(key)  # not `rm`, for which a `?` or `*` in a key stands for other letters
 
-        keys = [f"{path_in_fs}/{key}" for key in self._keys_below()] if recursive else [path_in_fs]
+        keys = [f"{path_in_fs}/{key}" for key in self._objects_below()] if recursive else [path_in_fs]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(remove, keys))
 
@@ -282,6 +334,23 @@ class Location:
         with contextlib.suppress(OSError):
             if self.tag() == tag:
                 fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+
+
+def _state_of(status: os.stat_result) -> FileState:
+    written = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+    changed_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    return FileState(status.st_size, written, f"{written}-{status.st_ctime_ns}-{status.st_dev}", changed_ns)
+
+
+def _state_of_object(info: dict[str, Any]) -> FileState:
+    modified = info.get("LastModified")
+    if isinstance(modified, datetime):  # some servers tell fractions of a second in listings only
+        modified = modified.replace(microsecond=0)
+    tag = str(info.get("ETag") or "")
+    parts = (info.get("size"), tag, modified, info.get("mtime"))
+    fingerprint = "-".join(str(part) for part in parts if part)
+    weak = not tag or tag.startswith("W/")  # a weak tag may stay when bytes change
+    return FileState(int(info.get("size") or 0), fingerprint, "" if weak else fingerprint)
 
 
 def _refused(error: OSError) -> bool:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.diagram import Given, Node
+from superworkflow.infra.diagram import Node
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch.base import Launched
 from superworkflow.infra.manifest import Stat
@@ -144,7 +143,7 @@ def remember(node: Node, request: Request, placement: Placement, launched: Launc
         processor=measured.processor,
         resources=last.resources if last else placement.resources,
         params=node.params.model_dump(mode="json"),
-        inputs={name: _facts(given, request.store, output) for name, given in node.inputs.items()},
+        inputs={name: _facts(node, name, request.store, output) for name in node.inputs},
         cpu_s=measured.cpu_s,
         runtime_s=measured.runtime_s,
         wait_s=max(0.0, held_s - measured.runtime_s - measured.compile_s),
@@ -155,14 +154,10 @@ def remember(node: Node, request: Request, placement: Placement, launched: Launc
     History(request.store.root).add(node.stage.name, record)
 
 
-def _facts(given: Node | Given, store: Store, output: Dataset) -> dict[str, Stat]:
+def _facts(node: Node, name: str, store: Store, output: Dataset) -> dict[str, Stat]:
     """Stats of an input as estimates read them; of a source, what a look at it tells and what the stage found in it."""
+    given = node.inputs[name]
     if isinstance(given, Node):
         return dict(store.open(given.stage.name, given.digest).stats)
-    if isinstance(given, Dataset):
-        return dict(given.stats)
-    from superworkflow.infra.sample import sample_table  # Arrow's functions, which most who read records do without
-
-    path = given.location.local_path
-    looked: Mapping[str, Stat] = {"bytes": given.location.size()} if path is None else sample_table(path, _LOOK_BYTES)
-    return {**output.stats, **looked}
+    known = node.stats_of(name, _LOOK_BYTES)
+    return dict(known) if isinstance(given, Dataset) else {**output.stats, **known}

@@ -19,6 +19,8 @@ CHECKPOINT_FOLDER = "_checkpoint"
 """Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
 PARTS_FOLDER = "_parts"
 """Folder inside an unfinished dataset for what its tasks pass to each other; gone when the dataset is complete."""
+WHOLE_FOLDER = f"{PARTS_FOLDER}/whole"
+"""Folder inside an unfinished dataset that says which of its files are whole, for an attempt that takes them over."""
 
 FORMAT = 2
 """Of the manifests that are written. Those of format 1 have no sum of themselves."""

@@ -130,4 +130,7 @@ def _remembered(
 
 
 def _input_stats(node: Node, known: Mapping[str, Mapping[str, Stat]]) -> dict[str, Mapping[str, Stat]]:
-    return {name: known[given.name] if isinstance(given, Node) else given.stats for name, given in node.inputs.items()}
+    return {
+        name: known[given.name] if isinstance(given, Node) else node.stats_of(name)
+        for name, given in node.inputs.items()
+    }

@@ -16,7 +16,8 @@ from superworkflow.infra.manifest import MANIFEST_NAME
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.profile import Profile, load_profile
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
-from superworkflow.infra.store import Source, Store
+from superworkflow.infra.source import Source
+from superworkflow.infra.store import Store
 
 DEFAULT_STORE = "superworkflow-store"
 
@@ -62,18 +63,20 @@ def build_request(
     profile: str = "laptop",
     store: str = DEFAULT_STORE,
     prices: str | None = None,
+    rehash: bool = False,
 ) -> Request:
     """Validate all that a user gave, cheapest checks first; nothing is written.
 
     Args:
         superworkflow: which pipeline.
-        sources: path or URI of each source file or dataset by name.
+        sources: path or URI of each source or dataset by name.
         config: path of a YAML configuration file.
         assignments: `stage.parameter=value` texts, stronger than the file.
         parameters: values by stage and parameter, stronger than the file and weaker than `assignments`.
         profile: name or path of a profile.
         store: URI of the store.
         prices: name or path of a price table; the profile's, else the newest, when None.
+        rehash: read the sources anew, whatever sums of them were kept.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -82,7 +85,7 @@ def build_request(
     chosen = load_profile(profile)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {
-        name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri)
+        name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri, rehash=rehash)
         for name, uri in sources.items()
     }
     diagram = superworkflow.build(settings, opened)

@@ -21,7 +21,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
@@ -29,7 +29,7 @@ from superworkflow.infra.manifest import Stat
 from superworkflow.infra.params import P
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
 
 Stats = Mapping[str, Stat]
 
@@ -37,14 +37,52 @@ IN_PROCESS = "in-process"
 """The engine that every stage has."""
 
 
+LOOK_BYTES = 32 << 20
+"""Of a source that plans look at."""
+
+
 @dataclass(frozen=True)
 class Input:
-    """One input of a stage."""
+    """One input of a stage: a dataset, or a source in one of the forms that it may have.
+
+    Args:
+        help: one line for people.
+        optional: the stage does without.
+        file: a source that is one file.
+        folder: a source that is a folder of files.
+        tables: a source that is a description of tables: import string of a function of its text and its name for
+            people, to the names of their files as `infra.tables.find_files` takes them. For YAML and JSON with keys
+            `file` or `files` it is `superworkflow.infra.tables:named_files`.
+        stats: import string of a function that tells estimates of a source: of the source and how many bytes of it may
+            be looked at, to facts by name. `bytes` and `files` are always known.
+    """
 
     help: str
     optional: bool = False
     file: bool = False
-    """A source file rather than a dataset."""
+    folder: bool = False
+    tables: str = ""
+    stats: str = ""
+
+    @property
+    def is_source(self) -> bool:
+        return self.file or self.folder or bool(self.tables)
+
+    def open(self, source: Source) -> Source:
+        """The source, which from now on is what this says.
+
+        Raises:
+            UserError: it is a folder where a file is read, or the other way round.
+        """
+        source.read_as(file=self.file, folder=self.folder, tables=self.tables)
+        return source
+
+    def stats_of(self, source: Source, look_bytes: int = LOOK_BYTES) -> Stats:
+        """What estimates are told of a source."""
+        known: dict[str, Stat] = {"bytes": source.total_bytes, "files": len(source.files())}
+        if self.stats:
+            known |= _imported(self.stats)(source, look_bytes)
+        return known
 
 
 @dataclass(frozen=True)
@@ -103,7 +141,7 @@ class StageRun(Generic[P]):
     Args:
         params: validated parameters.
         inputs: datasets by name; optional ones that were not given are absent.
-        sources: source files by name.
+        sources: sources by name.
         output: where to write.
         resources: what may be used; `resources.threads` is the number of threads.
         progress: where to tell how far the work is.
@@ -144,8 +182,8 @@ class Stage(Generic[P]):
         run: import string `module:function` of the work, in the stage's own process.
         engines: import strings of the same work on other engines, by engine, such as
             `{"spark": "superworkflow.tasks.walk.on_spark:run"}`.
-        estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source
-            file hold `bytes`.
+        estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source are
+            those of `Input.stats_of`.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the
             kind has the engine's name.
         help: one line for people.
@@ -174,8 +212,7 @@ class Stage(Generic[P]):
             UserError: as the stage's own check says.
         """
         if self.check:
-            module, _, name = self.check.partition(":")
-            getattr(importlib.import_module(module), name)(params)
+            _imported(self.check)(params)
 
     def check_engine(self, engine: str, where: str) -> None:
         """Refuse an engine that this stage does not have.
@@ -204,5 +241,12 @@ class Stage(Generic[P]):
             UserError: the stage does not have this engine.
         """
         self.check_engine(engine, "--engine")
-        module, _, name = (self.run if engine == IN_PROCESS else self.engines[engine]).partition(":")
-        return cast("Callable[[StageRun[P]], Output]", getattr(importlib.import_module(module), name))
+        return cast(
+            "Callable[[StageRun[P]], Output]", _imported(self.run if engine == IN_PROCESS else self.engines[engine])
+        )
+
+
+def _imported(text: str) -> Any:
+    """What an import string `module:name` names."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from superworkflow.infra.conditions import check_atomic
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.digest import file_sha256, stream_sha256
+from superworkflow.infra.digest import file_sha256
 from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.names import is_digest
+from superworkflow.infra.source import Source, changed
 
 SOURCES = ".sources"
-"""Folder of copies of source files."""
-
-FRESH_SECONDS = 2.0
-"""A file written as shortly ago may be written once more within one tick of a coarse clock."""
+"""Folder of copies of sources."""
 
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
@@ -100,20 +95,48 @@ class Store:
             )  # fmt: skip
         return dataset
 
-    def keep(self, path: Path, folder: str = SOURCES) -> str:
+    def keep(self, path: Path, folder: str) -> str:
         """Copy a file of this machine to where all that see the store can read it; the copy's URI.
 
         Args:
             path: the file.
             folder: of the store; below it, copies are named by their content.
         """
-        before, digest = path.stat(), file_sha256(path)
-        kept = self.root.join(folder, digest, re.sub(r"[\\\x00-\x1f\x7f]", "_", path.name))
-        if self._is_kept(kept, path, digest):
-            return kept.uri
+        before, digest = Location.of(path).state(), file_sha256(path)
+        kept = self.root.join(folder, digest, _plain(path.name))
+        self._copy(path, kept, digest, lambda: Location.of(path).state() == before)
+        return kept.uri
+
+    def keep_source(self, source: Source) -> str:
+        """Copy all members of a source of this machine there, in their folders; the URI of the copied source.
+
+        Raises:
+            UserError: it was changed since it was summed.
+        """
+        place = self.root.join(SOURCES, source.digest)
+        place = place.join(_plain(source.location.name)) if source.is_folder else place
+        for path, member in source.members.items():
+            local = member.location.local_path
+            assert local is not None
+            self._copy(
+                local, place.join(path if source.has_members else _plain(path)), member.sha256, member.is_unchanged
+            )
+        return (place if source.is_folder else place.join(_plain(source.location.name))).uri
+
+    def _copy(self, path: Path, kept: Location, sha256: str, unchanged: Callable[[], bool]) -> None:
+        """Copy a file, unless its copy is there.
+
+        Args:
+            path: the file.
+            kept: where the copy belongs.
+            sha256: of the file's content.
+            unchanged: whether it still is that.
+        """
+        if self._is_kept(kept, path, sha256):
+            return
         if kept.local_path is None:
             kept.upload(path)
-            copied = _stamp(path.stat()) == _stamp(before)
+            copied = unchanged()
             if copied:
                 _tag_of(kept).write_atomic(json.dumps({"fingerprint": kept.fingerprint()}))
         else:
@@ -121,14 +144,13 @@ class Store:
             partial = kept.local_path.with_name(f".{uuid.uuid4().hex}.partial")
             try:
                 shutil.copyfile(path, partial)
-                copied = file_sha256(partial) == digest
+                copied = file_sha256(partial) == sha256
                 if copied:
                     partial.replace(kept.local_path)
             finally:
                 partial.unlink(missing_ok=True)
         if not copied:
             raise changed(str(path), "while it was copied to the store")
-        return kept.uri
 
     def _is_kept(self, kept: Location, path: Path, digest: str) -> bool:
         """Whether the copy is there, with the content that its name says."""
@@ -167,108 +189,12 @@ class Store:
             ) from None
 
 
+def _plain(name: str) -> str:
+    """A name that every store takes."""
+    return re.sub(r"[\\\x00-\x1f\x7f]", "_", name)
+
+
 def _tag_of(kept: Location) -> Location:
     """Beside the copy of a source on an object store: the object's tag when it was written."""
     folder, _, name = kept.uri.rpartition("/")
     return Location(f"{folder}/.{name}.tag")
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def changed(where: str, when: str) -> UserError:
-    """The error for a source that is not what it was when it was summed."""
-    return UserError(
-        f"the file was changed {when}", where=where, remedy="Run again when nobody writes it, so that it is read anew"
-    )
-
-
-class Source:
-    """An input file that no stage made, such as an edge list.
-
-    Args:
-        location: the file.
-        digest: SHA-256 of its content.
-        fingerprint: of the file before its content was summed.
-        ctime_ns: of a local file, when the system last changed it, then.
-        fresh: it had been written so shortly before that another write might leave the same time.
-    """
-
-    def __init__(self, location: Location, digest: str, fingerprint: str, ctime_ns: int = 0, fresh: bool = False):
-        self.location, self.digest = location, digest
-        self._fingerprint, self._ctime_ns, self._fresh = fingerprint, ctime_ns, fresh
-        self._local: Path | None = location.local_path
-
-    @classmethod
-    def of(cls, uri: str | Path) -> Source:
-        """Open a file and sum its content.
-
-        Raises:
-            UserError: there is no such file, it is a folder, or it is empty.
-        """
-        location = Location.of(uri)
-        remedy = "Give the path or URI of a file with content"
-        path = location.local_path
-        if path is not None and path.is_dir():
-            raise UserError("is a folder, not a file", where=location.uri, remedy=remedy)
-        try:
-            size = location.size()
-        except Exception as error:  # credentials, network, permissions: the client's own words say which
-            raise UserError(
-                f"the file cannot be read: {type(error).__name__}: {error}", where=location.uri,
-                remedy="Check the URI and the credentials",
-            ) from None  # fmt: skip
-        if size is None:
-            raise UserError("no such file", where=location.uri, remedy=remedy)
-        if size == 0:
-            raise UserError("the file is empty", where=location.uri, remedy=remedy)
-        fingerprint = location.fingerprint()  # first: what is written while the content is summed must show
-        if path is not None:
-            status = path.stat()
-            fresh = status.st_mtime > time.time() - FRESH_SECONDS
-            return cls(location, file_sha256(path), fingerprint, status.st_ctime_ns, fresh)
-        with location.open("rb") as stream:
-            return cls(location, stream_sha256(stream), fingerprint)
-
-    def check_unchanged(self) -> None:
-        """Hold the file against what it was when it was summed; a digest names what was read.
-
-        Raises:
-            UserError: it has been written since, so that what was read of it may be something else.
-        """
-        path = self.location.local_path
-        try:
-            same = self.location.fingerprint() == self._fingerprint
-            if same and path is not None and (self._fresh or path.stat().st_ctime_ns != self._ctime_ns):
-                same = file_sha256(path) == self.digest
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise changed(self.uri, "while the stage read it")
-
-    @property
-    def uri(self) -> str:
-        return self.location.uri
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """Facts for plans: `bytes`, and for a local file what `sample_table` finds."""
-        from superworkflow.infra.sample import sample_table  # Arrow's functions, which stages do without
-
-        path = self.location.local_path
-        return {"bytes": self.location.size()} if path is None else dict(sample_table(path))
-
-    def local(self, scratch: Path) -> Path:
-        """A local copy of the file, fetched to `scratch` when it is remote.
-
-        Raises:
-            UserError: what was fetched is not what was summed.
-        """
-        if self._local is None:
-            copy = scratch / self.location.name
-            self.location.download(copy)
-            if file_sha256(copy) != self.digest:
-                raise changed(self.uri, "while the stage read it")
-            self._local = copy
-        return self._local

@@ -62,6 +62,9 @@ def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str],
         help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
+    parser.add_argument(
+        "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
+    )
 
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
@@ -81,7 +84,7 @@ def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:
     request = build_request(
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
-        profile=options.profile, store=options.store, prices=options.prices,
+        profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
     )  # fmt: skip
     return superworkflow, request
 

@@ -13,6 +13,7 @@ import pytest
 
 from superworkflow.infra.s3 import PatientS3
 from superworkflow.infra.store import Store
+from superworkflow.infra.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = getattr(item, "callspec", None)
         if "s3_server" in getattr(item, "fixturenames", []) or (given and given.params.get("store_uri") == "s3"):
             item.add_marker(pytest.mark.s3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sums of sources are kept there, also by the processes that tests start."""
+    os.environ[FOLDER_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

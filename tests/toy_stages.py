@@ -19,9 +19,9 @@ from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.source import Source
 from superworkflow.infra.spark.session import spark_session
 from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
-from superworkflow.infra.store import Source
 
 GIB = 1 << 30
 
@@ -139,6 +139,13 @@ TOY = Superworkflow(
 def write_text(dataset: Dataset, path: Path) -> None:
     """An export of `count`."""
     path.write_text(f"{dataset.array('lines.npy')[0]} lines")
+
+
+def write_folder(dataset: Dataset, path: Path) -> None:
+    """An export of `count` that is a folder."""
+    (path / "parts").mkdir(parents=True)
+    write_text(dataset, path / "parts" / "part-0")
+    (path / "_SUCCESS").touch()
 
 
 def write_half(dataset: Dataset, path: Path) -> None:

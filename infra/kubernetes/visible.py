@@ -8,11 +8,12 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.source import Source
 from superworkflow.infra.store import Store
 
 
 def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
-    """The call with every input at a place that its pod can read; source files of this machine go to the store.
+    """The call with every input at a place that its pod can read; sources of this machine go to the store.
 
     Raises:
         UserError: the store itself is a folder that pods do not see.
@@ -23,11 +24,12 @@ def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
             "this folder is not visible to pods", where=store.uri,
             remedy="Use a store such as s3://bucket/prefix, or name the folder in the profile's kubernetes.volumes",
         )  # fmt: skip
-    return replace(call, inputs={name: _visible(uri, store, settings) for name, uri in call.inputs.items()})
+    inputs = {name: _visible(uri, call.sources.get(name), store, settings) for name, uri in call.inputs.items()}
+    return replace(call, inputs=inputs)
 
 
-def _visible(uri: str, store: Location, settings: KubernetesSettings) -> str:
+def _visible(uri: str, source: Source | None, store: Location, settings: KubernetesSettings) -> str:
     path = Location.of(uri).local_path
-    if path is None or settings.covers(str(path)) or not path.is_file():
+    if path is None or settings.covers(str(path)) or not (source or path.is_file()):
         return uri
-    return Store(store.uri).keep(path)
+    return Store(store.uri).keep_source(source or Source.of(path))

@@ -11,6 +11,7 @@ from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.source import Source
 
 Event = dict[str, Any]
 
@@ -30,6 +31,7 @@ class StageCall:
         image_kind: kind of image that holds what the stage needs.
         digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
+        sources: those of the inputs that are sources, where the caller has opened them.
     """
 
     node: str
@@ -42,6 +44,7 @@ class StageCall:
     image_kind: str = "cpu"
     digest: str = ""
     expected_memory: int = 0
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

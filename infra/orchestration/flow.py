@@ -23,6 +23,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
+from superworkflow.infra.exporting import output_uri
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
@@ -231,9 +232,13 @@ def _cause(node: str, state: State[Any]) -> BaseException:
 def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
     """Name the files that people look for, and register the model."""
     by_name = {record.name: record for record in run.stages}
-    for title, (node, file) in request.superworkflow.outputs.items():
+    for title, (node, name) in request.superworkflow.outputs.items():
         if node in by_name:  # a trial of a sweep runs no more than its objective needs
-            run.outputs[title] = f"{by_name[node].output}/{file}"
+            uri = output_uri(Dataset.open(Location.of(by_name[node].output)), name)
+            if uri is None:
+                get_run_logger().warning("the dataset of %s has no %s, which is to be its output", node, name)
+            else:
+                run.outputs[title] = uri
     node_name = request.superworkflow.model
     if node_name in by_name:
         record = by_name[node_name]

@@ -13,6 +13,7 @@ from superworkflow.infra.manifest import Stat
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.records import StageRecord, failed_record, stage_record
 from superworkflow.infra.request import Request
+from superworkflow.infra.source import Source
 
 
 def run_node(
@@ -49,6 +50,7 @@ def run_node(
             stage=node.stage.name,
             params=node.params.model_dump(mode="json"),
             inputs={name: _uri(given, request) for name, given in node.inputs.items()},
+            sources={name: given for name, given in node.inputs.items() if isinstance(given, Source)},
             output=location.uri,
             placement=placement,
             labels=labels,
@@ -88,7 +90,9 @@ def _expected_memory(
 def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
     """True stats of the inputs."""
     return {
-        name: request.store.open(given.stage.name, given.digest).stats if isinstance(given, Node) else given.stats
+        name: request.store.open(given.stage.name, given.digest).stats
+        if isinstance(given, Node)
+        else node.stats_of(name)
         for name, given in node.inputs.items()
     }
 

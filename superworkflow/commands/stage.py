@@ -65,11 +65,14 @@ def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
     """The stage's own help: its inputs, and its parameters with their values and defaults."""
     parser.description = f"{stage.help[:1].upper()}{stage.help[1:].rstrip('.')}."
     inputs = [
-        (f"--input {name}={'FILE' if given.file else 'URI'}", [f"{given.help} ({_need(given)})"])
-        for name, given in stage.inputs.items()
+        (f"--input {name}={_form(given)}", [f"{given.help} ({_need(given)})"]) for name, given in stage.inputs.items()
     ]
     describe_rows(parser, "Inputs", inputs)
     describe_parameters(parser, "Parameters for --params and --params-json", {stage.name: stage.params}, dotted=False)
+
+
+def _form(given: Input) -> str:
+    return "|".join(["FILE"] * (given.file or bool(given.tables)) + ["FOLDER"] * given.folder) or "URI"
 
 
 def _need(given: Input) -> str:

@@ -107,7 +107,7 @@ SMALL_BYTES = 2 << 20
 def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Predict from the size of the file, at a guess of 14 bytes a row and 20 rows a vertex.
 
-    The stats of the source may say more: `rows`, `vertices`, `text_bytes`, `gzipped`.
+    The stats of the source may say more: `rows`, `values`, `text_bytes`, `gzipped` (see `tasks._sample`).
     """
     source = inputs.get("edges", {})
     size = int(
@@ -181,7 +181,13 @@ STAGE = Stage(
     name="index",
     version="1",
     params=IndexParams,
-    inputs={"edges": Input("edge list: CSV, TSV, white space or Parquet, also gzipped", file=True)},
+    inputs={
+        "edges": Input(
+            "edge list: CSV, TSV, white space or Parquet, also gzipped",
+            file=True,
+            stats="superworkflow.tasks._sample:table_stats",
+        )
+    },
     run="superworkflow.tasks.index.run:run",
     engines={"spark": "superworkflow.tasks.index.on_spark:run"},
     estimate=estimate,

@@ -60,7 +60,9 @@ STAGE = Stage(
     params=LabelParams,
     inputs={
         "graph": Input("index dataset: the graph whose nodes have the labels"),
-        "labels": Input("labels of nodes, rows `node,label`", file=True),
+        "labels": Input(
+            "labels of nodes, rows `node,label`", file=True, stats="superworkflow.tasks._sample:table_stats"
+        ),
     },
     run="superworkflow.tasks.label.run:run",
     estimate=estimate,

@@ -34,23 +34,37 @@ def run(job: StageRun[WalkParams]) -> Output:
     walker = load_walker(graph, params, job.threads)
     total = params.num_walks * walker.n_starts
     spans = shard_spans(total, params.walk_length)
-    job.output.claim(shard_names(spans))
-    buffers = [np.empty((spans[0][1], params.walk_length), walker.dtype) for _ in spans[:2]]
-    tokens, stopped, began = 0, 0, time.perf_counter()
+    names = shard_names(spans)
+    job.output.claim(names, resumable=True)
+    tokens, stopped, done, left = 0, 0, 0, []
+    for i, name in enumerate(names):
+        with job.output.left_whole(name) as path:
+            if path is None:
+                left.append(i)
+                continue
+            shard = np.load(path, mmap_mode="r", allow_pickle=False)
+            more_tokens, more_stopped = count_tokens(shard)
+            tokens, stopped, done = tokens + more_tokens, stopped + more_stopped, done + len(shard)
+    if done:
+        job.progress.log(f"{len(names) - len(left)} of {len(names)} shards are from an earlier attempt")
+    buffers = [np.empty((spans[0][1], params.walk_length), walker.dtype) for _ in left[:2]]
+    began, before = time.perf_counter(), tokens - done
     with ThreadPoolExecutor(job.threads) as pool:
         # One shard is written while the next one is made.
-        pending = [walker.submit(pool, *span, buffers[i]) for i, span in enumerate(spans[:2])]
-        for i, (first, last) in enumerate(spans):
-            for piece in pending[i]:
+        pending = [walker.submit(pool, *spans[i], buffers[turn]) for turn, i in enumerate(left[:2])]
+        for turn, i in enumerate(left):
+            for piece in pending[turn]:
                 piece.result()
-            shard = buffers[i % 2][: last - first]
-            job.output.array(shard_name(i), shard)
+            first, last = spans[i]
+            shard = buffers[turn % 2][: last - first]
+            job.output.array(names[i], shard)
             more_tokens, more_stopped = count_tokens(shard)
-            tokens, stopped = tokens + more_tokens, stopped + more_stopped
-            job.progress.update(last, total, "walks", steps_per_s=(tokens - last) / (time.perf_counter() - began))
-            if i + 2 < len(spans):
-                pending.append(walker.submit(pool, *spans[i + 2], buffers[i % 2]))
-            pending[i] = []
+            tokens, stopped, done = tokens + more_tokens, stopped + more_stopped, done + len(shard)
+            steps_per_s = (tokens - done - before) / (time.perf_counter() - began)
+            job.progress.update(done, total, "walks", steps_per_s=steps_per_s)
+            if turn + 2 < len(left):
+                pending.append(walker.submit(pool, *spans[left[turn + 2]], buffers[turn % 2]))
+            pending[turn] = []
     return walk_output(params, walker.n_starts, walker.vertices, walker.weighted, tokens, stopped)
 
 

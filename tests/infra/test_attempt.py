@@ -18,7 +18,15 @@ from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execute import execute
 from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, PARTS_FOLDER, FileEntry
+from superworkflow.infra.manifest import (
+    ATTEMPT_NAME,
+    CHECKPOINT_FOLDER,
+    MANIFEST_NAME,
+    PARTS_FOLDER,
+    WHOLE_FOLDER,
+    FileEntry,
+    Measurement,
+)
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.store import Store
@@ -170,6 +178,85 @@ def test_names_that_no_data_file_has(folder: Location, name: str) -> None:
     with pytest.raises(ValueError, match="no name for a data file"), writer.file(name):
         pass
     writer.close()
+
+
+def _half(folder: Location, digest: str = "d" * 32) -> list[str]:
+    """An attempt that has written `a/1` and `b` of three files when it ends; the names of what it leaves."""
+    writer = DatasetWriter(folder, digest)
+    writer.claim(["a/1", "b", "c"], resumable=True)
+    for name in ("a/1", "b"):
+        with writer.file(name) as path:
+            path.write_text(f"content of {name}")
+    writer.settle()
+    writer.close()
+    return folder.walk_files()
+
+
+def _go_on(folder: Location) -> dict[str, str | None]:
+    """The next attempt: what it takes over; it writes the rest and completes the dataset."""
+    writer, found = DatasetWriter(folder, "d" * 32), dict[str, str | None]()
+    writer.claim(["a/1", "b", "c"], resumable=True)
+    for name in ("a/1", "b", "c"):
+        with writer.left_whole(name) as path:
+            found[name] = None if path is None else path.read_text()
+        if found[name] is None:
+            with writer.file(name) as path:
+                path.write_text(f"content of {name}")
+    made = writer.commit(
+        stage="count", version="1", params={}, inputs={}, stats={}, software={},
+        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
+    )  # fmt: skip
+    assert made.files() == ["a/1", "b", "c"]
+    made.verify()
+    made.close()
+    assert folder.walk_files() == ["a/1", "b", "c", MANIFEST_NAME]
+    return found
+
+
+def test_whole_files_are_taken_over(folder: Location, scratch: Path) -> None:
+    assert _half(folder) == [ATTEMPT_NAME, f"{WHOLE_FOLDER}/a/1.json", f"{WHOLE_FOLDER}/b.json", "a/1", "b"]
+    before = folder.join("b").state()
+    assert _go_on(folder) == {"a/1": "content of a/1", "b": "content of b", "c": None}
+    assert folder.join("b").state() == before
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["content of B", "content of b and more", ""])
+def test_files_that_were_altered_are_not_taken_over(folder: Location, content: str) -> None:
+    _half(folder)
+    _put(folder.join("b"), content)
+    assert _go_on(folder) == {"a/1": "content of a/1", "b": None, "c": None}
+
+
+@pytest.mark.parametrize("note", ["", "{}", '{"path": "../b", "bytes": 12, "sha256": "0"}', "[" * 100_000])
+def test_notes_that_are_none(folder: Location, note: str) -> None:
+    _half(folder)
+    _put(folder.join(WHOLE_FOLDER, "b.json"), note)
+    assert _go_on(folder) == {"a/1": "content of a/1", "b": None, "c": None}
+
+
+def test_whole_files_of_another_dataset_are_removed(folder: Location) -> None:
+    _half(folder, "e" * 32)
+    assert _go_on(folder) == {"a/1": None, "b": None, "c": None}
+
+
+def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> None:
+    _half(folder)
+    writer = DatasetWriter(folder, "d" * 32)
+    writer.claim(["a/1", "b"])
+    assert folder.walk_files() == [ATTEMPT_NAME]
+    writer.close()
+    _half(folder)
+    writer = DatasetWriter(folder, "d" * 32)
+    writer.claim(["b"], resumable=True)
+    with writer.left_whole("b"):
+        pass
+    made = writer.commit(
+        stage="count", version="1", params={}, inputs={}, stats={}, software={},
+        measured=Measurement(runtime_s=0, cpu_s=0, peak_memory_bytes=0, rows=0, bytes=0),
+    )  # fmt: skip
+    assert folder.walk_files() == ["b", MANIFEST_NAME]
+    assert made.files() == ["b"]
 
 
 KILLED = """

@@ -32,8 +32,9 @@ from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.s3 import PatientS3
 from superworkflow.infra.scratch import PREFIX
+from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Stage
-from superworkflow.infra.store import Source, Store
+from superworkflow.infra.store import Store
 from tests.s3_proxy import S3Proxy
 from tests.toy_stages import COUNT, SCALE
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Export
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execute import execute
-from superworkflow.infra.exporting import check_formats, export
+from superworkflow.infra.exporting import check_formats, export, output_uri
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.records import RunRecord, StageRecord
@@ -22,6 +23,7 @@ SUPERWORKFLOW = dataclasses.replace(
     TOY,
     exports={
         "text": Export("count", "tests.toy_stages:write_text", "txt"),
+        "folder": Export("count", "tests.toy_stages:write_folder", "parts"),
         "broken": Export("count", "tests.toy_stages:write_half", "txt"),
     },
 )
@@ -48,6 +50,25 @@ def test_written_beside_the_stages(run: RunRecord, store: Store, tmp_path: Path,
     assert store.root.join("exports").walk_files() == [f"{DIGEST}.txt"]
     assert list((tmp_path / "work").iterdir()) == []
     assert list(scratch.iterdir()) == []
+
+
+def test_folder(run: RunRecord, store: Store, scratch: Path) -> None:
+    """The second time what an earlier version has exported is not mixed with it."""
+    uri = export(SUPERWORKFLOW, "folder", run)
+    expected = [f"{DIGEST}.parts/_SUCCESS", f"{DIGEST}.parts/parts/part-0"]
+    assert store.root.join("exports").walk_files() == expected
+    assert Location.of(uri).join("parts/part-0").read_text() == "5 lines"
+    Location.of(uri).join("parts/part-1").write_atomic("of an earlier version")
+    assert export(SUPERWORKFLOW, "folder", run) == uri
+    assert store.root.join("exports").walk_files() == expected
+    assert list(scratch.iterdir()) == []
+
+
+def test_outputs_are_files_folders_or_patterns(run: RunRecord) -> None:
+    made = Dataset.open(Location.of(run.stages[0].output))
+    assert output_uri(made, "lines.npy") == f"{made.uri}/lines.npy"
+    assert output_uri(made, "li*.npy") == f"{made.uri}/li*.npy"
+    assert output_uri(made, "lines") is None
 
 
 def test_failure_leaves_nothing(run: RunRecord, store: Store, scratch: Path) -> None:

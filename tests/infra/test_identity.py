@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -21,8 +22,9 @@ from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import FORMAT, MANIFEST_NAME
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.store import Source, Store
+from superworkflow.infra.store import Store
 from tests.infra.test_names import rewrite
 from tests.toy_stages import COUNT, CountParams
 
@@ -218,6 +220,7 @@ def test_remote_source_is_checked_when_it_is_fetched(s3_store: Store, tmp_path: 
     place = s3_store.root.join("text.txt")
     place.write_atomic("one\n")
     source = Source.of(place.uri)
+    assert source.digest == hashlib.sha256(b"one\n").hexdigest()
     place.write_atomic("two\n")
     with pytest.raises(UserError, match="was changed while the stage read it"):
         source.local(tmp_path)
@@ -228,16 +231,16 @@ class TestKeep:
 
     def test_altered_copy_is_replaced(self, store: Store, tmp_path: Path) -> None:
         (tmp_path / "edges.csv").write_text("1,2\n")
-        kept = Location.of(store.keep(tmp_path / "edges.csv"))
+        kept = Location.of(store.keep_source(Source.of(tmp_path / "edges.csv")))
         kept.write_atomic("1,3\n")
-        assert store.keep(tmp_path / "edges.csv") == kept.uri
+        assert store.keep_source(Source.of(tmp_path / "edges.csv")) == kept.uri
         assert kept.read_text() == "1,2\n"
 
     def test_copy_is_used_again(self, store: Store, tmp_path: Path) -> None:
         (tmp_path / "edges.csv").write_text("1,2\n")
-        kept = Location.of(store.keep(tmp_path / "edges.csv"))
+        kept = Location.of(store.keep_source(Source.of(tmp_path / "edges.csv")))
         before = kept.fingerprint()
-        assert store.keep(tmp_path / "edges.csv") == kept.uri
+        assert store.keep_source(Source.of(tmp_path / "edges.csv")) == kept.uri
         assert kept.fingerprint() == before
         assert Path(kept.uri).parent.name == file_sha256(tmp_path / "edges.csv")
 
@@ -245,10 +248,10 @@ class TestKeep:
         (tmp_path / "edges.csv").write_text("1,2\n")
         sha256 = file_sha256(tmp_path / "edges.csv")
         s3_store.root.join(".sources", sha256, "edges.csv").write_atomic("1,3\n")
-        assert Location.of(s3_store.keep(tmp_path / "edges.csv")).read_text() == "1,2\n"
+        assert Location.of(s3_store.keep_source(Source.of(tmp_path / "edges.csv"))).read_text() == "1,2\n"
 
     def test_names_that_no_store_takes(self, store: Store, tmp_path: Path) -> None:
         (tmp_path / "a\\b\n.csv").write_text("1,2\n")
-        kept = store.keep(tmp_path / "a\\b\n.csv")
+        kept = store.keep_source(Source.of(tmp_path / "a\\b\n.csv"))
         assert kept.endswith("/a_b_.csv")
         assert Location.of(kept).read_text() == "1,2\n"

@@ -20,7 +20,7 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.records import RunRecord, stage_record
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Resources, available_cpus
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
 from tests.toy_stages import COUNT, GIB, SCALE, TOY
 
 PROFILE = """

@@ -16,6 +16,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.execute import Executed, execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.source import Source
 from superworkflow.infra.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
@@ -23,7 +24,6 @@ from superworkflow.infra.spark.session import (
     session_settings,
     settings_from_environment,
 )
-from superworkflow.infra.store import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
 

@@ -21,7 +21,7 @@ from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
 from superworkflow.infra.s3 import PatientS3
-from superworkflow.infra.store import Source, Store
+from superworkflow.infra.store import Store
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -271,34 +271,3 @@ def test_full_disk_is_said_at_the_start(tiny_disk: Path) -> None:
     (tiny_disk / "filler").write_bytes(bytes(1 << 20))
     with pytest.raises(UserError, match="No space left"):
         Store(tiny_disk / "store").check_writable()
-
-
-class TestSource:
-    """Input files."""
-
-    def test_digest_is_of_the_content(self, store: Store) -> None:
-        store.root.make()
-        for name in ("a.csv", "b.csv"):
-            store.root.join(name).write_atomic("1,2\n")
-        store.root.join("c.csv").write_atomic("1,3\n")
-        a, b, c = (Source.of(store.root.join(name).uri) for name in ("a.csv", "b.csv", "c.csv"))
-        assert a.digest == b.digest == "52186c933993da4082b3cdc7c40bb4bf735b391ff54a2ef78c037dda6c38a680"
-        assert a.digest != c.digest
-        assert a.stats["bytes"] == 4
-
-    def test_local_copy(self, store: Store, tmp_path: Path) -> None:
-        store.root.make()
-        store.root.join("a.csv").write_atomic("1,2\n")
-        assert Source.of(store.root.join("a.csv").uri).local(tmp_path).read_text() == "1,2\n"
-
-    def test_missing_or_empty(self, store: Store) -> None:
-        store.root.make()
-        store.root.join("empty.csv").write_atomic("")
-        for name, fault in (("none.csv", "no such file"), ("empty.csv", "the file is empty")):
-            with pytest.raises(UserError, match=fault) as raised:
-                Source.of(store.root.join(name).uri)
-            assert store.root.join(name).uri in str(raised.value)
-
-    def test_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="is a folder"):
-            Source.of(tmp_path)

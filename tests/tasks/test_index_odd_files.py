@@ -14,7 +14,7 @@ import pytest
 from superworkflow.infra import text_file
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
-from superworkflow.infra.sample import sample_table
+from superworkflow.tasks._sample import sample_table
 from superworkflow.tasks.index import IndexParams, spark_rows
 from superworkflow.tasks.index.source import detect
 from tests.spark import needs_spark

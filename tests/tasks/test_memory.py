@@ -17,8 +17,8 @@ from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Estimate
-from superworkflow.infra.store import Source
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._generate import generate
 from superworkflow.tasks.embed.run import write_embeddings
@@ -44,7 +44,7 @@ class Chain:
         command += [part for key, path in inputs.items() for part in ("--input", f"{key}={path}")]
         subprocess.run(command, check=True, capture_output=True)
         stats = {
-            key: Dataset.open(Location.of(path)).stats if path.is_dir() else Source.of(path).stats
+            key: Dataset.open(Location.of(path)).stats if path.is_dir() else stage.inputs[key].stats_of(Source.of(path))
             for key, path in inputs.items()
         }
         estimate = stage.estimate(stage.params(**params), stats, RESOURCES)

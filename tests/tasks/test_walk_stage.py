@@ -1,6 +1,8 @@
 """The walk stage as a process runs it: shards, stats, start vertices by label, errors, and its estimate."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -177,3 +179,46 @@ def test_estimate_of_memory_and_size(tmp_path, n, edges, weighted, params):
     assert predicted.memory_bytes == pytest.approx(peak, rel=0.2)
     assert predicted.output_bytes == pytest.approx(size, rel=0.01)
     assert predicted.cpu_s > 0
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from superworkflow.infra.execute import execute
+from superworkflow.infra.manifest import WHOLE_FOLDER
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import walk
+
+class Deadly(Progress):
+    def update(self, done, total, unit, **figures):
+        if done == 3 * 4096:
+            while not (Path(sys.argv[2]) / WHOLE_FOLDER / "walks-00001.npy.json").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+walk.SHARD_BYTES = 4 * 20 * 2048 * 2
+params = {"num_walks": 7, "walk_length": 20}
+execute(walk.STAGE, params, {"graph": sys.argv[1]}, sys.argv[2], Resources(cpu=2), Deadly("walk"))
+"""
+
+
+def test_shards_that_were_whole_are_not_made_again(tmp_path, monkeypatch, capsys):
+    """SIGKILL in the middle; one of the shards that it leaves is damaged meanwhile."""
+    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 20 * 2048 * 2)
+    graph = write_graph(tmp_path / "graph", 3000, 20_000, directed=True)
+    expected = make(graph, tmp_path / "expected", {"num_walks": 7, "walk_length": 20})
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "walks")], timeout=300, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    first, second = (tmp_path / "walks" / f"walks-0000{i}.npy" for i in (0, 1))
+    damaged = bytearray(second.read_bytes())
+    damaged[-1] ^= 1
+    second.write_bytes(damaged)
+    before = first.stat().st_mtime_ns
+    made = make(graph, tmp_path / "walks", {"num_walks": 7, "walk_length": 20})
+    assert first.stat().st_mtime_ns == before
+    assert re.search(r"[12] of 6 shards are from an earlier attempt", capsys.readouterr().err)
+    assert made.manifest.files == expected.manifest.files
+    assert made.stats == expected.stats

@@ -12,12 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from superworkflow.infra.distinct import estimate_distinct
+from superworkflow.infra.source import Source
 from superworkflow.infra.text_file import GZIP, unpacked
+from superworkflow.tasks._distinct import estimate_distinct
 
 SAMPLE_BYTES = 32 << 20
 """Text that is looked at; shorter files are read as a whole."""
 _PARTS = 32
+
+
+def table_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
+    """What `sample_table` finds in a source that is a file, for `Input.stats`; nothing of one that is not local."""
+    path = source.location.local_path
+    return {} if path is None else sample_table(path, look_bytes)
 
 
 def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int | bool]:

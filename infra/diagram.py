@@ -7,6 +7,7 @@ plan, the explanation and the run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ from superworkflow.infra.store import Source
 Given = Source | Dataset
 """What a run is given from outside: a source file, or a dataset that an earlier run made."""
 
+_PREFIX = re.compile(r"[a-z][a-z0-9_]*")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -32,6 +35,7 @@ class Node:
         params: its validated parameters.
         inputs: other nodes, or what is given from outside, by input name.
         digest: names its dataset.
+        prefix: under which its parameters are set; the stage's name unless the diagram gives it another.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Node:
     params: StageParams
     inputs: Mapping[str, Node | Given]
     digest: str
+    prefix: str
 
     @property
     def upstream(self) -> list[Node]:
@@ -49,7 +54,7 @@ class Diagram:
     """Collects the nodes of one superworkflow, in an order in which they can run.
 
     Args:
-        params: validated parameters by stage name.
+        params: validated parameters by prefix.
         options: the superworkflow's own options.
     """
 
@@ -62,13 +67,21 @@ class Diagram:
         """Value of one of the superworkflow's own options."""
         return getattr(self.options, name)
 
-    def stage(self, stage: Stage[Any], *, name: str | None = None, **inputs: Node | Given | None) -> Node:
+    def stage(
+        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
+    ) -> Node:
         """Add one stage.
 
         Args:
-            stage: its definition; its parameters are those set for `stage.name`.
+            stage: its definition.
             name: unique name, when the stage occurs more than once.
+            params: prefix of its parameters, one of the superworkflow's `prefixes`; the stage's name by default, so
+                that nodes of one stage share their parameters.
             inputs: nodes or what is given, by input name; None leaves an optional input out.
+
+        Raises:
+            ValueError: an input that is missing or unknown, or a name that is taken.
+            UserError: a prefix that is not declared, or is another stage's.
         """
         name = name or stage.name
         given = {key: value for key, value in inputs.items() if value is not None}
@@ -76,10 +89,15 @@ class Diagram:
         unknown = [key for key in given if key not in stage.inputs]
         if missing or unknown or name in self.nodes:
             raise ValueError(f"diagram node {name}: missing inputs {missing}, unknown inputs {unknown}, or name taken")
-        params = self._params[stage.name]
+        prefix = params or stage.name
+        values = self._params.get(prefix)
+        if not isinstance(values, stage.params):
+            remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
+            raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
+                            value=prefix, remedy=remedy)  # fmt: skip
         digests = {key: value.digest for key, value in given.items()}
-        digest = dataset_digest(stage.name, stage.version, params.identity(), digests)
-        node = Node(name, stage, params, given, digest)
+        digest = dataset_digest(stage.name, stage.version, values.identity(), digests)
+        node = Node(name, stage, values, given, digest, prefix)
         self.nodes[name] = node
         return node
 
@@ -149,6 +167,8 @@ class Superworkflow:
         exports: formats that `--export` can write, by name.
         model: node whose dataset is registered as a model, if any.
         quality: figures by which runs are judged, the preferred first.
+        prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
+            `Diagram.stage(…, params=prefix)`.
     """
 
     name: str
@@ -164,10 +184,21 @@ class Superworkflow:
     model: str | None = None
     help: str = ""
     quality: tuple[Quality, ...] = ()
+    prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for prefix in self.prefixes:
+            taken = [self.name, *(stage.name for stage in self.stages), *self.sources]
+            if not _PREFIX.fullmatch(prefix) or prefix in taken:
+                raise UserError(
+                    "not a prefix that parameters can have", where=f"superworkflow {self.name}: prefixes",
+                    value=prefix, remedy="Give a word of small letters, digits and _ that no stage or source has",
+                )  # fmt: skip
 
     def models(self) -> dict[str, type[StageParams]]:
-        """Parameter models by prefix: one for each stage and one for the superworkflow's options."""
-        return {stage.name: stage.params for stage in self.stages} | {self.name: self.options}
+        """Parameter models by prefix: of each stage, of those that have further prefixes, and of the options."""
+        own = {prefix: stage.params for prefix, stage in self.prefixes.items()}
+        return {stage.name: stage.params for stage in self.stages} | own | {self.name: self.options}
 
     def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.

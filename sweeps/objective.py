@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from superworkflow.infra.diagram import Diagram, Quality, Superworkflow
+from superworkflow.infra.diagram import Diagram, Node, Quality, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
 
@@ -113,6 +113,25 @@ def parse_objectives(texts: Sequence[str], quality: Quality | None) -> tuple[Obj
 def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Quality | None:
     """The first figure of the superworkflow for which the sources suffice."""
     return next((each for each in superworkflow.quality if each.source is None or each.source in sources), None)
+
+
+def judged_node(diagram: Diagram, objectives: Sequence[Objective]) -> Node | None:
+    """The node whose intermediate values tell early what the objective will be: its own, or the nearest before it.
+
+    Only one is listened to: the values of two nodes are not comparable.
+
+    Returns:
+        A node whose stage reports intermediate values; None when no node of the objective, nor one before it, does.
+    """
+    queue = [diagram.nodes[objective.node] for objective in objectives if objective.node is not None]
+    seen: set[str] = set()
+    while queue:
+        node = queue.pop(0)
+        if node.stage.steps is not None:
+            return node
+        seen.add(node.name)
+        queue += [before for before in node.upstream if before.name not in seen]
+    return None
 
 
 def needed_nodes(diagram: Diagram, objectives: Sequence[Objective]) -> list[str]:

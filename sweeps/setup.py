@@ -24,7 +24,7 @@ class Wishes:
 
     Args:
         fixed: dotted names of the parameters that were set.
-        group: (stage, trials): so many trials share the parameters of this stage and of those before it.
+        group: (prefix, trials): so many trials share the parameters under this prefix and of the stages before it.
     """
 
     objectives: Sequence[str] = ("quality",)
@@ -64,8 +64,8 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
     if quality and all(o.node is None or o.name == quality.metric for o in objectives):
         request = _with_options(request, quality.options, wishes.fixed)
     kept = needed_nodes(request.diagram, objectives)
-    stages = [request.diagram.nodes[name].stage for name in kept]
-    models = {stage.name: stage.params for stage in stages}
+    nodes = [request.diagram.nodes[name] for name in kept]
+    models = {node.prefix: node.stage.params for node in nodes}
     space = build_space(models, file=wishes.space, fixed=wishes.fixed)
     trials = wishes.trials
     if wishes.sampler == "grid":
@@ -132,14 +132,14 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     if group is None:
         return [], 1
     stage, size = group
-    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].stage.name == stage), None)
+    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].prefix == stage), None)
     if node is None:
-        valid = sorted({request.diagram.nodes[name].stage.name for name in kept})
+        valid = sorted({request.diagram.nodes[name].prefix for name in kept})
         raise UserError("no such stage", where="--group", value=stage, remedy=nearest(stage, valid))
     upstream, queue = {stage}, [node]
     while queue:
         for before in queue.pop().upstream:
-            upstream.add(before.stage.name)
+            upstream.add(before.prefix)
             queue.append(before)
     shared = [dimension.name for dimension in space.dimensions if dimension.prefix in upstream]
     if not shared or len(shared) == len(space.dimensions):

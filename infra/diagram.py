@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.stage import Stage
 from superworkflow.infra.store import Source
@@ -135,21 +137,6 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """One figure by which runs are judged, for sweeps.
-
-    Args:
-        metric: `node.metric`.
-        source: source file without which it is not computed.
-        options: values of the superworkflow's options with which a trial computes no more than this figure needs.
-    """
-
-    metric: str
-    source: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Superworkflow:
     """One pipeline that users run by name.
 
@@ -165,8 +152,7 @@ class Superworkflow:
         flags: command-line flags of its own, by name.
         outputs: files that a run's summary names: title to (node name, file name).
         exports: formats that `--export` can write, by name.
-        model: node whose dataset is registered as a model, if any.
-        quality: figures by which runs are judged, the preferred first.
+        outcomes: metrics by which runs are judged, the preferred first, models to register and pictures to draw.
         prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
             `Diagram.stage(…, params=prefix)`.
     """
@@ -181,9 +167,8 @@ class Superworkflow:
     flags: Mapping[str, Flag] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     exports: Mapping[str, Export] = field(default_factory=dict)
-    model: str | None = None
     help: str = ""
-    quality: tuple[Quality, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -200,11 +185,23 @@ class Superworkflow:
         own = {prefix: stage.params for prefix, stage in self.prefixes.items()}
         return {stage.name: stage.params for stage in self.stages} | own | {self.name: self.options}
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Metric))
+
+    @property
+    def registered(self) -> tuple[Model, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Model))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Picture))
+
     def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.
 
         Raises:
-            UserError: a source is missing.
+            UserError: a source is missing, or an outcome is declared wrongly.
         """
         for name in self.sources:
             if name not in sources and name not in self.optional:
@@ -213,4 +210,5 @@ class Superworkflow:
                 )
         diagram = Diagram(params, params[self.name])
         self.diagram(diagram, **{name: sources.get(name) for name in self.sources})
+        check_declarations(self, diagram.nodes, params)
         return diagram

@@ -8,9 +8,16 @@ from typing import Any
 
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.params import nearest, parse_params
 from superworkflow.infra.request import Request, build_request
-from superworkflow.sweeps.objective import Objective, choose_quality, needed_nodes, parse_objectives
+from superworkflow.sweeps.objective import (
+    Objective,
+    choose_quality,
+    declared_metric,
+    needed_nodes,
+    parse_objectives,
+)
 from superworkflow.sweeps.sampling import Choice, choose_pruner, choose_sampler
 from superworkflow.sweeps.space import Space, build_space
 from superworkflow.sweeps.study import Spec
@@ -60,9 +67,10 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         UserError: the first thing that is wrong.
     """
     quality = choose_quality(request.superworkflow, list(request.sources))
-    objectives = parse_objectives(wishes.objectives, quality)
-    if quality and all(o.node is None or o.name == quality.metric for o in objectives):
-        request = _with_options(request, quality.options, wishes.fixed)
+    declared = request.superworkflow.metrics
+    objectives = parse_objectives(wishes.objectives, quality, declared)
+    judges = [declared_metric(each.name, declared) for each in objectives if each.node is not None] or [quality]
+    request = _with_options(request, _common_options(judges), wishes.fixed)
     kept = needed_nodes(request.diagram, objectives)
     nodes = [request.diagram.nodes[name] for name in kept]
     models = {node.prefix: node.stage.params for node in nodes}
@@ -118,8 +126,16 @@ def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any])
     return request
 
 
+def _common_options(judges: Sequence[Metric | None]) -> dict[str, Any]:
+    """Options with which a trial computes no more than any of these needs; none where one of them is unknown."""
+    first, *others = [judge.options if judge is not None else {} for judge in judges]
+    return {name: value for name, value in first.items() if all(each.get(name, ...) == value for each in others)}
+
+
 def _with_options(request: Request, options: Mapping[str, Any], fixed: frozenset[str]) -> Request:
     """The request with options of its superworkflow that the user has not set."""
+    if not options:
+        return request
     prefix = request.superworkflow.name
     model = request.params[prefix]
     chosen = {name: value for name, value in options.items() if f"{prefix}.{name}" not in fixed}

@@ -60,7 +60,9 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--space", metavar="FILE", help="YAML file that narrows or replaces the declared ranges")
     goal = parser.add_mutually_exclusive_group()
-    goal.add_argument("--objective", metavar="NAME", help="NODE.METRIC, quality, cost or seconds; -NAME is minimized")
+    goal.add_argument(
+        "--objective", metavar="NAME", help="quality, cost, seconds or NODE.METRIC; -NODE.METRIC is minimized"
+    )
     goal.add_argument("--objectives", metavar="NAME,NAME", help="several, with their Pareto front: quality,cost")
     parser.add_argument("--sampler", choices=SAMPLERS, help="by default chosen by trials and objectives")
     parser.add_argument("--pruner", choices=PRUNERS, help="early stop; median by default with one objective")

@@ -38,9 +38,8 @@ class Second:
     environment: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, command: str, *more: str, expect: int = 0) -> Answer:
-        arguments = [sys.executable, "-m", "superworkflow", command, *more, "--store", str(self.store)]
-        if not {"status", "best", "runs", "compare"} & {command, *more[:1]}:
-            arguments[4:4] = ["second", "--table", str(self.table)]
+        arguments = [sys.executable, "-m", "superworkflow", command, "second", "--table", str(self.table), *more]
+        arguments += ["--store", str(self.store)]
         done = subprocess.run(
             arguments, env=os.environ | self.environment, cwd=ROOT, capture_output=True, text=True, timeout=300
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from superworkflow.infra.diagram import Diagram, Superworkflow
+from superworkflow.infra.outcomes import Metric, Model, Picture
 from superworkflow.infra.store import Source
 from tests.second.stages import choose, fit, measurements
 
@@ -23,4 +24,11 @@ SUPERWORKFLOW = Superworkflow(
     sources={"table": "a CSV file of numbers with a header"},
     diagram=diagram,
     outputs={"weights": ("choose", "weights.npy")},
+    outcomes=(
+        Metric("choose", "rmse", "minimize", headline=True, uncertainty="rmse_std"),
+        Metric("fit", "rmse", "minimize", uncertainty="rmse_std"),
+        Metric("curved", "rmse", "minimize", uncertainty="rmse_std"),
+        Picture("choose", "tests.second.outcomes:draw", "residuals"),
+        Model("choose", code="tests.second.serving", card="tests.second.outcomes:card", name="progression"),
+    ),
 )

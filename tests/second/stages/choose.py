@@ -29,5 +29,6 @@ STAGE = Stage(
     inputs={"first": Input("fit dataset"), "second": Input("fit dataset")},
     run="tests.second.work:choose",
     estimate=estimate,
+    metrics=("rmse", "rmse_std"),
     help="The regression with the smaller error.",
 )

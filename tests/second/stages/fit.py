@@ -45,5 +45,6 @@ STAGE = Stage(
     run="tests.second.work:fit",
     estimate=estimate,
     help="A ridge regression, judged by cross-validation.",
+    metrics=("rmse", "rmse_std"),
     steps=lambda params: params.rounds,
 )

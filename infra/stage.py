@@ -154,7 +154,8 @@ class Stage(Generic[P]):
         check: import string of a function of the parameters that raises UserError where this machine cannot do what
             they ask for, such as train on a GPU.
         metrics: names of the figures that it may report as stats under `metrics.`, without their settings.
-        steps: of a stage that reports intermediate values (`Progress.report`): how many, from its parameters.
+        steps: of a stage that reports intermediate values (`Progress.report`): the number of them, from its parameters.
+            Sweeps stop trials early by these, and plan for so many.
     """
 
     name: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.params import nearest, parse_params
@@ -15,6 +16,7 @@ from superworkflow.sweeps.objective import (
     Objective,
     choose_quality,
     declared_metric,
+    judged_node,
     needed_nodes,
     parse_objectives,
 )
@@ -80,7 +82,9 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         trials = min(trials or len(space.grid()), len(space.grid()))
     trials = trials or DEFAULT_TRIALS
     sampler = choose_sampler(wishes.sampler, trials, len(objectives))
-    pruner = choose_pruner(wishes.pruner, len(objectives))
+    judged = judged_node(request.diagram, objectives)
+    steps = most_steps(judged, space) if judged else 0
+    pruner = choose_pruner(wishes.pruner, len(objectives), steps)
     shared, group = _group(request, space, kept, wishes.group)
     searched = {dimension.name for dimension in space.dimensions}
     used = [*models, request.superworkflow.name]
@@ -97,7 +101,7 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         sources={name: source.digest for name, source in request.sources.items()},
         params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
         sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
-        shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd,
+        shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd, steps=steps,
     )  # fmt: skip
     return Setup(spec, request, trials, sampler, pruner)
 
@@ -124,6 +128,24 @@ def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any])
                 remedy="Begin another sweep with it, or put the old one back",
             )  # fmt: skip
     return request
+
+
+def most_steps(node: Node, space: Space) -> int:
+    """The most intermediate values that a node may report in a trial.
+
+    The searched parameters are tried one after the other, each at its ends or choices: enough for numbers of steps that
+    grow or fall with each of them.
+    """
+    assert node.stage.steps is not None
+    best = node.params
+    for dimension in space.dimensions:
+        if dimension.prefix != node.prefix:
+            continue
+        for value in dimension.choices or (dimension.low, dimension.high):
+            with contextlib.suppress(UserError):  # parameters that do not fit together
+                tried = parse_params(type(best), {**best.model_dump(), dimension.field: value}, node.prefix)
+                best = max(best, tried, key=node.stage.steps)
+    return node.stage.steps(best)
 
 
 def _common_options(judges: Sequence[Metric | None]) -> dict[str, Any]:

@@ -93,10 +93,13 @@ def test_default_sampler(asked: str | None, trials: int, objectives: int, expect
 
 
 def test_default_pruner() -> None:
-    assert choose_pruner(None, 1).name == "median"
-    assert choose_pruner(None, 2).name == "none"
-    with pytest.raises(UserError, match="--pruner"):
-        choose_pruner("median", 2)
+    assert choose_pruner(None, 1, 2).name == "median"
+    assert choose_pruner(None, 2, 2).name == choose_pruner(None, 1, 1).name == "none"
+    assert choose_pruner("none", 1, 0).name == "none"
+    with pytest.raises(UserError, match="several objectives"):
+        choose_pruner("median", 2, 9)
+    with pytest.raises(UserError, match=r"--pruner: .*no stage of this objective reports more than one"):
+        choose_pruner("hyperband", 1, 1)
 
 
 def test_trial_seeds_differ() -> None:

@@ -70,7 +70,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value that users set: a dotted parameter such as `publish.name`."""
+    """A value that users set: a dotted parameter such as `serve.name`."""
 
     dotted: str
 
@@ -105,7 +105,7 @@ class ModelCard:
     """What a model is, as its registry and its users read it.
 
     Args:
-        kind: such as `embeddings`.
+        kind: such as `regression`.
         columns: of a request, in MLflow's form: `{"name": "node", "type": "string", "required": False}`.
         options: of a request, with their defaults.
         example: rows of a request.

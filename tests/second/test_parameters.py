@@ -11,6 +11,7 @@ from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.explaining import explain
 from superworkflow.infra.orchestration.parameters import flow_parameters, flow_schema, request_of
+from superworkflow.infra.planning import plan
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.store import Source
 from superworkflow.sweeps.objective import judged_node, parse_objectives
@@ -41,6 +42,13 @@ def test_each_node_has_its_own(table: Path) -> None:
 def test_the_same_work_is_the_same_dataset(table: Path) -> None:
     nodes = _request(table, "fit.degree=2", "curved.degree=2").diagram.nodes
     assert nodes["fit"].digest == nodes["curved"].digest
+
+
+def test_planned_by_its_own(table: Path) -> None:
+    stages = {stage.name: stage for stage in plan(_request(table, "curved.degree=4", "curved.rounds=1000"))}
+    assert list(stages) == ["measurements", "fit", "curved", "choose"]
+    assert stages["curved"].cpu_s > stages["fit"].cpu_s
+    assert stages["curved"].memory_bytes > stages["fit"].memory_bytes
 
 
 def test_an_unknown_prefix_and_parameter(table: Path) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from superworkflow.infra.explaining import Explanation
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.masking import has_password, without_user
+from superworkflow.infra.outcomes import figures
 from superworkflow.infra.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
@@ -158,15 +159,14 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
 
 
 def _print_quality(out: Console, run: RunRecord) -> None:
-    shown = {name: value for name, value in run.metrics.items() if "_std" not in name}
+    shown = figures(run.metrics, run.declared)
     if not shown:
         return
     table = Table(title="\nquality", title_justify="left", title_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for name, value in shown.items():
-        spread = run.metrics.get(name.replace("@", "_std@"))
-        table.add_row(name, f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else ""))
+    for figure in shown:
+        table.add_row(figure.name, str(figure))
     out.print(table)
 
 

@@ -63,6 +63,7 @@ class Spec:
         group: trials in a group.
         trial_budget_usd: constraint on what a trial's configuration costs.
         launch: how to start the sweep again: sources' URIs, profile, store, prices.
+        steps: the most intermediate values that a trial reports; 0 where the study was begun without telling.
     """
 
     superworkflow: str
@@ -77,6 +78,7 @@ class Spec:
     group: int = 1
     trial_budget_usd: float | None = None
     launch: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
 
     def identity(self) -> dict[str, Any]:
         """What makes two sweeps the same search, however it is sampled or started."""
@@ -317,7 +319,7 @@ class SweepStudy:
     def _study(self, sampler_seed: int = 0) -> Study:
         return optuna.load_study(
             study_name=self.name, storage=self.storage.optuna, sampler=make_sampler(self.spec.sampler, sampler_seed),
-            pruner=make_pruner(self.spec.pruner, self._last_step()),
+            pruner=make_pruner(self.spec.pruner, self.spec.steps),
         )  # fmt: skip
 
     def _trial(self, number: int) -> FrozenTrial:
@@ -327,10 +329,6 @@ class SweepStudy:
         """Whether this process still owns the trial that it claimed."""
         found = self._trial(claim.number)
         return found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner
-
-    def _last_step(self) -> int:
-        steps = [d.high for d in self.space.dimensions if d.field == "epochs" and d.high is not None]
-        return int(max(steps, default=1))
 
     def _set(self, number: int, key: str, value: Any) -> None:
         self.storage.set_attribute(self.name, number, key, value)

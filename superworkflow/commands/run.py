@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
@@ -51,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     display = RunDisplay(request)
     flow = make_flow(
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
-        finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
+        finish=partial(attach_pictures, pictures=superworkflow.pictures), run_name=options.name,
+        launcher=lambda _: launcher,
     )  # fmt: skip
     resume = "Complete stages are kept. To resume from there:\n    "
     resume += shlex.join([program("superworkflow"), *sys.argv[1:]])

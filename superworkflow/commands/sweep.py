@@ -64,7 +64,9 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--space", metavar="FILE", help="YAML file that narrows or replaces the declared ranges")
     goal = parser.add_mutually_exclusive_group()
-    goal.add_argument("--objective", metavar="NAME", help="NODE.METRIC, quality, cost or seconds; -NAME is minimized")
+    goal.add_argument(
+        "--objective", metavar="NAME", help="quality, cost, seconds or NODE.METRIC; -NODE.METRIC is minimized"
+    )
     goal.add_argument("--objectives", metavar="NAME,NAME", help="several, with their Pareto front: quality,cost")
     parser.add_argument(
         "--sampler",
@@ -134,7 +136,9 @@ def _run_new(options: argparse.Namespace) -> int:
     from superworkflow.sweeps.study import SweepStudy
 
     _check_numbers(options)
-    _, request = request_from(options)
+    superworkflow, request = request_from(options)
+    if options.publish and not superworkflow.registered:
+        raise UserError(f"{superworkflow.name} registers no model", where="--publish", value=options.publish)
     set_names = parse_assignments(options.set)
     config = read_yaml(Path(options.config)) if options.config else {}
     fixed = {f"{p}.{name}" for values in (set_names, config) for p, entries in values.items() for name in entries or ()}
@@ -268,7 +272,8 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
     chosen = trial_request(request, best[0].params, ())
     flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
     done: RunRecord = flow(**flow_parameters(chosen))
-    return done.outputs.get("model", "")
+    titles = [model.title for model in request.superworkflow.registered]
+    return next((done.outputs[title] for title in titles if title in done.outputs), "")
 
 
 def _storage(options: argparse.Namespace, store: Location) -> StudyStorage:

@@ -1,7 +1,7 @@
 """The served model: vectors of nodes, and nearest neighbours of nodes or vectors.
 
-MLflow runs this file as it is ("models from code"), from inside the logged model, where this project is not installed:
-it needs NumPy, pandas and MLflow only, and no pickle. It maps the bundle of stage `publish` into memory.
+This file is kept with a registered model and runs where this project is not installed: it needs NumPy and pandas
+only. It maps the bundle of stage `publish` into memory.
 
 A request is a table with a column `node` (text) or `vector` (list of numbers), one row per question, and parameters:
 
@@ -20,14 +20,12 @@ its own neighbour. Scores are exact, by cosine or dot product as the bundle says
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.exceptions import MlflowException
-from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from numpy.typing import NDArray
 
 TASKS = ("vector", "neighbors")
@@ -131,28 +129,24 @@ def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.argsort(-scores, axis=1, kind="stable")
 
 
-class EmbeddingModel(PythonModel):
+class EmbeddingModel:
     """Answers questions about the nodes of one bundle."""
 
-    def load_context(self, context: PythonModelContext) -> None:
-        """Map the bundle that was logged with the model."""
-        self.bundle = Bundle(Path(context.artifacts["bundle"]))
+    def __init__(self, bundle: Bundle):
+        self.bundle = bundle
 
-    def predict(
-        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
-    ) -> pd.DataFrame:
+    def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
         """Answer a table of questions; see the module's text.
 
         Raises:
-            MlflowException: a node that is not in the bundle, a vector of another length, an unknown task.
+            ValueError: a node that is not in the bundle, a vector of another length, an unknown task.
         """
-        given = params or {}
-        task, k = given.get("task", TASKS[0]), int(given.get("k", 10))
+        task, k = options.get("task", TASKS[0]), int(options.get("k", 10))
         if task not in TASKS:
-            raise _bad(f"unknown task {task!r}: give one of {', '.join(TASKS)}")
+            raise ValueError(f"unknown task {task!r}: give one of {', '.join(TASKS)}")
         if k < 1:
-            raise _bad(f"k is {k}: ask for 1 neighbour or more")
-        nodes, rows, vectors = self._questions(model_input)
+            raise ValueError(f"k is {k}: ask for 1 neighbour or more")
+        nodes, rows, vectors = self._questions(table)
         if task == "vector":
             return pd.DataFrame({"node": nodes, "vector": [row.tolist() for row in vectors]})
         neighbors: list[list[str]] = []
@@ -168,7 +162,7 @@ class EmbeddingModel(PythonModel):
         """Node, row (-1 for a bare vector) and vector of each question."""
         count, d = len(table), int(self.bundle.facts["dimensions"])
         if not {"node", "vector"} & set(table.columns):
-            raise _bad("a request needs a column `node` or a column `vector`")
+            raise ValueError("a request needs a column `node` or a column `vector`")
         named = list(table["node"]) if "node" in table else [None] * count
         spelt = list(table["vector"]) if "vector" in table else [None] * count
         nodes: list[str | None] = []
@@ -178,25 +172,22 @@ class EmbeddingModel(PythonModel):
             absent = node is None or (isinstance(node, float) and np.isnan(node))
             bare = vector is None or np.isscalar(vector)
             if absent == bare:
-                raise _bad(f"question {number} needs either a `node` or a `vector`")
+                raise ValueError(f"question {number} needs either a `node` or a `vector`")
             if not absent:
                 row = self.bundle.row(str(node))
                 if row is None:
-                    raise _bad(f"node {str(node)!r} is not among the {len(self.bundle)} embedded nodes")
+                    raise ValueError(f"node {str(node)!r} is not among the {len(self.bundle)} embedded nodes")
                 nodes.append(str(node))
                 rows[number], vectors[number] = row, self.bundle.vectors[row]
             else:
                 values = np.asarray(vector, dtype=np.float32)
                 if values.shape != (d,) or not np.isfinite(values).all():
-                    raise _bad(f"the vector of question {number} must be {d} finite numbers, not {values.shape}")
+                    raise ValueError(f"the vector of question {number} must be {d} finite numbers, not {values.shape}")
                 nodes.append(None)
                 vectors[number] = values
         return nodes, rows, vectors
 
 
-def _bad(message: str) -> MlflowException:
-    error: MlflowException = MlflowException.invalid_parameter_value(message)
-    return error
-
-
-mlflow.models.set_model(EmbeddingModel())
+def load(folder: Path) -> EmbeddingModel:
+    """The model of a bundle."""
+    return EmbeddingModel(Bundle(folder))

@@ -17,7 +17,8 @@ pytestmark = needs_spark
 
 DATA = Path(__file__).parents[2] / "flows" / "data"
 ON_SPARK = {"index", "walk", "prepare", "holdout-walk", "holdout-prepare"}
-SMALL = ["walk.num_walks=2", "walk.walk_length=20", "walk.p=0.5", "embed.dimensions=8", "embed.epochs=1"]
+SMALL = ["walk.num_walks=2", "walk.walk_length=20", "walk.p=0.5", "embed.dimensions=8", "embed.epochs=1",
+         "node2vec.link_prediction=false"]  # fmt: skip
 
 
 @pytest.fixture
@@ -40,11 +41,11 @@ def test_the_same_datasets_on_spark(command_line: CommandLine, profile: str, tmp
     assert {name for name, placement in placed.items() if placement.engine == "spark"} == ON_SPARK
     here = _run(command_line, tmp_path / "here", "laptop")
     there = _run(command_line, tmp_path / "there", profile)
-    assert set(here) == set(there) >= ON_SPARK
+    assert set(here) == set(there)
     assert {name: Path(stage["output"]).name for name, stage in here.items()} == {
         name: Path(stage["output"]).name for name, stage in there.items()
     }
-    for name in ON_SPARK:
+    for name in ("index", "walk", "prepare"):
         assert there[name]["state"] == "ran"
         manifests = [Dataset.open(Location.of(stages[name]["output"])).manifest for stages in (here, there)]
         assert manifests[0].files == manifests[1].files, name

@@ -36,7 +36,7 @@ def check_import(text: str, where: str) -> None:
         where: who names it, for the error.
 
     Raises:
-        UserError: there is no such module, or no such name in it.
+        UserError: there is no such module, it is not valid Python, or there is no such name in it.
     """
     module, _, name = text.partition(":")
     path = module_file(module)
@@ -50,8 +50,22 @@ def check_import(text: str, where: str) -> None:
 
 @functools.cache
 def _defined(path: Path) -> tuple[str, ...]:
-    """Functions and classes at the top of a Python file; none for a module in another language."""
+    """Names at the top of a Python file; none where they cannot be told without importing it."""
     if path.suffix != ".py":
         return ()
-    top = ast.parse(path.read_bytes()).body
-    return tuple(each.name for each in top if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    try:
+        top = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        raise UserError(f"not valid Python: {error.msg}", where=f"{path}:{error.lineno}") from None
+    names: list[str] = []
+    for each in top:
+        match each:
+            case ast.FunctionDef() | ast.ClassDef():
+                names.append(each.name)
+            case ast.ImportFrom() | ast.Import():
+                names += [alias.asname or alias.name for alias in each.names]
+            case ast.Assign():
+                names += [target.id for target in each.targets if isinstance(target, ast.Name)]
+            case ast.If() | ast.Try():
+                return ()
+    return () if "*" in names else tuple(names)

@@ -212,5 +212,5 @@ def read_metrics(text: str) -> tuple[Metric, ...]:
             for each in json.loads(text)
             if each["direction"] in DIRECTIONS and isinstance(each["uncertainty"], str)
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ()

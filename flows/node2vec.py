@@ -16,8 +16,8 @@ class Node2VecOptions(StageParams):
 
     link_prediction: bool = Field(
         default=True,
-        description="Also judge by link prediction: hides half of the edges and embeds what is left, "
-        "which about doubles the work. Without labels it is the only judgement.",
+        description="Also evaluate by link prediction: holds out half of the edges and embeds the rest, "
+        "which about doubles the work. Without labels this is the only evaluation.",
     )
 
 

@@ -27,7 +27,7 @@ class PrepareParams(StageParams):
 
     min_count: int = Field(
         default=1, ge=1,
-        description="Vertices that occur less often in all walks are left out of training, at least 1.",
+        description="Vertices that occur fewer times in all walks are left out of training, at least 1.",
         json_schema_extra={"search": {"type": "int", "low": 1, "high": 20, "log": True}},
     )  # fmt: skip
     power: float = Field(

@@ -88,7 +88,7 @@ def test_help_tells_of_every_parameter_what_it_means_takes_and_is(call: Callable
             assert f" {prefix}.{name} " in out
             assert " ".join(str(field.description).split()) in out
     assert "walk.walk_length integer, at least 1, at most 1,000,000; default 80 Vertices of a walk" in out
-    assert "node2vec.link_prediction true or false; default true Also judge" in out
+    assert "node2vec.link_prediction true or false; default true Also evaluate" in out
     for source, text in superworkflow.sources.items():
         need = "optional" if source in superworkflow.optional else "required"
         assert f"--{source} {'URI' if source in superworkflow.datasets else 'FILE'} {text} ({need})" in out

@@ -137,7 +137,7 @@ STAGE = Stage(
     params=EmbedParams,
     inputs={
         "graph": Input("index dataset: the labels"),
-        "walks": Input("walk dataset: what is trained on"),
+        "walks": Input("walk dataset: the walks to train on"),
         "vocabulary": Input("prepare dataset: rows and distributions"),
         "initial": Input("embeddings to start from, matched by label", optional=True),
     },

@@ -133,7 +133,7 @@ STAGE = Stage(
     params=EvaluateParams,
     inputs={
         "graph": Input("index dataset: the graph that the embeddings are of"),
-        "embeddings": Input("embed dataset: the embeddings to judge"),
+        "embeddings": Input("embed dataset: the embeddings to evaluate"),
         "labels": Input("label dataset: labels of nodes", optional=True),
         "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
         "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),

@@ -181,7 +181,7 @@ STAGE = Stage(
     name="index",
     version="1",
     params=IndexParams,
-    inputs={"edges": Input("edge list: CSV, TSV, white space or Parquet, also gzipped", file=True)},
+    inputs={"edges": Input("edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped", file=True)},
     run="superworkflow.tasks.index.run:run",
     engines={"spark": "superworkflow.tasks.index.on_spark:run"},
     estimate=estimate,

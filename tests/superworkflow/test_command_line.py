@@ -150,8 +150,8 @@ def test_version(folder: Path) -> None:
         ("run --set walk.p=0.5 node2vec --edges none.csv", "{folder}/none.csv: no such file."
                                                            " Give the path or URI of a file with content."),
         ("plan node2vce --edges edges.csv", "node2vce: no such superworkflow. Did you mean node2vec?"),
-        ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace or Parquet, also gzipped."
-                          " Give it with --edges FILE."),
+        ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace-separated or Parquet,"
+                          " optionally gzipped. Give it with --edges FILE."),
         ("plan node2vec --edges none.csv", "{folder}/none.csv: no such file."
                                            " Give the path or URI of a file with content."),
         ("plan node2vec --edges .", "{folder}: is a folder, not a file."

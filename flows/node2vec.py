@@ -17,8 +17,8 @@ class Node2VecOptions(StageParams):
 
     link_prediction: bool = Field(
         default=True,
-        description="Also judge by link prediction: hides half of the edges and embeds what is left, "
-        "which about doubles the work. Without labels it is the only judgement.",
+        description="Also evaluate by link prediction: holds out half of the edges and embeds the rest, "
+        "which about doubles the work. Without labels this is the only evaluation.",
     )
 
 
@@ -69,15 +69,15 @@ SUPERWORKFLOW = Superworkflow(
         publish.STAGE,
     ),
     sources={
-        "edges": "an edge list: CSV, TSV, whitespace or Parquet, also gzipped",
-        "labels": "rows `node,label`, several for a node that has several labels",
+        "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
+        "labels": "node labels: rows `node,label`, several for a node with several labels",
         "initial": "folder of earlier embeddings (an embed dataset) to start training from, matched by node label",
     },
     optional=frozenset({"labels", "initial"}),
     datasets=frozenset({"initial"}),
     diagram=diagram,
     options=Node2VecOptions,
-    flags={"directed": Flag("index.directed", "the edges have a direction")},
+    flags={"directed": Flag("index.directed", "edges have a direction")},
     outputs={"embeddings": ("embed", "embeddings.parquet")},
     exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
     outcomes=(

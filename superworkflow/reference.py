@@ -136,10 +136,10 @@ def command_line_page() -> str:
     for command, text in COMMANDS.items():
         lines += [f"## {command}", "", f"{text[0].upper()}{text[1:]}.", ""]
         given = [command, *superworkflow_names()[:1]] if command in NAMED else [command]
-        rows = [each for each in _actions(_parser(given)) if not shared & set(each.option_strings)]
+        rows = list(_actions(_parser(given)))
         if command in NAMED:
             lines += [f"`superworkflow {command} NAME …` takes [what to run](#what-to-run) and:", ""]
-            rows = [each for each in rows if each.option_strings]
+            rows = [each for each in rows if each.option_strings and not shared & set(each.option_strings)]
         lines += [_arguments(rows)]
         if command == "sweep":
             lines += _study_actions()

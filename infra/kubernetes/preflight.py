@@ -194,7 +194,7 @@ def _largest(nodes: Sequence[Json], name: str, placement: Placement, settings: K
     )
     if least_lacking := lacks(nodes, smallest, settings):
         return Check(f"size: {name}", False, least_lacking)
-    detail = "chosen from the graph's size, see `plan`; as large as the profile's caps allow it would fit nowhere"
+    detail = "chosen from the graph's size, see `plan`; at the profile's caps it would fit no node"
     return Check(f"size: {name}", None, f"{detail}: {lacking}")
 
 
@@ -218,7 +218,7 @@ def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSetti
         best = {name: max(best.get(name, 0.0), value) for name, value in has.items()}
     short = [f"{name} {_shown(name, needs[name])} of {_shown(name, best[name])}" for name in needs
              if needs[name] > best[name]]  # fmt: skip
-    return f"no node is large enough: {', '.join(short) or 'none has all of it together'}"
+    return f"no node is large enough: {', '.join(short) or 'no single node has all of it'}"
 
 
 def quantity(text: Any) -> float:

@@ -31,12 +31,12 @@ class EmbedParams(StageParams):
     )  # fmt: skip
     window: int = Field(
         default=10, ge=1, le=1000,
-        description="Largest distance in a walk of a centre and its context, 1 to 1000; a pair at distance d weighs "
+        description="Largest distance between a centre and its context, 1 to 1000; a pair at distance d weighs "
         "(window - d + 1) / window, as it does on average over word2vec's random windows.",
         json_schema_extra={"search": {"type": "int", "low": 2, "high": 20}},
     )  # fmt: skip
     negative: int = Field(
-        default=5, ge=1, le=100, description="Weight of the negatives of a pair: how many it has, 1 to 100.",
+        default=5, ge=1, le=100, description="Effective number of negatives per positive pair, 1 to 100.",
         json_schema_extra={"search": {"type": "int", "low": 2, "high": 15}},
     )  # fmt: skip
     epochs: int = Field(
@@ -51,7 +51,7 @@ class EmbedParams(StageParams):
     optimizer: Literal["sgd", "adagrad"] = Field(
         default="sgd",
         description="sgd, or adagrad: the rate of a row divided by the root of its sum of mean squared gradients "
-        "(with adagrad begin at a learning rate near 0.5).",
+        "(with adagrad, start at a learning rate near 0.5).",
         json_schema_extra={"search": {"type": "categorical", "choices": ["sgd", "adagrad"]}},
     )  # fmt: skip
     step_bound: float = Field(
@@ -74,17 +74,17 @@ class EmbedParams(StageParams):
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
     kernel: Literal["auto", "numba", "torch", "mllib"] = Field(
         default="auto",
-        description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda; mllib is Spark's own Word2Vec, to "
-        "compare with, and needs the engine spark.",
+        description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda; mllib is Spark's own Word2Vec, a "
+        "baseline that needs the engine spark.",
     )
     partitions: int = Field(
         default=1, ge=1, le=10_000,
-        description="Parts of the walks that the mllib kernel trains on side by side; more are faster and worse.",
+        description="Partitions of the walks that the mllib kernel trains on in parallel; more are faster but worse.",
     )  # fmt: skip
     products: Literal["float32", "tf32", "bfloat16"] = Field(
         default="bfloat16",
         description="What the factors of matrix products are rounded to: bfloat16, the only one of the numba kernel; "
-        "on cuda also tf32 or float32. Tables and sums are float32 in any case; torch on cpu does not round.",
+        "on cuda also tf32 or float32. Tables and sums are always float32; torch on cpu does not round.",
     )
     seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
 
@@ -137,7 +137,7 @@ STAGE = Stage(
     params=EmbedParams,
     inputs={
         "graph": Input("index dataset: the labels"),
-        "walks": Input("walk dataset: what is trained on"),
+        "walks": Input("walk dataset: the walks to train on"),
         "vocabulary": Input("prepare dataset: rows and distributions"),
         "initial": Input("embeddings to start from, matched by label", optional=True),
     },

@@ -44,18 +44,17 @@ class EvaluateParams(StageParams):
     link_pairs: int = Field(
         default=100_000,
         ge=1,
-        description="At most so many positive and so many negative pairs to train on, and as many to test on; "
-        "larger holdouts are sampled.",
+        description="Most positive and most negative pairs to train on, and to test on; larger holdouts are sampled.",
     )
     link_operators: tuple[LinkOperator, ...] = Field(
         default=("average", "hadamard", "weighted-l1", "weighted-l2", "cosine"),
         min_length=1,
-        description="How the vectors of a pair's ends are judged: by operators of node2vec's table 1 with a classifier "
+        description="How the two vectors of a pair are scored: by operators of node2vec's table 1 with a classifier "
         "(average, hadamard, weighted-l1, weighted-l2), or without one by cosine or dot product. dot is not among the "
-        "defaults: it ranks by the lengths of vectors too, and scores below chance on ordinary graphs.",
+        "defaults: it also ranks by vector length, and scores below chance on ordinary graphs.",
     )
     projection_sample: int = Field(
-        default=2000, ge=0, description="Nodes in the two-dimensional picture, sampled when there are more; 0 for none."
+        default=2000, ge=0, description="Nodes in the two-dimensional picture, sampled if there are more; 0 for none."
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the splits, samples and projection.")
 
@@ -134,7 +133,7 @@ STAGE = Stage(
     params=EvaluateParams,
     inputs={
         "graph": Input("index dataset: the graph that the embeddings are of"),
-        "embeddings": Input("embed dataset: the embeddings to judge"),
+        "embeddings": Input("embed dataset: the embeddings to evaluate"),
         "labels": Input("label dataset: labels of nodes", optional=True),
         "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
         "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),

@@ -32,9 +32,9 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 class HoldoutParams(StageParams):
     """Parameters of the holdout stage."""
 
-    fraction: float = Field(default=0.5, gt=0, lt=1, description="Share of the edges to hide, above 0 and below 1.")
+    fraction: float = Field(default=0.5, gt=0, lt=1, description="Share of the edges to hold out, above 0 and below 1.")
     max_pairs: int = Field(
-        default=200_000, ge=1, description="Most training positives, and as many negatives; at least 1."
+        default=200_000, ge=1, description="Most training positives, and most training negatives; at least 1."
     )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the split, 0 to 2147483647.")
 

@@ -42,45 +42,45 @@ class IndexParams(StageParams):
 
     format: Literal["auto", "csv", "tsv", "whitespace", "parquet"] = Field(
         default="auto",
-        description="How the file is written; auto looks into it. csv and tsv may have comment lines (# or %) at the "
-        "top, whitespace anywhere; csv may quote fields with double quotes. Gzip is recognised by itself. Lines end "
-        "in a newline, also after a carriage return, and have at most 1 MiB.",
+        description="Format of the file; auto detects it. csv and tsv may begin with comment lines (# or %), "
+        "whitespace may have them anywhere; csv fields may be quoted with double quotes. Gzip is detected. Lines end "
+        "in LF or CRLF and have at most 1 MiB.",
     )
     delimiter: str | None = Field(
-        default=None, description="One ASCII character between the fields of a csv file, if it is not the comma."
+        default=None, description="Delimiter of a csv file, one ASCII character; default: the comma."
     )
     header: Literal["auto"] | bool = Field(
         default="auto",
-        description="Whether the first row holds column names. auto: yes when a column is named in the parameters, "
-        "when the first row has usual names (source, target; src, dst; from, to; …), or when the rows after it hold "
-        "numbers where it does not.",
+        description="Whether the first row holds column names. auto: if a column is named in the parameters, if the "
+        "first row has common names (source, target; src, dst; from, to; …), or if the rows after it hold numbers "
+        "where it does not.",
     )
     source: str | None = Field(
-        default=None, description="Name of the column of source nodes; default: a usual name, else the first."
+        default=None, description="Name of the column of source nodes; default: a common name, else the first."
     )
     target: str | None = Field(
-        default=None, description="Name of the column of target nodes; default: a usual name, else the second."
+        default=None, description="Name of the column of target nodes; default: a common name, else the second."
     )
-    weight: str | None = Field(default=None, description="Name of the column of edge weights, positive numbers.")
+    weight: str | None = Field(default=None, description="Name of the column of edge weights, which are positive.")
     weighted: Literal["auto"] | bool = Field(
         default="auto",
-        description="Whether edges have weights. auto: yes when `weight` is given, when a column is called weight, or "
-        "when a file without header has exactly three columns and the third holds numbers.",
+        description="Whether edges have weights. auto: if `weight` is given, if a column is called weight, or if a "
+        "file without a header has exactly three columns and the third holds numbers.",
     )
     directed: bool = Field(default=False, description="Whether (u, v) and (v, u) are different edges.")
     duplicates: Literal["sum", "max", "min", "error"] = Field(
         default="sum",
-        description="Weight of an edge that has several rows: sum, max or min of theirs; error refuses such a file, "
-        "weighted or not.",
+        description="How the weights of an edge with several rows are combined: sum, max or min; error refuses such a "
+        "file, weighted or not.",
     )
     max_degree: int | None = Field(
-        default=None, ge=1, description="Most neighbours that a vertex keeps, at least 1; none for no limit."
+        default=None, ge=1, description="Most neighbours that a vertex keeps, at least 1; null for no limit."
     )
-    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the sample of neighbours, 0 to 2147483647.")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed for sampling neighbours, 0 to 2147483647.")
     engine: Literal["auto", "compiled", "relational"] = Field(
         default="auto",
-        description="What computes: compiled kernels in memory, or SQL that spills to disk; auto takes the kernels "
-        "for files of 2 MiB or more when they fit the stage's memory. The result is the same.",
+        description="compiled kernels in memory, or relational queries that spill to disk; auto uses the kernels for "
+        "files of 2 MiB or more that fit the stage's memory. The result is the same.",
         json_schema_extra={"affects_result": False},
     )
 
@@ -183,7 +183,7 @@ STAGE = Stage(
     params=IndexParams,
     inputs={
         "edges": Input(
-            "edge list: CSV, TSV, white space or Parquet, also gzipped",
+            "edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
             file=True,
             stats="superworkflow.tasks._sample:table_stats",
         )

@@ -27,7 +27,7 @@ class PrepareParams(StageParams):
 
     min_count: int = Field(
         default=1, ge=1,
-        description="Vertices that occur less often in all walks are left out of training, at least 1.",
+        description="Vertices that occur fewer times in all walks are left out of training, at least 1.",
         json_schema_extra={"search": {"type": "int", "low": 1, "high": 20, "log": True}},
     )  # fmt: skip
     power: float = Field(
@@ -79,7 +79,7 @@ STAGE = Stage(
     name="prepare",
     version="1",
     params=PrepareParams,
-    inputs={"graph": Input("index dataset"), "walks": Input("walk dataset: what is counted")},
+    inputs={"graph": Input("index dataset"), "walks": Input("walk dataset: the walks to count")},
     run="superworkflow.tasks.prepare.run:run",
     engines={"spark": "superworkflow.tasks.prepare.on_spark:run"},
     estimate=estimate,

@@ -73,7 +73,7 @@ STAGE = Stage(
     params=PublishParams,
     inputs={
         "embeddings": Input("embed dataset: the embeddings to publish"),
-        "evaluation": Input("evaluate dataset: what they are worth, told in the bundle", optional=True),
+        "evaluation": Input("evaluate dataset: scores to include in the bundle", optional=True),
     },
     run="superworkflow.tasks.publish.run:run",
     estimate=estimate,

@@ -88,7 +88,7 @@ def test_help_tells_of_every_parameter_what_it_means_takes_and_is(call: Callable
             assert f" {prefix}.{name} " in out
             assert " ".join(str(field.description).split()) in out
     assert "walk.walk_length integer, at least 1, at most 1,000,000; default 80 Vertices of a walk" in out
-    assert "node2vec.link_prediction true or false; default true Also judge" in out
+    assert "node2vec.link_prediction true or false; default true Also evaluate" in out
     for source, text in superworkflow.sources.items():
         need = "optional" if source in superworkflow.optional else "required"
         assert f"--{source} {'URI' if source in superworkflow.datasets else 'FILE'} {text} ({need})" in out
@@ -150,8 +150,8 @@ def test_version(folder: Path) -> None:
         ("run --set walk.p=0.5 node2vec --edges none.csv", "{folder}/none.csv: no such file."
                                                            " Give the path or URI of a file with content."),
         ("plan node2vce --edges edges.csv", "node2vce: no such superworkflow. Did you mean node2vec?"),
-        ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace or Parquet, also gzipped."
-                          " Give it with --edges FILE."),
+        ("plan node2vec", "edges: node2vec needs an edge list: CSV, TSV, whitespace-separated or Parquet,"
+                          " optionally gzipped. Give it with --edges FILE."),
         ("plan node2vec --edges none.csv", "{folder}/none.csv: no such file."
                                            " Give the path or URI of a file with content."),
         ("plan node2vec --edges .", "{folder}: is a folder, not a file."

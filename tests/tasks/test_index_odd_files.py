@@ -128,7 +128,7 @@ def test_a_gzip_file_that_grows_too_much(
     path.write_bytes(gzip.compress(line * rows))
     assert run_index(path, engine, format="auto", header=False).stats["rows_read"] == rows
     path.write_bytes(gzip.compress(line * (rows + 1)))
-    with pytest.raises(UserError, match=r"g.gz: the compressed file grows beyond 100 times .* give it uncompressed"):
+    with pytest.raises(UserError, match=r"g.gz: .* grows beyond 100 times .* give the file uncompressed"):
         run_index(path, engine, header=False)
 
 

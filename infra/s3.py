@@ -248,6 +248,8 @@ def _put_words(error: Exception) -> None:
     message = (_response(error) or {}).get("Error", {}).get("Message")
     if isinstance(error, OSError) and _code(error) and not message:
         error.strerror = _code(error)
+        if error.errno is None:
+            error.args = (_code(error),)
 
 
 def _words(error: BaseException) -> str:

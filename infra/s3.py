@@ -150,6 +150,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                         answer = await landed()
                         if answer is not None:
                             return answer
+                    _put_words(error)
                     raise
                 seconds = self._patience(error) if patience_s is None else patience_s
                 tries = tries or Tries(seconds + began - time.monotonic())
@@ -240,6 +241,15 @@ def _no_such_host(error: BaseException) -> bool:
     inner = getattr(error, "kwargs", {}).get("error")
     cause = getattr(inner, "os_error", inner)
     return isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
+
+
+def _put_words(error: Exception) -> None:
+    """Say what was refused by the server's code where it gave no message, as Ceph."""
+    message = (_response(error) or {}).get("Error", {}).get("Message")
+    if isinstance(error, OSError) and _code(error) and not message:
+        error.strerror = _code(error)
+        if error.errno is None:
+            error.args = (_code(error),)
 
 
 def _words(error: BaseException) -> str:

@@ -88,7 +88,7 @@ def quirky(app: App) -> App:
             return app(environ, start_response)
         get_input_stream(environ).read()
         start_response("412 Precondition Failed", [("Content-Type", "application/xml")])
-        return [b"<Error><Code>PreconditionFailed</Code><Message>refused</Message></Error>"]
+        return [b"<Error><Code>PreconditionFailed</Code></Error>"]
 
     return serve
 

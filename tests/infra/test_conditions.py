@@ -102,6 +102,11 @@ class TestAsCeph:
         first.release()
         assert second.renew()
 
+    def test_refusal_without_a_message_is_named(self, quirky: Store) -> None:
+        quirky.root.join("there").write_atomic("x")
+        with pytest.raises(OSError, match="PreconditionFailed"):
+            PatientS3().pipe_file(quirky.root.join("there").uri, b"y", IfMatch='"another"')
+
     def test_late_upload_in_parts(self, quirky: Store, small_parts: None) -> None:
         _assert_late_upload_is_refused(quirky.root.join("large"))
 

@@ -306,7 +306,7 @@ def test_store_that_refuses_is_named(
         monkeypatch.setenv("HOME", str(tmp_path))
         PatientS3.clear_instance_cache()
     try:
-        with pytest.raises(UserError, match=r"cannot read or write: .*(bucket|credentials)") as raised:
+        with pytest.raises(UserError, match=r"cannot read or write: .*([bB]ucket|credentials)") as raised:
             execute(COUNT, {}, {"text": f"{tmp_path}/text"}, output, Resources(), Progress("x", stream=io.StringIO()))
     finally:
         PatientS3.clear_instance_cache()

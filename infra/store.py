@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.digest import file_sha256
@@ -22,6 +23,20 @@ SOURCES = ".sources"
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
 their file sizes then, and against their checksums when a stage reads them."""
+
+
+class Place(NamedTuple):
+    """Where a dataset is or will be: `<store>/<stage>/<digest>`."""
+
+    store: Location
+    stage: str
+    digest: str
+
+    @classmethod
+    def of(cls, output: str) -> Place:
+        """The parts of a dataset's URI."""
+        store, stage, digest = output.rsplit("/", 2)
+        return cls(Location.of(store), stage, digest)
 
 
 class Store:

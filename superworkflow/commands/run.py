@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     require_extra("flow")
     superworkflow, request = request_from(options)
     check_formats(superworkflow, options.export)
-    check_machine(request)  # as the flow does, but before a server is started
+    check_machine(request)  # before a server is started
     request.store.check_writable()
     launcher = make_launcher(request.profile)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     display = RunDisplay(request)
     flow = make_flow(
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
-        finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher,
+        finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher, prepared=True,
     )  # fmt: skip
     resume = "Complete stages are kept. To go on from there:\n    "
     resume += shlex.join([program("superworkflow"), *sys.argv[1:]])

@@ -284,7 +284,7 @@ class Source:
             exact, sha256 = known.get(path, ("", ""))
             if path == self._own_name:
                 sha256 = own_sum
-            elif not exact or exact != state.exact:
+            elif not exact or exact != _exact(location, state):
                 sha256 = _sum(location, state)
             return Member(location, state, sha256, fresh)
 
@@ -299,6 +299,12 @@ class Source:
             # What was written while it was summed has another state by now, and is not looked up under the old one.
             kept.write(sums)
         return members
+
+
+def _exact(location: Location, state: FileState) -> str:
+    """`FileState.exact` of a file that is in this state; of a local file what its server vouches for; empty if gone."""
+    now = state if location.local_path is None else location.opened_state()
+    return "" if now is None else now.exact
 
 
 def _sum(location: Location, state: FileState) -> str:

@@ -29,7 +29,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.store import Store
-from tests.toy_stages import COUNT, TOY, CountParams
+from tests.toy_stages import COUNT, SCALE, TOY, CountParams
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -227,6 +227,8 @@ class TestDescription:
         source = opened(graph.join("schema.yaml"))
         with pytest.raises(ValueError, match="a description to one stage"):
             COUNT.inputs["text"].open(source)
+        with pytest.raises(ValueError, match="is to be a dataset"):
+            SCALE.inputs["number"].open(source)
 
 
 def count_lines(job: StageRun[CountParams]) -> Output:

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +27,7 @@ from superworkflow.infra.lock import Right
 from superworkflow.infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, NewerFormat, Stat
 from superworkflow.infra.names import reason_of
 from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.upload import complete, upload
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -243,8 +244,9 @@ class DatasetWriter(FileWriter):
     """Writes one dataset: data files first, the manifest last.
 
     Args:
-        location: the dataset's folder; what an earlier attempt of ours left there is removed, its checkpoint kept.
-        digest: of the dataset; a checkpoint of another one is removed as well.
+        location: the dataset's folder; what an earlier attempt of ours left there is removed, apart from its checkpoint
+            and the files that it noted as whole.
+        digest: of the dataset; what was left of another one is removed as well.
         right: to write there; it is checked before each file of a remote dataset.
 
     Raises:
@@ -403,7 +405,7 @@ class DatasetWriter(FileWriter):
             measured=measured, software=dict(software), engine=engine,
         )  # fmt: skip
         self._right.confirm()
-        _complete(self.location.join(MANIFEST_NAME), manifest.text(), self._right)
+        complete(self.location.join(MANIFEST_NAME), manifest.text(), self._right)
         self._attempt.end()
         self.close()
         return Dataset(self.location, manifest)
@@ -413,31 +415,3 @@ class DatasetWriter(FileWriter):
         self._pool.shutdown(cancel_futures=True)
         if self._scratch is not None:
             self._scratch.remove()
-
-
-def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:
-    """Send a file to a remote dataset that only who has the right may write.
-
-    The store is told to create it, so that a writer that slept through the end of its lease cannot replace a file of
-    the next one: it is refused, and loses.
-
-    Raises:
-        LeaseLost: another writes the dataset now.
-    """
-    right.check(patient=patient)
-    if not target.upload(path, create=True):
-        right.confirm(patient=patient)
-        target.upload(path)
-
-
-def _complete(manifest: Location, text: str, right: Right) -> None:
-    """Put the manifest, in the place of none but that of a writer that had lost its right and came late."""
-    if manifest.local_path is not None:
-        manifest.write_atomic(text)
-        return
-    while manifest.create_exclusive(text) is None:
-        right.confirm()
-        with suppress(FileNotFoundError):
-            if manifest.replace_tagged(text, manifest.tag()) is not None:
-                break
-    right.confirm()

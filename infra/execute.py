@@ -16,7 +16,7 @@ from typing import Any
 
 from superworkflow.infra.attempt import remove_marker
 from superworkflow.infra.compiling import clock
-from superworkflow.infra.dataset import Dataset, DatasetWriter, upload
+from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.filesystem import Location
@@ -37,6 +37,7 @@ from superworkflow.infra.resources import Resources, format_bytes
 from superworkflow.infra.scratch import Scratch, remove_abandoned
 from superworkflow.infra.source import Source
 from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
+from superworkflow.infra.upload import upload
 
 _SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
 

@@ -188,6 +188,16 @@ class Location:
             return None
         return _state_of_object(info) if info["type"] == "file" else None
 
+    def opened_state(self) -> FileState | None:
+        """State of a local file once it is open: a network's file systems look at the server then."""
+        path = self.local_path
+        assert path is not None
+        try:
+            with path.open("rb") as stream:
+                return _state_of(os.fstat(stream.fileno()))
+        except FileNotFoundError:
+            return None
+
     def states_below(self) -> dict[str, FileState | None]:
         """State of each file below by its path, relative to this folder; of a link to a folder, or a device, None.
 

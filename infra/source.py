@@ -48,17 +48,21 @@ class Member:
     sha256: str
     fresh: bool = False
 
-    def is_unchanged(self) -> bool:
-        """Whether the content is what was summed; only where times do not tell is it read again."""
+    def is_unchanged(self, state: FileState | None) -> bool:
+        """Whether the content is what was summed; only where times do not tell is it read again.
+
+        Args:
+            state: in which the file is now; None where it is gone.
+        """
+        if state is None or state.fingerprint != self.state.fingerprint:
+            return False
+        path = self.location.local_path
+        if path is None or (state == self.state and not self.fresh):
+            return True
         try:
-            state = self.location.state()
-            same = state is not None and state.fingerprint == self.state.fingerprint
-            path = self.location.local_path
-            if same and path is not None and (self.fresh or state != self.state):
-                same = file_sha256(path) == self.sha256
+            return file_sha256(path) == self.sha256
         except FileNotFoundError:
             return False
-        return same
 
 
 class Source:
@@ -195,16 +199,16 @@ class Source:
                 another set of members.
         """
         members = self.members
-        if self.has_members:
-            try:
-                now = set(self._states()[0])
-            except (UserError, FileNotFoundError):
-                now = set()
-            if now != set(members):
-                raise changed(self.uri, "while the stage read it", "other files belong to it now")
+        try:
+            now = self._states()[0]
+        except (UserError, FileNotFoundError):
+            now = {}
+        if self.has_members and now.keys() != members.keys():
+            raise changed(self.uri, "while the stage read it", "other files belong to it now")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for member, same in zip(members.values(), pool.map(Member.is_unchanged, members.values()), strict=True):
-                if not same:
+            same = pool.map(lambda path: members[path].is_unchanged(now.get(path)), members)
+            for member, is_same in zip(members.values(), same, strict=True):
+                if not is_same:
                     raise changed(member.location.uri, "while the stage read it")
 
     def local(self, scratch: Path, path: str = "") -> Path:
@@ -284,7 +288,7 @@ class Source:
             exact, sha256 = known.get(path, ("", ""))
             if path == self._own_name:
                 sha256 = own_sum
-            elif not exact or exact != state.exact:
+            elif not exact or exact != _exact(location, state):
                 sha256 = _sum(location, state)
             return Member(location, state, sha256, fresh)
 
@@ -299,6 +303,12 @@ class Source:
             # What was written while it was summed has another state by now, and is not looked up under the old one.
             kept.write(sums)
         return members
+
+
+def _exact(location: Location, state: FileState) -> str:
+    """`FileState.exact` of a file that is in this state; of a local file what its server vouches for; empty if gone."""
+    now = state if location.local_path is None else location.opened_state()
+    return "" if now is None else now.exact
 
 
 def _sum(location: Location, state: FileState) -> str:

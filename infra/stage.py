@@ -73,7 +73,10 @@ class Input:
 
         Raises:
             UserError: it is a folder where a file is read, or the other way round.
+            ValueError: the input is a dataset, or another stage has declared the source otherwise.
         """
+        if not self.is_source:
+            raise ValueError(f"{source.uri} is a source, and the input is to be a dataset: {self.help}")
         source.read_as(file=self.file, folder=self.folder, tables=self.tables)
         return source
 

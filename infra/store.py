@@ -7,7 +7,9 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from superworkflow.infra.conditions import check_atomic
 from superworkflow.infra.dataset import Dataset
@@ -15,7 +17,7 @@ from superworkflow.infra.digest import file_sha256
 from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.names import is_digest
-from superworkflow.infra.source import Source, changed
+from superworkflow.infra.source import Member, Source, changed
 
 SOURCES = ".sources"
 """Folder of copies of sources."""
@@ -23,6 +25,20 @@ SOURCES = ".sources"
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
 their file sizes then, and against their checksums when a stage reads them."""
+
+
+class Place(NamedTuple):
+    """Where a dataset is or will be: `<store>/<stage>/<digest>`."""
+
+    store: Location
+    stage: str
+    digest: str
+
+    @classmethod
+    def of(cls, output: str) -> Place:
+        """The parts of a dataset's URI."""
+        store, stage, digest = output.rsplit("/", 2)
+        return cls(Location.of(store), stage, digest)
 
 
 class Store:
@@ -118,9 +134,8 @@ class Store:
         for path, member in source.members.items():
             local = member.location.local_path
             assert local is not None
-            self._copy(
-                local, place.join(path if source.has_members else _plain(path)), member.sha256, member.is_unchanged
-            )
+            kept = place.join(path if source.has_members else _plain(path))
+            self._copy(local, kept, member.sha256, partial(_is_unchanged, member))
         return (place if source.is_folder else place.join(_plain(source.location.name))).uri
 
     def _copy(self, path: Path, kept: Location, sha256: str, unchanged: Callable[[], bool]) -> None:
@@ -187,6 +202,10 @@ class Store:
                 where=self.uri,
                 remedy="Check its permissions, free space or credentials, or choose another with --store",
             ) from None
+
+
+def _is_unchanged(member: Member) -> bool:
+    return member.is_unchanged(member.location.state())
 
 
 def _plain(name: str) -> str:

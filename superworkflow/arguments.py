@@ -14,13 +14,16 @@ from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 from superworkflow.parser import asks_for_help, describe_parameters
 
 
-def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = ()) -> None:
+def add_request_arguments(
+    parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = (), reads: bool = True
+) -> None:
     """Declare them; the source files and flags are those of the superworkflow that `given` names.
 
     Args:
         parser: of the command.
         given: what stands after the command.
         instead: words that the command takes in place of a superworkflow, for the error about one that is neither.
+        reads: the command reads the sources.
     """
 
     def known(name: str) -> str:
@@ -62,9 +65,10 @@ def add_request_arguments(parser: argparse.ArgumentParser, given: Sequence[str],
         help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
-    parser.add_argument(
-        "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
-    )
+    if reads:
+        parser.add_argument(
+            "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
+        )
 
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:

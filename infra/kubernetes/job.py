@@ -103,7 +103,7 @@ def job_labels(call: StageCall, launcher: str, attempt: int) -> dict[str, str]:
         "stage": call.stage,
         "node": call.node,
         "attempt": str(attempt),
-        "digest": call.output.rsplit("/", 1)[-1],
+        "digest": call.place.digest,
         **call.labels,
     }
     return MANAGED_BY | {PREFIX + name: label_value(value) for name, value in own.items()}

@@ -27,7 +27,7 @@ from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
-from superworkflow.infra.kubernetes.outcome import failure, launched, peak_memory, store_of
+from superworkflow.infra.kubernetes.outcome import failure, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.sizing import Sizing
@@ -184,7 +184,7 @@ class KubernetesLauncher(Launcher):
         """How the last Job ended, the dataset, what the Job held, and whether another run has made it."""
         asked = work.call
         work.call = call = await asyncio.to_thread(make_visible, asked, self._settings)
-        sizing = Sizing(store_of(call))
+        sizing = Sizing(call.place.store)
         resources = call.placement.resources
         for of_executor in (False, True) if resources.executors and on_spark_cluster(call) else (False,):
             known = await asyncio.to_thread(sizing.memory, _sizing_key(call, of_executor), call.expected_memory)
@@ -294,7 +294,7 @@ class KubernetesLauncher(Launcher):
     async def _unfinished(self, work: _Work) -> Json | None:
         """A Job that makes the same dataset, and that nobody is deleting; finished ones are noted as dead."""
         api, output = work.api, work.call.output
-        digest = label_value(output.rsplit("/", 1)[-1])
+        digest = label_value(work.call.place.digest)
         selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, PREFIX + "digest": digest}.items())
         for job in await api.items(api.jobs, labelSelector=selector):
             if _output(job) != output:

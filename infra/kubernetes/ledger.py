@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Place
 
 FOLDER = ".jobs"
 
@@ -52,8 +52,8 @@ class Ledger:
     """
 
     def __init__(self, output: str):
-        store, stage, digest = output.rsplit("/", 2)
-        self._folder = Location.of(store).join(FOLDER, stage, digest)
+        place = Place.of(output)
+        self._folder = place.store.join(FOLDER, place.stage, place.digest)
 
     def write(self, entry: Entry) -> None:
         """Keep an entry, instead of what was known of its Job before."""

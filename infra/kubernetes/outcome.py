@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.follow import Ended
 from superworkflow.infra.launch.base import Attempt, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.resources import Resources
-
-
-def store_of(call: StageCall) -> Location:
-    """The store in which the call's dataset is to be."""
-    return Location.of(call.output.rsplit("/", 2)[0])
 
 
 def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
@@ -46,6 +40,6 @@ def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowErr
             return StagedUserError(message)
         return StageFailed(call.node, message, "See its log above.", ended.exit_code)
     if diagnosis is None:
-        remedy = f"Check that pods and this machine see the same store: {store_of(call).uri}."
+        remedy = f"Check that pods and this machine see the same store: {call.place.store.uri}."
         return StageFailed(call.node, "it succeeded but left no dataset.", remedy, 0)
     return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

@@ -18,7 +18,7 @@ def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
     Raises:
         UserError: the store itself is a folder that pods do not see.
     """
-    store = Location.of(call.output.rsplit("/", 2)[0])
+    store = call.place.store
     if store.local_path is not None and not settings.covers(store.uri):
         raise UserError(
             "this folder is not visible to pods", where=store.uri,

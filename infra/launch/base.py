@@ -12,6 +12,7 @@ from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.source import Source
+from superworkflow.infra.store import Place
 
 Event = dict[str, Any]
 
@@ -45,6 +46,11 @@ class StageCall:
     digest: str = ""
     expected_memory: int = 0
     sources: Mapping[str, Source] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """Store, stage and digest of the dataset."""
+        return Place.of(self.output)
 
 
 @dataclass(frozen=True)

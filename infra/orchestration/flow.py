@@ -54,6 +54,7 @@ def make_flow(
     finish: Callable[[RunRecord, Tracker], None] = lambda run, tracker: None,
     run_name: str | None = None,
     launcher: Callable[[Profile], Launcher] = make_launcher,
+    prepared: bool = False,
 ) -> Flow[..., RunRecord]:
     """Wrap a superworkflow as a Prefect flow whose parameters are those of `infra.orchestration.parameters`.
 
@@ -65,12 +66,17 @@ def make_flow(
         finish: last step, after all stages: pictures and the like.
         run_name: name of the flow run and of the tracker's run; Prefect's own choice when None.
         launcher: makes what starts the stages, where the caller wants to hold it.
+        prepared: the caller has checked the store and this machine, and prepared the launcher.
     """
 
     def run(**given: Any) -> Any:
         asked = request or request_of(superworkflow, given)
         try:
-            return _execute(asked, tracker(asked), launcher(asked.profile), listener, finish)
+            enter_flow()
+            starter = launcher(asked.profile)
+            if not prepared:
+                _prepare(asked, starter)
+            return _execute(asked, tracker(asked), starter, listener, finish)
         except Stopped as error:
             return Cancelled(message=str(error))
 
@@ -83,6 +89,13 @@ def make_flow(
     return made
 
 
+def _prepare(request: Request, launcher: Launcher) -> None:
+    """Refuse what can only fail, and let the launcher get ready."""
+    request.store.check_writable()
+    check_machine(request)
+    launcher.prepare(request.missing_stages(), request.store.uri)
+
+
 def _execute(
     request: Request,
     tracker: Tracker,
@@ -91,10 +104,6 @@ def _execute(
     finish: Callable[[RunRecord, Tracker], None],
 ) -> RunRecord:
     started = time.monotonic()
-    enter_flow()
-    request.store.check_writable()
-    check_machine(request)
-    launcher.prepare(request.missing_stages(), request.store.uri)
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None

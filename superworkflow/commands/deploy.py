@@ -33,7 +33,7 @@ _KEPT = ".deployed"
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    add_request_arguments(parser, given)
+    add_request_arguments(parser, given, reads=False)
     parser.add_argument("--name", required=True, help="name of the deployment, such as nightly")
     parser.add_argument("--pool", default="superworkflow", help="work pool; created if it does not exist")
     parser.add_argument(

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     require_extra("flow")
     superworkflow, request = request_from(options)
     check_formats(superworkflow, options.export)
-    check_machine(request)  # as the flow does, but before a server is started
+    check_machine(request)  # before a server is started
     request.store.check_writable()
     launcher = make_launcher(request.profile)
     launcher.prepare(request.missing_stages(), request.store.uri)
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     flow = make_flow(
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
         finish=partial(attach_pictures, pictures=superworkflow.pictures), run_name=options.name,
-        launcher=lambda _: launcher,
+        launcher=lambda _: launcher, prepared=True,
     )  # fmt: skip
     resume = "Complete stages are kept. To resume from there:\n    "
     resume += shlex.join([program("superworkflow"), *sys.argv[1:]])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.__main__ import main
 from superworkflow.infra import sums
 from superworkflow.infra.diagram import Diagram
 from superworkflow.infra.digest import dataset_digest
@@ -28,7 +29,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.store import Store
-from tests.toy_stages import COUNT, TOY, CountParams
+from tests.toy_stages import COUNT, SCALE, TOY, CountParams
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -226,6 +227,8 @@ class TestDescription:
         source = opened(graph.join("schema.yaml"))
         with pytest.raises(ValueError, match="a description to one stage"):
             COUNT.inputs["text"].open(source)
+        with pytest.raises(ValueError, match="is to be a dataset"):
+            SCALE.inputs["number"].open(source)
 
 
 def count_lines(job: StageRun[CountParams]) -> Output:
@@ -383,6 +386,22 @@ class TestKeptSums:
         kept.write_text(kept.read_text().replace(first, "0" * 64))
         assert Source.of(path).digest == "0" * 64  # it is this file that counts
         (kept if writable == "file" else kept.parent).chmod(0o777)
+        assert Source.of(path).digest == first
+
+    def test_rehash(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """A plan trusts what was kept, unless it is told not to; what it finds then is kept instead."""
+        path = tmp_path / "edges.csv"
+        path.write_text("1,2\n2,3\n")
+        time.sleep(0.3)
+        first = Source.of(path).digest
+        (kept,) = (tmp_path / "cache" / "sums").iterdir()
+        kept.write_text(kept.read_text().replace(first, "0" * 64))
+        command = ["plan", "node2vec", "--edges", str(path), "--store", str(tmp_path / "store"), "--json"]
+        outputs = []
+        for more in ([], ["--rehash"], []):
+            assert main([*command, *more]) == 0
+            outputs.append(capsys.readouterr().out)
+        assert outputs[0] != outputs[1] == outputs[2]
         assert Source.of(path).digest == first
 
     def test_no_folder_to_keep_them_in(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

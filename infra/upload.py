@@ -1,0 +1,37 @@
+"""Files that only who has the right to a dataset may put into its folder."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.lock import Right
+
+
+def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:
+    """Send a file to a remote dataset that only who has the right may write.
+
+    The store is told to create it, so that a writer that slept through the end of its lease cannot replace a file of
+    the next one: it is refused, and loses.
+
+    Raises:
+        LeaseLost: another writes the dataset now.
+    """
+    right.check(patient=patient)
+    if not target.upload(path, create=True):
+        right.confirm(patient=patient)
+        target.upload(path)
+
+
+def complete(manifest: Location, text: str, right: Right) -> None:
+    """Put the manifest, in the place of none but that of a writer that had lost its right and came late."""
+    if manifest.local_path is not None:
+        manifest.write_atomic(text)
+        return
+    while manifest.create_exclusive(text) is None:
+        right.confirm()
+        with suppress(FileNotFoundError):
+            if manifest.replace_tagged(text, manifest.tag()) is not None:
+                break
+    right.confirm()

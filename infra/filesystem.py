@@ -113,9 +113,14 @@ class Location:
         """Server and bucket of what is on S3, else None."""
         if not self._on_s3:
             return None
+        self.connect()
         fs, path_in_fs = self._fs
-        fs.connect()
         return str(fs.bucket_url(fs.split_path(path_in_fs)[0]))
+
+    def connect(self) -> None:
+        """Make the client of what is on S3, which takes a second, before it is needed in a hurry."""
+        if self._on_s3:
+            self._fs[0].connect()
 
     @property
     def _on_s3(self) -> bool:

@@ -87,6 +87,7 @@ class Lease:
             return False
         try:
             check_heeded(self.location, self._text())
+            self.location.hurried().connect()  # a holder that is asked to end has no time for it
         except BaseException:
             self._until = 0.0  # to be renewed first: what was written to ask may have changed its tag
             self.release()

@@ -9,14 +9,14 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels lint format setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels test-s3 lint format docs setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
 test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
-	$(MAKE) --jobs 2 test-here test-cluster test-kernels
+	$(MAKE) --jobs 2 test-here test-cluster test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
@@ -24,11 +24,18 @@ test-here: $(DEV) $(SPARK)
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
 
-KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_triangles walk_walker walk_travel
+KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_partitioned_kernels walk_triangles walk_walker
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels
 	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
+
+S3_TESTS := lock conditions s3
+
+test-s3: $(DEV)  ## leases, conditional writes and outages once more on each real S3 server that is installed
+	@for server in $$($(BIN)/python -m tests.real_s3); do \
+	    echo "on $$server:"; \
+	    SUPERWORKFLOW_TEST_S3=$$server $(BIN)/python -m pytest -m s3 $(S3_TESTS:%=tests/infra/test_%.py) || exit 1; done
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
@@ -41,6 +48,9 @@ lint: $(DEV) $(SPARK)  ## types of Spark too
 format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## docs/cli.md, docs/profiles.md and the JSON schema of profiles, from the code
+	$(BIN)/python -m superworkflow.reference
 
 setup: $(READY)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from superworkflow.dashboards.terminal import format_seconds, format_usd
+from superworkflow.infra.outcomes import headlines, uncertainties
 from superworkflow.infra.resources import format_bytes
 from superworkflow.infra.tracking.history import RecordedRun
 
@@ -25,6 +26,7 @@ class Comparison:
         seconds: runtime of each stage; 0 when it was cached.
         cost_usd: cost of each stage.
         memory_bytes: peak memory of each stage; 0 when it was cached.
+        uncertainties: which of the metrics are standard deviations of others.
     """
 
     first: str
@@ -35,6 +37,7 @@ class Comparison:
     cost_usd: dict[str, tuple[float | None, float | None]]
     memory_bytes: dict[str, tuple[float | None, float | None]]
     totals: dict[str, tuple[float | None, float | None]]
+    uncertainties: tuple[str, ...] = ()
 
 
 def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
@@ -51,6 +54,7 @@ def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
             *({n: s.get("peak_memory_bytes", 0.0) for n, s in run.stages.items()} for run in (first, second))
         ),
         totals=_pairs(first.totals, second.totals),
+        uncertainties=tuple(name for run in (first, second) for name in uncertainties(run.metrics, run.declared)),
     )
 
 
@@ -72,7 +76,7 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
         table.add_column(title, justify="right")
     table.add_column("quality")
     for run in runs:
-        quality = [f"{name} {value:.3f}" for name, value in sorted(run.metrics.items()) if _headline(name)]
+        quality = [f"{each.name} {each.value:.3f}" for each in headlines(run.metrics, run.declared)]
         table.add_row(
             run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}", run.status.lower(),
             format_seconds(run.totals.get("seconds", 0.0)), format_bytes(run.totals.get("peak_memory_bytes", 0.0)),
@@ -80,10 +84,6 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
             f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),
         )  # fmt: skip
     out.print(table)
-
-
-def _headline(metric: str) -> bool:
-    return metric in ("micro_f1@0.5", "macro_f1@0.5", "link_auc@hadamard")
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -101,7 +101,7 @@ def print_comparison(comparison: Comparison) -> None:
         table.add_row("none", "", "", "")
     _section(table, "quality")
     for name, values in comparison.metrics.items():
-        if "_std" not in name:
+        if name not in comparison.uncertainties:
             table.add_row(name, *(_number(value, "{:.4f}".format) for value in values), _ratio(*values))
     _section(table, "runtime")
     for name, values in comparison.seconds.items():
@@ -125,8 +125,8 @@ def _section(table: Table, title: str) -> None:
     table.add_row(f"[bold]{title}[/bold]", "", "", "")
 
 
-def _number(value: float | None, text, absent: str = "-") -> str:  # type: ignore[no-untyped-def]
-    return absent if value is None else str(text(value))
+def _number(value: float | None, text: Callable[[float], str], absent: str = "-") -> str:
+    return absent if value is None else text(value)
 
 
 def _ratio(first: float | None, second: float | None) -> str:

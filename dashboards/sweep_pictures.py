@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from superworkflow.dashboards.pictures import _DPI, _FAINT, _GREY, _INK, _layout, _plain, _save
+from superworkflow.infra.drawing import DPI, FAINT, GREY, INK, layout, plain, save
 
 _BLUE, _GREEN, _RED = "#4269d0", "#3ca951", "#ff725c"
 _COLOURS = "viridis"
@@ -69,11 +69,11 @@ def history_picture(report: Mapping[str, Any], path: Path) -> None:
         ended = [row["number"] for row in report["trials"] if row["state"] == state]
         if ended:
             low = min(values) - 0.04 * (max(values) - min(values) or 1)
-            axes.scatter(ended, [low] * len(ended), s=30, marker=marker, color=_FAINT, label=state)
-    axes.set_xlabel("trial", color=_INK)
-    axes.set_ylabel(_plain(objective["name"]), color=_INK)
+            axes.scatter(ended, [low] * len(ended), s=30, marker=marker, color=FAINT, label=state)
+    axes.set_xlabel("trial", color=INK)
+    axes.set_ylabel(plain(objective["name"]), color=INK)
     axes.legend(frameon=False, fontsize=8.5)
-    _save(figure, path)
+    save(figure, path)
 
 
 def coordinates_picture(report: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
@@ -84,27 +84,26 @@ def coordinates_picture(report: Mapping[str, Any], names: Sequence[str], path: P
     columns = [_axis([row["params"][name] for row in rows]) for name in names]
     figure, axes = _figure(max(6.5, 1.5 * (len(names) + 1)), 4.6, "Parallel coordinates", "one line for each trial")
     values = [row["values"][0] for row in rows]
-    scale = Normalize(min(values), max(values) if max(values) > min(values) else min(values) + 1)
+    low, high = min(values), max(values) if max(values) > min(values) else min(values) + 1
+    scale = Normalize(low, high)
     for place, value in enumerate(values):
         heights = [places[place] for places, _ in columns] + [float(scale(value))]
         axes.plot(range(len(names) + 1), heights, color=colormaps[_COLOURS](scale(value)), linewidth=1.3, alpha=0.8)
     for x, (_, ticks) in enumerate(columns):
-        axes.axvline(x, color=_GREY, linewidth=0.8, zorder=0)
+        axes.axvline(x, color=GREY, linewidth=0.8, zorder=0)
         for height, text in ticks:
-            axes.annotate(
-                _plain(text), (x, height), xytext=(3, 0), textcoords="offset points", fontsize=7.5, color=_INK
-            )
+            axes.annotate(plain(text), (x, height), xytext=(3, 0), textcoords="offset points", fontsize=7.5, color=INK)
     last = len(names)
     for height in (0.0, 0.5, 1.0):
-        text = f"{scale.vmin + height * (scale.vmax - scale.vmin):.4g}"  # type: ignore[operator]
-        axes.annotate(text, (last, height), xytext=(4, -3), textcoords="offset points", fontsize=8, color=_INK)
+        text = f"{low + height * (high - low):.4g}"
+        axes.annotate(text, (last, height), xytext=(4, -3), textcoords="offset points", fontsize=8, color=INK)
     objective = report["objectives"][0]["name"].replace(".", "\n", 1)
     titles = [name.replace(".", "\n", 1) for name in names] + [objective]
-    axes.set_xticks(range(len(titles)), titles, fontsize=8.5, color=_INK)
+    axes.set_xticks(range(len(titles)), titles, fontsize=8.5, color=INK)
     axes.set_xlim(-0.1, last + 0.35)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def importance_picture(report: Mapping[str, Any], importances: Mapping[str, float], path: Path) -> None:
@@ -119,7 +118,7 @@ def importance_picture(report: Mapping[str, Any], importances: Mapping[str, floa
     axes.set_xticks([])
     axes.set_xlim(0, 1.15 * max(share for _, share in ordered) or 1)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def front_picture(report: Mapping[str, Any], path: Path) -> None:
@@ -152,14 +151,14 @@ def front_picture(report: Mapping[str, Any], path: Path) -> None:
     outside = [point(row) for row in rows if not row["feasible"]]
     if outside:
         x, y = _columns(outside)
-        axes.scatter(x, y, s=46, marker="x", color=_FAINT, label="beyond the constraint")
+        axes.scatter(x, y, s=46, marker="x", color=FAINT, label="beyond the constraint")
     if front:
         x, y = _columns(front)
         axes.plot(x, y, color=_RED, marker="o", linewidth=1.6, label="front", markersize=5)
     axes.legend(frameon=False, fontsize=8.5)
-    axes.set_xlabel(_plain(f"{other}{unit}, reused work included" if other in ("cost", "seconds") else other))
-    axes.set_ylabel(_plain(first["name"]))
-    _save(figure, path)
+    axes.set_xlabel(plain(f"{other}{unit}, reused work included" if other in ("cost", "seconds") else other))
+    axes.set_ylabel(plain(first["name"]))
+    save(figure, path)
 
 
 def cost_picture(trials: Sequence[Row], path: Path) -> None:
@@ -169,16 +168,16 @@ def cost_picture(trials: Sequence[Row], path: Path) -> None:
     paid = np.array([row["paid_usd"] for row in trials])
     axes.bar(numbers, paid, color=_GREEN, label="paid")
     reused = [row["reused_usd"] for row in trials]
-    axes.bar(numbers, reused, bottom=paid, color="white", edgecolor=_GREY, hatch="////", linewidth=0.6, label="reused")
+    axes.bar(numbers, reused, bottom=paid, color="white", edgecolor=GREY, hatch="////", linewidth=0.6, label="reused")
     for state, colour in (("pruned", _BLUE), ("failed", _RED)):
         for row in trials:
             if row["state"] == state:
                 top = row["paid_usd"] + row["reused_usd"]
                 axes.annotate(state[0], (row["number"], top), ha="center", va="bottom", fontsize=8, color=colour)
-    axes.set_xlabel("trial (p pruned, f failed)", color=_INK)
-    axes.set_ylabel("USD", color=_INK)
+    axes.set_xlabel("trial (p pruned, f failed)", color=INK)
+    axes.set_ylabel("USD", color=INK)
     axes.legend(frameon=False, fontsize=8.5)
-    _save(figure, path)
+    save(figure, path)
 
 
 def heat_picture(report: Mapping[str, Any], pair: tuple[str, str], path: Path) -> None:
@@ -209,16 +208,16 @@ def heat_picture(report: Mapping[str, Any], pair: tuple[str, str], path: Path) -
     axes.set_xlabel(pair[0])
     axes.set_ylabel(pair[1])
     figure.colorbar(image, ax=axes, shrink=0.9).outline.set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _figure(width: float, height: float, title: str, caption: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout=_layout(), facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout(), facecolor="white")
     axes = figure.add_subplot()
-    figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, fontweight="bold", color=_INK)
-    axes.set_title(_plain(caption), loc="left", fontsize=8.5, color=_FAINT)
+    figure.suptitle(plain(title), x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    axes.set_title(plain(caption), loc="left", fontsize=8.5, color=FAINT)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_GREY)
+    axes.spines[["left", "bottom"]].set_color(GREY)
     return figure, axes
 
 

@@ -55,7 +55,7 @@ def print_best(report: Mapping[str, Any], *, result: bool = False) -> None:
     out.print(_table(report, best, "Pareto front" if front else "best trial"))
     if not front:
         settings = " ".join(f"{name}={value}" for name, value in best[0]["params"].items())
-        out.print(f"To run it by itself: superworkflow run … --set {escape(settings)}", soft_wrap=True)
+        out.print(f"To run it alone: superworkflow run … --set {escape(settings)}", soft_wrap=True)
 
 
 def _out(result: bool) -> Console:

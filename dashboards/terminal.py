@@ -16,6 +16,7 @@ from rich.table import Table
 from superworkflow.infra.explaining import Explanation
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.masking import has_password, without_user
+from superworkflow.infra.outcomes import figures
 from superworkflow.infra.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
@@ -134,7 +135,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     )
     out.print(table)
     if compiled:
-        out.print("Kernels are compiled once on a machine; neither runtime, CPU time nor cost counts it.")
+        out.print("Kernels are compiled once per machine; runtime, CPU time and cost do not include it.")
     if run.unified_usd:
         saving = 1 - run.cost_usd / run.unified_usd
         out.print(
@@ -144,7 +145,7 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
     _print_quality(out, run)
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
-    out.print("\nLook at it:")
+    out.print("\nView it:")
     out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
     if tracking_uri:
         if tracking_uri.startswith("http"):
@@ -158,15 +159,14 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
 
 
 def _print_quality(out: Console, run: RunRecord) -> None:
-    shown = {name: value for name, value in run.metrics.items() if "_std" not in name}
+    shown = figures(run.metrics, run.declared)
     if not shown:
         return
     table = Table(title="\nquality", title_justify="left", title_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for name, value in shown.items():
-        spread = run.metrics.get(name.replace("@", "_std@"))
-        table.add_row(name, f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else ""))
+    for figure in shown:
+        table.add_row(figure.name, str(figure))
     out.print(table)
 
 
@@ -195,11 +195,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         )
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
-    memory = max((stage.memory_bytes for stage in will_run), default=0)
+    most = max((stage.memory_bytes for stage in will_run), default=0)
     table.add_row(
         "total",
         f"{len(will_run)} of {len(stages)} run",
-        format_bytes(memory),
+        format_bytes(most),
         "",
         "",
         format_seconds(sum(stage.cpu_s for stage in will_run)),
@@ -210,11 +210,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     out.print(table)
     together, one_by_one = max((stage.end_s for stage in stages), default=0.0), sum(s.seconds for s in will_run)
     if will_run and together < 0.99 * one_by_one:
-        out.print(f"From the first stage to the last: {format_seconds(together)}, since several run at once.")
+        out.print(f"End to end: {format_seconds(together)}, since stages run in parallel.")
     if any(not stage.runs for stage in will_run):
         out.print(
-            "[dim]built-in: figures of the machine that this was developed on; "
-            "runs in this store make them those of yours.[/dim]"
+            "[dim]built-in: measured on the machine that this was developed on; "
+            "runs in this store replace these figures.[/dim]"
         )
     for stage in stages:
         if not stage.fits:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Quality, Superworkflow
+from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
+from superworkflow.infra.outcomes import Metric, Model, Parameter, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.source import Source
 from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
@@ -79,9 +80,20 @@ SUPERWORKFLOW = Superworkflow(
     flags={"directed": Flag("index.directed", "the edges have a direction")},
     outputs={"embeddings": ("embed", "embeddings.parquet")},
     exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
-    model="publish",
-    quality=(
-        Quality("evaluate.macro_f1", source="labels", options={"link_prediction": False}),
-        Quality("evaluate.link_auc@hadamard"),
+    outcomes=(
+        Metric(
+            "evaluate", "macro_f1", headline=True, uncertainty="macro_f1_std", source="labels",
+            options={"link_prediction": False}, optional=True,
+        ),
+        Metric(
+            "evaluate", "micro_f1", headline=True, uncertainty="micro_f1_std", source="labels",
+            options={"link_prediction": False}, optional=True,
+        ),
+        Metric("evaluate", "link_auc@hadamard", headline=True, optional=True),
+        Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
+        Model(
+            "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
+            name=Parameter("publish.name"), alias=Parameter("publish.alias"),
+        ),
     ),
-)
+)  # fmt: skip

@@ -71,7 +71,7 @@ class Attempt:
         foreign = [name for name in found if self._is_link(name) or not _is_of(ours, name)]
         if foreign:
             raise UserError(
-                "the folder holds what no attempt at a dataset has made, such as this file; nothing was removed",
+                "the folder has files that no attempt at a dataset made, such as this one; nothing was removed",
                 where=self._location.uri, value=foreign[0],
                 remedy="Choose an empty or a new folder; delete this one if it is a dataset that an earlier version"
                 " of this program left unfinished",
@@ -150,9 +150,9 @@ class Attempt:
             return None
         except (ValueError, RecursionError) as error:
             raise UserError(
-                "what an earlier attempt has noted of itself cannot be used; nothing was removed",
+                "the marker of an earlier attempt cannot be used; nothing was removed",
                 where=self._place.uri, value=reason_of(error),
-                remedy="Look what is in the folder, delete it, and run again",
+                remedy="Check what is in the folder, delete it, and run again",
             ) from None  # fmt: skip
 
     def _is_link(self, name: str) -> bool:

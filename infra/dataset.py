@@ -63,7 +63,7 @@ class Dataset:
             return None
         except NewerFormat as error:
             raise DatasetDamaged(
-                "a later version of this program made the dataset", where=place.uri, value=str(error),
+                "the dataset was made by a newer version of this program", where=place.uri, value=str(error),
                 remedy="Use that version, or another store",
             ) from None  # fmt: skip
         except (ValueError, RecursionError) as error:
@@ -379,7 +379,7 @@ class DatasetWriter(FileWriter):
             if (size := self.location.join(entry.path).size()) != entry.bytes:
                 raise DatasetDamaged(
                     f"the file is not as it was written: {entry.bytes} bytes expected", value=size,
-                    where=self.location.join(entry.path).uri, remedy="Run again; look after the store if this persists",
+                    where=self.location.join(entry.path).uri, remedy="Run again; check the store if this persists",
                 )  # fmt: skip
             self._files[entry.path] = entry
 

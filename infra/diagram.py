@@ -7,19 +7,24 @@ plan, the explanation and the run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.source import Source
 from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 
 Given = Source | Dataset
 """What a run is given from outside: a source, or a dataset that an earlier run made."""
+
+_PREFIX = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Node:
         params: its validated parameters.
         inputs: other nodes, or what is given from outside, by input name.
         digest: names its dataset.
+        prefix: under which its parameters are set; the stage's name unless the diagram gives it another.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Node:
     params: StageParams
     inputs: Mapping[str, Node | Given]
     digest: str
+    prefix: str
 
     @property
     def upstream(self) -> list[Node]:
@@ -57,7 +64,7 @@ class Diagram:
     """Collects the nodes of one superworkflow, in an order in which they can run.
 
     Args:
-        params: validated parameters by stage name.
+        params: validated parameters by prefix.
         options: the superworkflow's own options.
     """
 
@@ -70,13 +77,21 @@ class Diagram:
         """Value of one of the superworkflow's own options."""
         return getattr(self.options, name)
 
-    def stage(self, stage: Stage[Any], *, name: str | None = None, **inputs: Node | Given | None) -> Node:
+    def stage(
+        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
+    ) -> Node:
         """Add one stage.
 
         Args:
-            stage: its definition; its parameters are those set for `stage.name`.
+            stage: its definition.
             name: unique name, when the stage occurs more than once.
+            params: prefix of its parameters, one of the superworkflow's `prefixes`; the stage's name by default, so
+                that nodes of one stage share their parameters.
             inputs: nodes or what is given, by input name; None leaves an optional input out.
+
+        Raises:
+            ValueError: an input that is missing or unknown, or a name that is taken.
+            UserError: a prefix that is not declared, or is another stage's.
         """
         name = name or stage.name
         given = {key: value for key, value in inputs.items() if value is not None}
@@ -87,10 +102,15 @@ class Diagram:
         for key, value in given.items():
             if isinstance(value, Source):
                 stage.inputs[key].open(value)
-        params = self._params[stage.name]
+        prefix = params or stage.name
+        values = self._params.get(prefix)
+        if not isinstance(values, stage.params):
+            remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
+            raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
+                            value=prefix, remedy=remedy)  # fmt: skip
         digests = {key: value.digest for key, value in given.items()}
-        digest = dataset_digest(stage.name, stage.version, params.identity(), digests)
-        node = Node(name, stage, params, given, digest)
+        digest = dataset_digest(stage.name, stage.version, values.identity(), digests)
+        node = Node(name, stage, values, given, digest, prefix)
         self.nodes[name] = node
         return node
 
@@ -128,21 +148,6 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """One figure by which runs are judged, for sweeps.
-
-    Args:
-        metric: `node.metric`.
-        source: source file without which it is not computed.
-        options: values of the superworkflow's options with which a trial computes no more than this figure needs.
-    """
-
-    metric: str
-    source: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Superworkflow:
     """One pipeline that users run by name.
 
@@ -158,8 +163,9 @@ class Superworkflow:
         flags: command-line flags of its own, by name.
         outputs: what a run's summary names: title to (node name, name of a file, folder or pattern in its dataset).
         exports: formats that `--export` can write, by name.
-        model: node whose dataset is registered as a model, if any.
-        quality: figures by which runs are judged, the preferred first.
+        outcomes: metrics by which runs are judged, the preferred first, models to register and pictures to draw.
+        prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
+            `Diagram.stage(…, params=prefix)`.
     """
 
     name: str
@@ -172,19 +178,41 @@ class Superworkflow:
     flags: Mapping[str, Flag] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     exports: Mapping[str, Export] = field(default_factory=dict)
-    model: str | None = None
     help: str = ""
-    quality: tuple[Quality, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for prefix in self.prefixes:
+            taken = [self.name, *(stage.name for stage in self.stages), *self.sources]
+            if not _PREFIX.fullmatch(prefix) or prefix in taken:
+                raise UserError(
+                    "not a prefix that parameters can have", where=f"superworkflow {self.name}: prefixes",
+                    value=prefix, remedy="Give a word of small letters, digits and _ that no stage or source has",
+                )  # fmt: skip
 
     def models(self) -> dict[str, type[StageParams]]:
-        """Parameter models by prefix: one for each stage and one for the superworkflow's options."""
-        return {stage.name: stage.params for stage in self.stages} | {self.name: self.options}
+        """Parameter models by prefix: of each stage, of those that have further prefixes, and of the options."""
+        own = {prefix: stage.params for prefix, stage in self.prefixes.items()}
+        return {stage.name: stage.params for stage in self.stages} | own | {self.name: self.options}
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Metric))
+
+    @property
+    def registered(self) -> tuple[Model, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Model))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        return tuple(each for each in self.outcomes if isinstance(each, Picture))
 
     def build(self, params: Mapping[str, StageParams], sources: Mapping[str, Given]) -> Diagram:
         """The diagram for these settings.
 
         Raises:
-            UserError: a source is missing.
+            UserError: a source is missing, or an outcome is declared wrongly.
         """
         for name in self.sources:
             if name not in sources and name not in self.optional:
@@ -193,4 +221,5 @@ class Superworkflow:
                 )
         diagram = Diagram(params, params[self.name])
         self.diagram(diagram, **{name: sources.get(name) for name in self.sources})
+        check_declarations(self, diagram.nodes, params)
         return diagram

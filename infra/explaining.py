@@ -91,7 +91,7 @@ def differences(node: Node, dataset: Dataset) -> tuple[Difference, ...]:
     for name in sorted(now.keys() | manifest.params.keys()):
         before, value = manifest.params.get(name), now.get(name)
         if before != value:
-            found.append(Difference("parameter", f"{node.stage.name}.{name}", before, value))
+            found.append(Difference("parameter", f"{node.prefix}.{name}", before, value))
     given = {name: entry.digest for name, entry in node.inputs.items()}
     for name in sorted(given.keys() | manifest.inputs.keys()):
         entry = manifest.inputs.get(name)

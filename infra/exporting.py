@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
+from superworkflow.infra.import_strings import imported
 from superworkflow.infra.params import nearest
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.tables import matching
@@ -46,13 +46,12 @@ def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
     final = target.local_path
     if final is not None:
         final.parent.mkdir(parents=True, exist_ok=True)
-    module, _, function = definition.function.partition(":")
     dataset = Dataset.open(Location.of(record.output))
     # Beside where it goes, so that it can be renamed: nobody sees half of it.
     with tempfile.TemporaryDirectory(prefix=".export-", dir=final and final.parent) as scratch:
         path = Path(scratch) / target.name
         try:
-            getattr(importlib.import_module(module), function)(dataset, path)
+            imported(definition.function)(dataset, path)
         finally:
             dataset.close()
         if final is None:

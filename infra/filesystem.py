@@ -58,7 +58,7 @@ class Location:
         """
         text = str(uri)
         if "\0" in text:
-            raise UserError("not a path or URI", value=text, remedy="Leave the NUL character out")
+            raise UserError("not a path or URI", value=text, remedy="Remove the NUL character")
         if text.startswith("file://"):
             text = unquote(text.removeprefix("file://"))
         if "://" not in text:
@@ -66,7 +66,7 @@ class Location:
             return cls(str(Path(text).expanduser().absolute()).rstrip("/") or "/")
         if has_password(text):  # it would be in manifests, records and the command lines of stages
             raise UserError(
-                "an address of data holds no password", where=text,
+                "the address of data must not contain a password", where=text,
                 remedy="Give credentials in the environment (AWS_ACCESS_KEY_ID, …) or ~/.netrc",
             )  # fmt: skip
         import fsspec  # only for what is not local: its import takes as long as a small stage's work
@@ -97,7 +97,7 @@ class Location:
 
     @cached_property
     def _fs(self) -> tuple[Any, str]:
-        if self.uri.startswith(("s3://", "s3a://")):
+        if self._on_s3:
             from superworkflow.infra.s3 import PatientS3  # its client takes long to import
 
             return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
@@ -107,6 +107,19 @@ class Location:
         kind = fsspec.get_filesystem_class(self.uri.split("://", 1)[0])
         options = {**kind._get_kwargs_from_urls(self.uri), "use_listings_cache": False}
         return kind(**options), str(kind._strip_protocol(self.uri))
+
+    @property
+    def bucket(self) -> str | None:
+        """Server and bucket of what is on S3, else None."""
+        if not self._on_s3:
+            return None
+        fs, path_in_fs = self._fs
+        fs.connect()
+        return str(fs.bucket_url(fs.split_path(path_in_fs)[0]))
+
+    @property
+    def _on_s3(self) -> bool:
+        return self.uri.startswith(("s3://", "s3a://"))
 
     def join(self, *parts: str) -> Location:
         """What has this name inside this folder.
@@ -323,12 +336,14 @@ class Location:
     def delete_tagged(self, tag: str) -> None:
         """Delete a remote object if it still has this tag; where that cannot be told, leave it.
 
-        Asked for once: servers that do not know the condition would otherwise delete what another has put there since.
+        Looked at before and asked for once: servers that do not know the condition, as Ceph, would otherwise delete
+        what another has put there since.
         """
         fs, path_in_fs = self._fs
         bucket, key, _ = fs.split_path(path_in_fs)
         with contextlib.suppress(OSError):
-            fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+            if self.tag() == tag:
+                fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
 
 
 def _state_of(status: os.stat_result) -> FileState:

@@ -26,10 +26,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from superworkflow.infra.conditions import check_heeded
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
+_REFUSALS = 5
+"""So often a renewal may meet a conflict with one that is under way."""
+_REFUSED_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,22 @@ class Lease:
         return self._until - clock() if self._tag is not None else 0.0
 
     def acquire(self) -> bool:
-        """Take it when nobody has it, when its holder is dead, or did not renew it while this process looked on."""
+        """Take it when nobody has it, when its holder is dead, or did not renew it while this process looked on.
+
+        Raises:
+            UserError: the store does not heed the conditions of writes, so that nobody can be kept out.
+        """
+        if not self._take():
+            return False
+        try:
+            check_heeded(self.location, self._text())
+        except BaseException:
+            self._until = 0.0  # to be renewed first: what was written to ask may have changed its tag
+            self.release()
+            raise
+        return True
+
+    def _take(self) -> bool:
         with self._guard:
             sent = clock()
             try:
@@ -92,11 +112,15 @@ class Lease:
 
         Args:
             patient: wait for a store that does not answer; otherwise its errors come as they are, within seconds.
+
+        Raises:
+            UserError: the store refuses it, though nobody else wrote.
         """
         location = self.location if patient else self.location.hurried()
+        refused = 0
         with self._guard:
             while self._tag is not None:
-                sent = clock()
+                sent, tag = clock(), self._tag
                 if self._hold(location.replace_tagged(self._text(), self._tag), sent):
                     return True
                 # Refused: by another's lease, or by an earlier renewal of this one whose answer was lost.
@@ -105,6 +129,13 @@ class Lease:
                 except FileNotFoundError:
                     seen = _NOTHING
                 self._tag = seen.tag if seen.holder == self.holder else None
+                if self._tag == tag:
+                    if (refused := refused + 1) == _REFUSALS:
+                        raise UserError(
+                            "the S3 server refuses to replace an object though it has not changed (If-Match)",
+                            where=location.uri, remedy="Use a server with conditional writes, or a store on a disk",
+                        )  # fmt: skip
+                    time.sleep(_REFUSED_SECONDS)
             return False
 
     def release(self) -> None:

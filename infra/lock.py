@@ -158,6 +158,6 @@ class _LeasedRight(Right):
 
     def lost(self) -> LeaseLost:
         return LeaseLost(
-            f"{self.held.location.uri}: this run was stopped or cut off from the store for so long that another took "
-            "over the dataset. Run again to use what that one makes."
+            f"{self.held.location.uri}: this run was suspended or cut off from the store for so long that another took "
+            "over the dataset. Run again to use its result."
         )

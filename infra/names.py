@@ -51,7 +51,7 @@ def checked_name(name: str, where: str) -> str:
     """
     if (fault := fault_of(name)) is not None:
         raise UserError(
-            f"a file's name {fault}, so it may lie outside of this folder; nothing was done with it",
+            f"a file's name {fault}, so it may lie outside this folder; it was not touched",
             where=where, value=name, remedy="Find out who wrote it there, and remove it",
         )  # fmt: skip
     return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from superworkflow.infra.params import StageParams
@@ -23,12 +23,15 @@ def describe_params(model: type[StageParams], prefix: str, width: int) -> str:
         prefix: shown before each name, such as `walk.`.
         width: columns to fill.
     """
-    schema = model.model_json_schema()
-    rows = []
-    for name, entry in schema["properties"].items():
-        facts = f"{_values(_resolved(entry, schema))}; {_default(entry)}"
-        rows.append((f"{prefix}{name}", [facts, str(entry.get("description", ""))]))
+    rows = [(f"{prefix}{name}", [f"{values}; {default}", text]) for name, values, default, text in param_rows(model)]
     return describe(rows, width)
+
+
+def param_rows(model: type[StageParams]) -> Iterator[tuple[str, str, str, str]]:
+    """Name, values, default and description of each parameter."""
+    schema = model.model_json_schema()
+    for name, entry in schema["properties"].items():
+        yield name, values_text(_resolved(entry, schema)), _default(entry), str(entry.get("description", ""))
 
 
 def describe(rows: Iterable[tuple[str, Sequence[str]]], width: int) -> str:
@@ -53,7 +56,7 @@ def _resolved(entry: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[st
     return schema["$defs"][reference.rpartition("/")[2]] if reference else entry
 
 
-def _values(entry: Mapping[str, Any]) -> str:
+def values_text(entry: Mapping[str, Any]) -> str:
     """Which values a JSON schema allows, in words: `integer, at least 1`."""
     *first, last = _alternatives(entry)
     if not first:
@@ -74,7 +77,7 @@ def _alternatives(entry: Mapping[str, Any]) -> list[str]:
         return ["true", "false"]
     if kind == "array":
         least = f" {entry['minItems']} or more" if "minItems" in entry else ""
-        return [f"list of{least}: {_values(entry.get('items', {}))}"]
+        return [f"list of{least}: {values_text(entry.get('items', {}))}"]
     words = [_TYPES.get(str(kind), "any value")]
     words += [f"{word} {_number(entry[key])}" for key, word in _BOUNDS.items() if key in entry]
     if "multipleOf" in entry:

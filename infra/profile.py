@@ -21,9 +21,12 @@ class Placement(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: Literal["in-process", "spark"] = "in-process"
-    image: str | None = Field(default=None, description="Image reference, for launchers that run images.")
-    resources: Resources = Resources()
+    engine: Literal["in-process", "spark"] = Field(default="in-process", description="What computes the stage.")
+    image: str | None = Field(
+        default=None,
+        description="Image of the stage on Kubernetes; by default the one in `kubernetes.images` for its kind.",
+    )
+    resources: Resources = Field(default=Resources(), description="Size of the stage; of its driver on Spark.")
     auto: tuple[Literal["cpu", "memory"], ...] = Field(
         default=(), description="Resources that are chosen from the estimate, written there as `auto`."
     )
@@ -48,14 +51,21 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    description: str = ""
-    launcher: Literal["process", "kubernetes"] = "process"
+    name: str = Field(description="Name in tables and records; the file's by default.")
+    description: str = Field(default="", description="What the profile is for.")
+    launcher: Literal["process", "kubernetes"] = Field(
+        default="process", description="Where stages run: processes on this machine, or Kubernetes Jobs."
+    )
     concurrency: int = Field(default=1, ge=1, description="Stages that may run at once.")
     prices: str | None = Field(default=None, description="Name or path of a price table; the newest by default.")
-    kubernetes: KubernetesSettings = KubernetesSettings()
-    default: Placement = Placement()
-    stages: dict[str, Placement] = Field(default_factory=dict)
+    kubernetes: KubernetesSettings = Field(
+        default=KubernetesSettings(), description="Settings of `launcher: kubernetes`."
+    )
+    default: Placement = Field(default=Placement(), description="What every stage gets unless `stages` says otherwise.")
+    stages: dict[str, Placement] = Field(
+        default_factory=dict,
+        description="What differs from `default`, by the name of a node of the diagram or else of a stage.",
+    )
 
     def placement(self, node: str, stage: str) -> Placement:
         """Placement of a node of a diagram."""

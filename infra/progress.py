@@ -44,7 +44,7 @@ class Progress:
         self.emit("progress", done=done, total=total, unit=unit, facts=facts)
 
     def report(self, step: int, steps: int, value: float) -> None:
-        """Tell an intermediate value by which a sweep may stop the work early.
+        """Tell an intermediate value by which a sweep may stop the work early. `Stage.steps` says how many.
 
         Args:
             step: how many parts of the work are done, from 1.

@@ -11,6 +11,7 @@ from superworkflow.infra.diagram import Node
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.manifest import Manifest, Stat
+from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.resources import Resources
 
 METRIC_PREFIX = "metrics."
@@ -166,7 +167,7 @@ def _priced(
 
 @dataclass
 class RunRecord:
-    """One execution of a superworkflow, growing as its stages end."""
+    """One execution of a superworkflow, growing as its stages end; `declared` says which metrics judge it."""
 
     run_id: str
     flow_run_id: str
@@ -177,6 +178,7 @@ class RunRecord:
     outputs: dict[str, str] = field(default_factory=dict)
     unified_usd: float = 0.0
     wall_s: float = 0.0
+    declared: tuple[Metric, ...] = ()
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""
@@ -186,7 +188,8 @@ class RunRecord:
 
     @property
     def metrics(self) -> dict[str, float]:
-        return {name: value for record in self.stages for name, value in record.metrics.items()}
+        """Quality by node: `evaluate.f1@0.5`."""
+        return {f"{record.name}.{name}": value for record in self.stages for name, value in record.metrics.items()}
 
     @property
     def cost_usd(self) -> float:

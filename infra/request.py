@@ -43,8 +43,8 @@ class Request:
         ]
 
     def flat_params(self) -> dict[str, Any]:
-        """Parameters of the stages that the diagram uses, and of the superworkflow, by dotted name."""
-        used = {node.stage.name for node in self.diagram.nodes.values()} | {self.superworkflow.name}
+        """Parameters that the diagram uses, and those of the superworkflow, by dotted name."""
+        used = {node.prefix for node in self.diagram.nodes.values()} | {self.superworkflow.name}
         return {
             f"{prefix}.{name}": value
             for prefix, model in self.params.items()
@@ -71,8 +71,8 @@ def build_request(
         superworkflow: which pipeline.
         sources: path or URI of each source or dataset by name.
         config: path of a YAML configuration file.
-        assignments: `stage.parameter=value` texts, stronger than the file.
-        parameters: values by stage and parameter, stronger than the file and weaker than `assignments`.
+        assignments: `prefix.parameter=value` texts, stronger than the file.
+        parameters: values by prefix and parameter, stronger than the file and weaker than `assignments`.
         profile: name or path of a profile.
         store: URI of the store.
         prices: name or path of a price table; the profile's, else the newest, when None.
@@ -123,7 +123,7 @@ def parameters_of(
     assignments: Sequence[str] = (),
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, StageParams]:
-    """Validated parameters by stage, of what `build_request` takes.
+    """Validated parameters by prefix, of what `build_request` takes.
 
     Raises:
         UserError: the first thing that is wrong.

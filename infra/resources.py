@@ -6,7 +6,7 @@ import os
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -41,7 +41,17 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+QUANTITY = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([KMGT]i?)?B?$"}
+"""JSON schema of a quantity of bytes as text."""
+Bytes = Annotated[
+    int, BeforeValidator(parse_bytes), Field(ge=0),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, QUANTITY]}),
+]  # fmt: skip
+Cpus = Annotated[
+    float,
+    BeforeValidator(_cpu),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "all"}]}),
+]
 
 
 class Gpu(BaseModel):
@@ -68,12 +78,12 @@ class Resources(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpu: Annotated[float, BeforeValidator(_cpu)] = Field(default=1, gt=0, description="vCPUs, or `all`.")
+    cpu: Cpus = Field(default=1, gt=0, description="vCPUs, or `all`.")
     memory: Bytes = Field(default=2 << 30, description="Memory, such as 4Gi.")
-    gpu: Gpu = Gpu()
+    gpu: Gpu = Field(default=Gpu(), description="GPUs of the stage.")
     ephemeral_storage: Bytes = Field(default=0, description="Scratch disk, such as 20Gi; 0 for no request.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm; 0 for the default.")
-    executors: Executors | None = None
+    executors: Executors | None = Field(default=None, description="Spark executors, for `engine: spark`.")
 
     @property
     def threads(self) -> int:

@@ -3,11 +3,15 @@
 Repeating is done here for each request, not for whole files, so that a large upload or a listing goes on from where
 it was. Requests that the server refuses (no right, no such bucket, a condition that does not hold) fail at once; so
 do, after a few seconds, those to a server that this process has never reached: its address is probably wrong.
+
+Servers differ in conditional writes. Ceph and those built on it find that no object has a tag that is in quotes, as
+S3 gives it, and look at no condition when an upload in parts is completed; both are made up for here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import socket
 import time
@@ -30,7 +34,6 @@ QUIET_SECONDS = 30.0
 """A request without a byte of an answer for so long is taken for lost."""
 HURRIED_SECONDS = 10.0
 """The same, and how long it is tried again, where nobody waits for the store."""
-
 _TRANSIENT = (
     botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError, botocore.exceptions.IncompleteReadError,
     ResponseParserError, aiohttp.ClientError, TimeoutError, ConnectionError,
@@ -44,6 +47,8 @@ _TRANSIENT_CODES = {
 _REFUSED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 
 _servers: dict[str, Reached] = {}
+_bare_tags: set[str] = set()
+"""Buckets whose server compares tags without their quotes."""
 
 
 class PatientS3(S3FileSystem):  # type: ignore[misc]
@@ -65,15 +70,48 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         await self.set_session()
         call = getattr(await self.get_s3(given.get("Bucket")), method)
         values = self._get_s3_method_kwargs(call, *arguments, **given)
-        # A part that is left can be deleted later; what another has put there, a repeated deletion would take.
-        once = method == "abort_multipart_upload" or (method == "delete_object" and "IfMatch" in values)
-        return await self._patiently(
-            lambda: _error_wrapper(call, kwargs=values, retries=1),
-            0.0 if once else None,
-            lambda: self._landed(method, values),
-        )
+        if "IfMatch" in values and self.bucket_url(values["Bucket"]) in _bare_tags:
+            values["IfMatch"] = values["IfMatch"].strip('"')
+        try:
+            return await self._send(method, call, values)
+        except Exception as error:
+            conditional = method == "put_object" and "IfMatch" in values and _condition_failed(error)
+            if not conditional or await self._tag(values) != values["IfMatch"]:
+                raise
+        # Refused, though the object has that tag.
+        answer = await self._send(method, call, values | {"IfMatch": values["IfMatch"].strip('"')})
+        _bare_tags.add(self.bucket_url(values["Bucket"]))
+        return answer
 
     call_s3 = sync_wrapper(_call_s3)
+
+    async def _send(self, method: str, call: Callable[..., Any], values: dict[str, Any]) -> Any:
+        async def create() -> Any:
+            if await self._tag(values) is not None:
+                raise FileExistsError(errno.EEXIST, "another wrote it", f"{values['Bucket']}/{values['Key']}")
+            return await send()
+
+        def send() -> Awaitable[Any]:
+            return _error_wrapper(call, kwargs=values, retries=1)  # type: ignore[no-any-return]
+
+        # A part that is left can be deleted later; what another has put there, a repeated deletion would take.
+        once = method == "abort_multipart_upload" or (method == "delete_object" and "IfMatch" in values)
+        look = method == "complete_multipart_upload" and "IfNoneMatch" in values
+        return await self._patiently(
+            create if look else send, 0.0 if once else None, lambda: self._landed(method, values)
+        )
+
+    async def _tag(self, values: dict[str, Any]) -> str | None:
+        """Tag of the object that a request is about, None when there is none."""
+        try:
+            found = await self._call_s3("head_object", Bucket=values["Bucket"], Key=values["Key"])
+        except FileNotFoundError:
+            return None
+        return str(found["ETag"])
+
+    def bucket_url(self, bucket: str) -> str:
+        """Server and bucket, once connected."""
+        return f"{self._s3.meta.endpoint_url}/{bucket}"
 
     async def _cat_file(self, path: str, *arguments: Any, **given: Any) -> Any:
         work = super()._cat_file
@@ -158,11 +196,8 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
             tag = f"{_md5(b''.join(sums))}-{len(sums)}"
         else:
             return None
-        try:
-            found = await self._call_s3("head_object", Bucket=values["Bucket"], Key=values["Key"])
-        except FileNotFoundError:
-            return None
-        return {"ETag": found["ETag"]} if found["ETag"].strip('"') == tag else None
+        found = await self._tag(values)
+        return {"ETag": found} if found is not None and found.strip('"') == tag else None
 
 
 def transient(error: BaseException) -> bool:
@@ -176,6 +211,10 @@ def transient(error: BaseException) -> bool:
 def refused(error: BaseException) -> bool:
     """Whether the server refused a conditional write; not every server's answer becomes a FileExistsError."""
     return isinstance(error, FileExistsError) or _code(error) in _REFUSED_CODES
+
+
+def _condition_failed(error: BaseException) -> bool:
+    return _code(error) in {"PreconditionFailed", "412"}
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

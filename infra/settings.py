@@ -53,7 +53,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise UserError(
-            "must hold a mapping",
+            "must be a mapping",
             where=str(path),
             value=type(value).__name__,
             remedy="Write lines such as `walk: {p: 0.5}`",

@@ -194,6 +194,9 @@ class Stage(Generic[P]):
             it has them imported beforehand.
         check: import string of a function of the parameters that raises UserError where this machine cannot do what
             they ask for, such as train on a GPU.
+        metrics: names of the figures that it may report as stats under `metrics.`, without their settings.
+        steps: of a stage that reports intermediate values (`Progress.report`): the number of them, from its parameters.
+            Sweeps stop trials early by these, and plan for so many.
     """
 
     name: str
@@ -207,6 +210,8 @@ class Stage(Generic[P]):
     engines: Mapping[str, str] = field(default_factory=dict)
     late: tuple[str, ...] = ()
     check: str = ""
+    metrics: tuple[str, ...] = ()
+    steps: Callable[[P], int] | None = None
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

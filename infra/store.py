@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from superworkflow.infra.conditions import check_atomic
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.digest import file_sha256
 from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
@@ -179,16 +180,22 @@ class Store:
             return False
 
     def check_writable(self) -> None:
-        """Write and remove a small file.
+        """Write and remove a small file; on S3, see that the server keeps two runs from writing one dataset.
 
         Raises:
-            UserError: the store cannot be written; the message holds the file system's reason.
+            UserError: the store cannot be written; the message holds the file system's reason. Or it does not heed
+                the conditions of writes.
         """
         probe = self.root.join(f".probe-{uuid.uuid4().hex}")
         try:
             self.root.make()
-            probe.write_atomic("probe")
-            probe.delete()
+            if probe.bucket is not None:
+                check_atomic(probe)
+            else:
+                probe.write_atomic("probe")
+                probe.delete()
+        except UserError:
+            raise
         except Exception as error:  # whatever the file system's client raises, the answer is the same
             raise UserError(
                 f"the store cannot be written: {type(error).__name__}: {error}",

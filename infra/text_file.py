@@ -61,7 +61,7 @@ class Gunzip(io.RawIOBase):
         if self._left < 0:
             raise UserError(
                 f"the compressed file grows beyond {MOST_RATIO} times its size", where=self._where,
-                value=f"more than {self.most} bytes", remedy="If it is what you mean, give it uncompressed",
+                value=f"more than {self.most} bytes", remedy="If this is intended, give the file uncompressed",
             )  # fmt: skip
         return len(data)
 

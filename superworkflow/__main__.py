@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from superworkflow import __version__
 from superworkflow.infra.errors import SuperworkflowError, UserError
@@ -15,20 +16,23 @@ from superworkflow.parser import Parser
 
 COMMANDS = {
     "run": "run a superworkflow",
-    "plan": "what would run, what is cached, and what it would take",
-    "explain": "for each stage: cached, or why not",
-    "sweep": "search parameters, in parallel and without doing the same work twice",
-    "deploy": "register a superworkflow with a Prefect server, also on a schedule",
-    "stage": "run one stage by itself",
-    "serve": "what launchers start beside a run: a process that has the stages' imports done",
-    "check": "whether a cluster can do what a profile asks for",
-    "jobs": "list or remove the Jobs of stages in a cluster",
-    "probe": "what `check` runs in a pod: write to the store from inside",
-    "executor": "what a Spark driver runs in the pods of its executors",
+    "plan": "show what would run, what is cached, and what it would take",
+    "explain": "show for each stage whether it is cached, or why not",
+    "sweep": "search parameters in parallel, without repeating work",
+    "deploy": "register a superworkflow with a Prefect server, optionally on a schedule",
+    "stage": "run a single stage",
+    "check": "check that a cluster can run what a profile asks for",
+    "jobs": "list or remove the Jobs of stages",
     "generate": "write a random graph of any size",
     "runs": "list recorded runs",
-    "compare": "two runs side by side",
+    "compare": "compare two runs side by side",
 }
+INTERNAL = {
+    "serve": "what launchers start beside a run: a process that has imported what its stages need",
+    "probe": "what `check` runs in a pod: write to the store from there",
+    "executor": "what the pods of Spark executors run",
+}
+"""Commands that the platform itself starts; `--help` does not list them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +64,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     Raises:
         UserError: there is no such command, or what the command's own arguments name.
     """
-    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+    if given and not given[0].startswith("-") and given[0] not in {**COMMANDS, **INTERNAL}:
         from superworkflow.infra.params import nearest
 
         raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
@@ -72,8 +76,9 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    for name, text in {**COMMANDS, **INTERNAL}.items():
+        sub = commands.add_parser(name, help=text) if name in COMMANDS else commands.add_parser(name)
+        sub.description = text[0].upper() + text[1:] + "."
         if given and given[0] == name:
             sub.given = given[1:]
             parser.chosen = sub
@@ -86,7 +91,7 @@ def _tell(error: SuperworkflowError) -> int:
     return error.exit_code
 
 
-def _module(command: str):  # type: ignore[no-untyped-def]
+def _module(command: str) -> ModuleType:
     return importlib.import_module(f"superworkflow.commands.{command}")
 
 

@@ -54,15 +54,15 @@ def add_request_arguments(
     parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `walk: {walk_length: 40}`")
     parser.add_argument(
         "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
-        help="one or more parameters, stronger than --config",
+        help="one or more parameters; overrides --config",
     )  # fmt: skip
     parser.add_argument(
         "--profile", default="laptop",
-        help=f"engine and resources: {', '.join(profile_names())} or a file; default laptop",
+        help=f"engines and resources: {', '.join(profile_names())} or a file; default laptop",
     )  # fmt: skip
     parser.add_argument(
         "--store", default=DEFAULT_STORE, metavar="URI",
-        help=f"folder or s3://bucket/prefix of all datasets; default {DEFAULT_STORE}",
+        help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
     if reads:

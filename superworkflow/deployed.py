@@ -5,6 +5,7 @@ A deployment names this import path, so that the image or the machine that runs 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from superworkflow import __version__
@@ -36,7 +37,8 @@ def __getattr__(name: str) -> Flow[..., Any]:
     from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 
-    return make_flow(load_superworkflow(name), tracker=_tracker, finish=attach_pictures)
+    found = load_superworkflow(name)
+    return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, pictures=found.pictures))
 
 
 def _tracker(request: Request) -> Tracker:

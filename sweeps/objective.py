@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from superworkflow.infra.diagram import Diagram, Quality, Superworkflow
+from superworkflow.infra.diagram import Diagram, Node, Superworkflow
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import Metric, find_metric
 from superworkflow.infra.params import nearest
 
 COST, SECONDS, QUALITY = "cost", "seconds", "quality"
@@ -64,25 +65,18 @@ class Objective:
         return metrics[found]
 
 
-def find_metric(name: str, metrics: Mapping[str, Any]) -> str | None:
-    """The metric of this name; of one reported at several settings (`f1@0.1`, `f1@0.5`, `f1@0.9`) the middle one."""
-    if name in metrics:
-        return name
-    variants = [key for key in metrics if key.startswith(f"{name}@")]
-    numbers = sorted((float(key.rpartition("@")[2]), key) for key in variants if _is_number(key.rpartition("@")[2]))
-    return numbers[(len(numbers) - 1) // 2][1] if numbers and len(numbers) == len(variants) else None
+def parse_objectives(
+    texts: Sequence[str], quality: Metric | None, declared: Sequence[Metric] = ()
+) -> tuple[Objective, ...]:
+    """Objectives as a user names them: `quality`, `cost`, `seconds`, `node.metric`.
 
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?", text) is not None
-
-
-def parse_objectives(texts: Sequence[str], quality: Quality | None) -> tuple[Objective, ...]:
-    """Objectives as a user names them: `quality`, `cost`, `seconds`, `node.metric`; `-node.metric` is minimized.
+    A metric is improved in the direction that its superworkflow declares, one that it does not declare is maximized;
+    `-node.metric` is minimized.
 
     Args:
         texts: at least one.
         quality: what `quality` stands for.
+        declared: the superworkflow's metrics.
 
     Raises:
         UserError: not of that form, or the same twice.
@@ -92,42 +86,78 @@ def parse_objectives(texts: Sequence[str], quality: Quality | None) -> tuple[Obj
         name, maximize = (text[1:], False) if text.startswith("-") else (text, True)
         if name == QUALITY:
             if quality is None:
+                sources = sorted({f"--{metric.source}" for metric in declared if metric.source})
                 raise UserError(
                     "there is nothing to judge a trial's quality by", where="--objective", value=text,
-                    remedy="Give labels, or name a figure such as evaluate.micro_f1",
+                    remedy=f"Give {' or '.join([*sources, 'a figure as NODE.METRIC'])}",
                 )  # fmt: skip
-            name = quality.metric
+            name = quality.full_name
         if name in (COST, SECONDS):
             maximize = False
         elif not re.fullmatch(r"[\w-]+\.[\w@.%-]+", name):
             raise UserError(
                 "not an objective", where="--objective", value=text,
-                remedy="Write NODE.METRIC such as evaluate.micro_f1, or quality, cost or seconds",
+                remedy="Write quality, cost, seconds or NODE.METRIC",
             )  # fmt: skip
-        found.append(Objective(name, maximize))
+        metric = declared_metric(name, declared)
+        found.append(Objective(name, maximize and (metric is None or metric.direction == "maximize")))
     if len({objective.name for objective in found}) < len(found):
         raise UserError("the same objective twice", where="--objective", value=",".join(texts))
     return tuple(found)
 
 
-def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Quality | None:
-    """The first figure of the superworkflow for which the sources suffice."""
-    return next((each for each in superworkflow.quality if each.source is None or each.source in sources), None)
+def declared_metric(name: str, declared: Sequence[Metric]) -> Metric | None:
+    """The declaration of a metric, at whatever setting."""
+    return next((each for each in declared if each.covers(name)), None)
+
+
+def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Metric | None:
+    """The first headline of the superworkflow for which the sources suffice."""
+    headlines = [metric for metric in superworkflow.metrics if metric.headline]
+    return next((each for each in headlines if each.source is None or each.source in sources), None)
+
+
+def judged_node(diagram: Diagram, objectives: Sequence[Objective]) -> Node | None:
+    """The node whose intermediate values tell early what the objective will be: its own, or the nearest before it.
+
+    Only one is listened to: the values of two nodes are not comparable.
+
+    Returns:
+        A node whose stage reports intermediate values; None when no node of the objective, nor one before it, does.
+    """
+    queue = [diagram.nodes[objective.node] for objective in objectives if objective.node is not None]
+    seen: set[str] = set()
+    while queue:
+        node = queue.pop(0)
+        if node.stage.steps is not None:
+            return node
+        seen.add(node.name)
+        queue += [before for before in node.upstream if before.name not in seen]
+    return None
 
 
 def needed_nodes(diagram: Diagram, objectives: Sequence[Objective]) -> list[str]:
     """Nodes that the objectives depend on, in the diagram's order; all when none names a node.
 
     Raises:
-        UserError: an objective names no node of the diagram.
+        UserError: an objective names no node of the diagram, or no metric that its stage declares.
     """
-    targets = [objective.node for objective in objectives if objective.node is not None]
-    for target in targets:
+    targets = []
+    for objective in objectives:
+        if (target := objective.node) is None:
+            continue
         if target not in diagram.nodes:
             raise UserError(
                 "no such stage in this pipeline", where="--objective", value=target,
                 remedy=nearest(target, list(diagram.nodes)),
             )  # fmt: skip
+        valid = diagram.nodes[target].stage.metrics
+        if valid and objective.metric.partition("@")[0] not in valid:
+            raise UserError(
+                "no stage reports this figure", where="--objective", value=objective.name,
+                remedy=nearest(objective.metric, list(valid), f"{target}."),
+            )  # fmt: skip
+        targets.append(target)
     if not targets:
         return list(diagram.nodes)
     needed = set(targets)

@@ -38,11 +38,16 @@ def choose_sampler(asked: str | None, trials: int, objectives: int) -> Choice:
     return Choice("tpe", f"{trials} trials, {objectives} {'objective' if objectives == 1 else 'objectives'}")
 
 
-def choose_pruner(asked: str | None, objectives: int) -> Choice:
-    """The pruner that was asked for; by default `median`, or `none` with several objectives.
+def choose_pruner(asked: str | None, objectives: int, steps: int) -> Choice:
+    """The pruner that was asked for; by default `median`, or `none` where no trial can be stopped early.
+
+    Args:
+        asked: one of `sweeps.names.PRUNERS`.
+        objectives: how many judge a trial.
+        steps: the most intermediate values that a trial reports.
 
     Raises:
-        UserError: a pruner with several objectives.
+        UserError: a pruner with several objectives, or for trials that report no intermediate value before their last.
     """
     if objectives > 1:
         if asked not in (None, "none"):
@@ -51,7 +56,14 @@ def choose_pruner(asked: str | None, objectives: int) -> Choice:
                 remedy="Leave it out, or give one objective",
             )  # fmt: skip
         return Choice("none", "several objectives")
-    return Choice(asked, "as asked") if asked is not None else Choice("median", "one objective")
+    if steps < 2:
+        if asked not in (None, "none"):
+            raise UserError(
+                "a trial cannot be stopped early: no stage of this objective reports more than one intermediate value",
+                where="--pruner", value=asked, remedy="Leave it out, or let that stage take more steps",
+            )  # fmt: skip
+        return Choice("none", "no stage of the objective reports several steps")
+    return Choice(asked, "as asked") if asked is not None else Choice("median", f"one objective, {steps} steps")
 
 
 def trial_seed(seed: int, number: int) -> int:
@@ -72,15 +84,15 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     return RandomSampler(seed=seed)  # also for `grid`: its points are in the queue already
 
 
-def make_pruner(name: str, last_step: int) -> BasePruner:
+def make_pruner(name: str, steps: int) -> BasePruner:
     """A pruner.
 
     Args:
         name: one of `sweeps.names.PRUNERS`.
-        last_step: the largest number of reports of a trial.
+        steps: the most intermediate values that a trial reports; 0 to learn that from the first trial that completes.
     """
     if name == "median":
         return MedianPruner(n_startup_trials=5, n_warmup_steps=0)
     if name == "hyperband":
-        return HyperbandPruner(min_resource=1, max_resource=max(2, last_step), reduction_factor=3)
+        return HyperbandPruner(min_resource=1, max_resource=steps or "auto", reduction_factor=3)
     return NopPruner()

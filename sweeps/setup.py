@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.params import nearest, parse_params
 from superworkflow.infra.request import Request, build_request
-from superworkflow.sweeps.objective import Objective, choose_quality, needed_nodes, parse_objectives
+from superworkflow.sweeps.objective import (
+    Objective,
+    choose_quality,
+    declared_metric,
+    judged_node,
+    needed_nodes,
+    parse_objectives,
+)
 from superworkflow.sweeps.sampling import Choice, choose_pruner, choose_sampler
 from superworkflow.sweeps.space import Space, build_space
 from superworkflow.sweeps.study import Spec
@@ -24,7 +33,7 @@ class Wishes:
 
     Args:
         fixed: dotted names of the parameters that were set.
-        group: (stage, trials): so many trials share the parameters of this stage and of those before it.
+        group: (prefix, trials): so many trials share the parameters under this prefix and of the stages before it.
     """
 
     objectives: Sequence[str] = ("quality",)
@@ -60,19 +69,22 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         UserError: the first thing that is wrong.
     """
     quality = choose_quality(request.superworkflow, list(request.sources))
-    objectives = parse_objectives(wishes.objectives, quality)
-    if quality and all(o.node is None or o.name == quality.metric for o in objectives):
-        request = _with_options(request, quality.options, wishes.fixed)
+    declared = request.superworkflow.metrics
+    objectives = parse_objectives(wishes.objectives, quality, declared)
+    judges = [declared_metric(each.name, declared) for each in objectives if each.node is not None] or [quality]
+    request = _with_options(request, _common_options(judges), wishes.fixed)
     kept = needed_nodes(request.diagram, objectives)
-    stages = [request.diagram.nodes[name].stage for name in kept]
-    models = {stage.name: stage.params for stage in stages}
+    nodes = [request.diagram.nodes[name] for name in kept]
+    models = {node.prefix: node.stage.params for node in nodes}
     space = build_space(models, file=wishes.space, fixed=wishes.fixed)
     trials = wishes.trials
     if wishes.sampler == "grid":
         trials = min(trials or len(space.grid()), len(space.grid()))
     trials = trials or DEFAULT_TRIALS
     sampler = choose_sampler(wishes.sampler, trials, len(objectives))
-    pruner = choose_pruner(wishes.pruner, len(objectives))
+    judged = judged_node(request.diagram, objectives)
+    steps = most_steps(judged, space) if judged else 0
+    pruner = choose_pruner(wishes.pruner, len(objectives), steps)
     shared, group = _group(request, space, kept, wishes.group)
     searched = {dimension.name for dimension in space.dimensions}
     used = [*models, request.superworkflow.name]
@@ -89,7 +101,7 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         sources={name: source.digest for name, source in request.sources.items()},
         params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
         sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
-        shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd,
+        shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd, steps=steps,
     )  # fmt: skip
     return Setup(spec, request, trials, sampler, pruner)
 
@@ -112,14 +124,40 @@ def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any])
     for name, source in request.sources.items():
         if source.digest != spec.sources[name]:
             raise UserError(
-                "this file has changed since the sweep was begun", where=source.uri,
-                remedy="Begin another sweep with it, or put the old one back",
+                "this file has changed since the sweep was started", where=source.uri,
+                remedy="Start another sweep with it, or restore the old file",
             )  # fmt: skip
     return request
 
 
+def most_steps(node: Node, space: Space) -> int:
+    """The most intermediate values that a node may report in a trial.
+
+    The searched parameters are tried one after the other, each at its ends or choices: enough for numbers of steps that
+    grow or fall with each of them.
+    """
+    assert node.stage.steps is not None
+    best = node.params
+    for dimension in space.dimensions:
+        if dimension.prefix != node.prefix:
+            continue
+        for value in dimension.choices or (dimension.low, dimension.high):
+            with contextlib.suppress(UserError):  # parameters that do not fit together
+                tried = parse_params(type(best), {**best.model_dump(), dimension.field: value}, node.prefix)
+                best = max(best, tried, key=node.stage.steps)
+    return node.stage.steps(best)
+
+
+def _common_options(judges: Sequence[Metric | None]) -> dict[str, Any]:
+    """Options with which a trial computes no more than any of these needs; none where one of them is unknown."""
+    first, *others = [judge.options if judge is not None else {} for judge in judges]
+    return {name: value for name, value in first.items() if all(each.get(name, ...) == value for each in others)}
+
+
 def _with_options(request: Request, options: Mapping[str, Any], fixed: frozenset[str]) -> Request:
     """The request with options of its superworkflow that the user has not set."""
+    if not options:
+        return request
     prefix = request.superworkflow.name
     model = request.params[prefix]
     chosen = {name: value for name, value in options.items() if f"{prefix}.{name}" not in fixed}
@@ -132,14 +170,14 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     if group is None:
         return [], 1
     stage, size = group
-    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].stage.name == stage), None)
+    node = next((request.diagram.nodes[name] for name in kept if request.diagram.nodes[name].prefix == stage), None)
     if node is None:
-        valid = sorted({request.diagram.nodes[name].stage.name for name in kept})
+        valid = sorted({request.diagram.nodes[name].prefix for name in kept})
         raise UserError("no such stage", where="--group", value=stage, remedy=nearest(stage, valid))
     upstream, queue = {stage}, [node]
     while queue:
         for before in queue.pop().upstream:
-            upstream.add(before.stage.name)
+            upstream.add(before.prefix)
             queue.append(before)
     shared = [dimension.name for dimension in space.dimensions if dimension.prefix in upstream]
     if not shared or len(shared) == len(space.dimensions):

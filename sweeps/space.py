@@ -62,7 +62,7 @@ class Dimension:
 
     @property
     def prefix(self) -> str:
-        """The stage whose parameter it is."""
+        """Prefix of the parameters: the stage's name, or one that the superworkflow declares."""
         return self.name.partition(".")[0]
 
     @property

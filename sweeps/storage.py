@@ -18,6 +18,7 @@ import optuna
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage, get_storage
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
@@ -96,6 +97,24 @@ class StudyStorage:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
             yield  # the transaction's end lets go, however it ends
 
+    def trial(self, study: str, number: int) -> FrozenTrial:
+        """A trial as it is now."""
+        return self.optuna.get_trial(self._id(study, number))
+
+    # Optuna's `Study` can neither change a trial that another process began nor put one back into the queue; its
+    # storage can.
+
+    def set_attribute(self, study: str, number: int, key: str, value: Any) -> None:
+        """Set a user attribute of a trial."""
+        self.optuna.set_trial_user_attr(self._id(study, number), key, value)
+
+    def set_state(self, study: str, number: int, state: TrialState) -> None:
+        """Set the state of a trial."""
+        self.optuna.set_trial_state_values(self._id(study, number), state)
+
+    def _id(self, study: str, number: int) -> int:
+        return self.optuna.get_trial_id_from_study_id_trial_number(self.optuna.get_study_id_from_name(study), number)
+
     def patiently(self, work: Callable[[], T]) -> T:
         """Do `work`, again and again while the database is away.
 
@@ -112,16 +131,16 @@ class StudyStorage:
                 now = time.monotonic()
                 if begun is None:
                     begun = now
-                    tell(f"database   away; waiting: {self}")
+                    tell(f"database   unreachable; waiting: {self}")
                 if now - begun > PATIENCE_SECONDS:
                     raise UserError(
-                        f"the database was away for {PATIENCE_SECONDS:.0f} s", where=str(self),
-                        remedy="Bring it back, then give the same command again: it goes on from there",
+                        f"the database was unreachable for {PATIENCE_SECONDS:.0f} s", where=str(self),
+                        remedy="Bring it back and run the same command again: it resumes",
                     ) from None  # fmt: skip
                 time.sleep(RETRY_SECONDS)
             else:
                 if begun is not None:
-                    tell("database   back; going on")
+                    tell("database   back; continuing")
                 return result
 
 

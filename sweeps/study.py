@@ -24,7 +24,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from superworkflow.infra.digest import canonical_json
 from superworkflow.infra.errors import UserError
@@ -63,6 +63,7 @@ class Spec:
         group: trials in a group.
         trial_budget_usd: constraint on what a trial's configuration costs.
         launch: how to start the sweep again: sources' URIs, profile, store, prices.
+        steps: the most intermediate values that a trial reports; 0 where the study was begun without telling.
     """
 
     superworkflow: str
@@ -77,6 +78,7 @@ class Spec:
     group: int = 1
     trial_budget_usd: float | None = None
     launch: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
 
     def identity(self) -> dict[str, Any]:
         """What makes two sweeps the same search, however it is sampled or started."""
@@ -234,20 +236,14 @@ class SweepStudy:
         def work() -> Claim | None:
             with self.storage.lock(self.name):
                 trials = self._study().get_trials(deepcopy=False)
-                waiting = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
-                if waiting is not None:
-                    self._set(waiting, OWNER, self.owner)
-                    self.storage.optuna.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-                    return self._begin(waiting._trial_id, waiting.number)
-                if len(trials) >= target:
+                number = next((trial.number for trial in trials if trial.state == TrialState.WAITING), len(trials))
+                if number < len(trials):
+                    self._set(number, OWNER, self.owner)
+                elif number < target:
+                    self._study().enqueue_trial(self._fixed(number, trials), user_attrs={OWNER: self.owner})
+                else:
                     return None
-                number = len(trials)
-                fixed = self._fixed(number, trials)
-                template = create_trial(
-                    state=TrialState.RUNNING, user_attrs={OWNER: self.owner}, system_attrs={"fixed_params": fixed}
-                )
-                study_id = self.storage.optuna.get_study_id_from_name(self.name)
-                return self._begin(self.storage.optuna.create_new_trial(study_id, template), number)
+                return self._begin(number)
 
         claimed = self.storage.patiently(work)
         if claimed is not None:
@@ -258,10 +254,9 @@ class SweepStudy:
         """Tell that a trial is alive and what this attempt has cost so far; False when it is no longer this one's."""
 
         def work() -> bool:
-            found = self.storage.optuna.get_trial(claim.trial._trial_id)
-            if found.state != TrialState.RUNNING or found.user_attrs.get(OWNER) != self.owner:
+            if not self._runs(claim):
                 return False
-            self._set(found, BEAT, [count, spent_usd])
+            self._set(claim.number, BEAT, [count, spent_usd])
             return True
 
         return self.storage.patiently(work)
@@ -273,7 +268,7 @@ class SweepStudy:
         signed = value if self.objectives[0].maximize else -value
 
         def work() -> bool:
-            if step not in claim.trial._cached_frozen_trial.intermediate_values:  # an earlier attempt told it
+            if step not in self._trial(claim.number).intermediate_values:  # an earlier attempt told it
                 claim.trial.report(signed, step)
             return claim.trial.should_prune()
 
@@ -291,14 +286,14 @@ class SweepStudy:
 
         def work() -> bool:
             with self.storage.lock(self.name):
-                found = self.storage.optuna.get_trial(claim.trial._trial_id)
+                found = self._trial(claim.number)
                 if found.state.is_finished():
                     return found.user_attrs.get(OWNER) == self.owner
-                if found.state != TrialState.RUNNING or found.user_attrs.get(OWNER) != self.owner:
+                if not self._runs(claim):
                     return False
-                self._set(found, OUTCOME, dict(outcome))
+                self._set(claim.number, OUTCOME, dict(outcome))
                 for name, value in constraints.items():
-                    if not any(key.endswith(f":{name}") for key in found.system_attrs):
+                    if name not in found.constraints:  # set already before an outage
                         claim.trial.set_constraint(name, value)
                 claim.trial.study.tell(claim.trial, values, state)
                 return True
@@ -313,27 +308,30 @@ class SweepStudy:
 
         def work() -> None:
             with self.storage.lock(self.name):
-                found = self.storage.optuna.get_trial(claim.trial._trial_id)
-                if found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner:
-                    self._set(found, LOST, claim.lost_usd + spent_usd)
-                    self._set(found, BEAT, None)
-                    self.storage.optuna.set_trial_state_values(found._trial_id, TrialState.WAITING)
+                if self._runs(claim):
+                    self._set(claim.number, LOST, claim.lost_usd + spent_usd)
+                    self._set(claim.number, BEAT, None)
+                    self.storage.set_state(self.name, claim.number, TrialState.WAITING)
 
         self.storage.patiently(work)
         self._mine.discard(claim.number)
 
     def _study(self, sampler_seed: int = 0) -> Study:
-        return Study(
-            self.name, self.storage.optuna, sampler=make_sampler(self.spec.sampler, sampler_seed),
-            pruner=make_pruner(self.spec.pruner, self._last_step()),
+        return optuna.load_study(
+            study_name=self.name, storage=self.storage.optuna, sampler=make_sampler(self.spec.sampler, sampler_seed),
+            pruner=make_pruner(self.spec.pruner, self.spec.steps),
         )  # fmt: skip
 
-    def _last_step(self) -> int:
-        steps = [d.high for d in self.space.dimensions if d.field == "epochs" and d.high is not None]
-        return int(max(steps, default=1))
+    def _trial(self, number: int) -> FrozenTrial:
+        return self.storage.trial(self.name, number)
 
-    def _set(self, trial: FrozenTrial, key: str, value: Any) -> None:
-        self.storage.optuna.set_trial_user_attr(trial._trial_id, key, value)
+    def _runs(self, claim: Claim) -> bool:
+        """Whether this process still owns the trial that it claimed."""
+        found = self._trial(claim.number)
+        return found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner
+
+    def _set(self, number: int, key: str, value: Any) -> None:
+        self.storage.set_attribute(self.name, number, key, value)
 
     def _is_held(self, trial: FrozenTrial) -> bool:
         owner = trial.user_attrs.get(OWNER, "")
@@ -345,15 +343,15 @@ class SweepStudy:
         attempts = trial.user_attrs.get(ATTEMPTS, 0) + 1
         beat = trial.user_attrs.get(BEAT)
         lost = trial.user_attrs.get(LOST, 0.0) + (beat[1] if beat else 0.0)
-        self._set(trial, ATTEMPTS, attempts)
-        self._set(trial, LOST, lost)
-        self._set(trial, BEAT, None)
+        self._set(trial.number, ATTEMPTS, attempts)
+        self._set(trial.number, LOST, lost)
+        self._set(trial.number, BEAT, None)
         if attempts < MOST_ATTEMPTS:
-            self.storage.optuna.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+            self.storage.set_state(self.name, trial.number, TrialState.WAITING)
             return
         reason = f"its sweep process died {attempts} times"
-        self._set(trial, OUTCOME, {"reason": reason, "paid_usd": lost})
-        self.storage.optuna.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        self._set(trial.number, OUTCOME, {"reason": reason, "paid_usd": lost})
+        self.storage.set_state(self.name, trial.number, TrialState.FAIL)
 
     def _fixed(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         """Parameters that are known before sampling: a grid's point, or those that a group shares."""
@@ -364,8 +362,9 @@ class SweepStudy:
             return {}
         return {name: trials[leader].params[name] for name in self.spec.shared if name in trials[leader].params}
 
-    def _begin(self, trial_id: int, number: int) -> Claim:
-        trial = Trial(self._study(trial_seed(self.spec.seed, number)), trial_id)
+    def _begin(self, number: int) -> Claim:
+        """Begin the trial of this number, the first that waits."""
+        trial = self._study(trial_seed(self.spec.seed, number)).ask()
         params = {dimension.name: _suggest(trial, dimension) for dimension in self.space.dimensions}
         attributes = trial.user_attrs
         return Claim(number, params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
@@ -399,7 +398,7 @@ def _suggest(trial: Trial, dimension: Dimension) -> Any:
 
 
 def _check_same(name: str, found: Spec, spec: Spec, given: frozenset[str]) -> None:
-    remedy = "Give the settings it was begun with, or another name with --study"
+    remedy = "Give the settings that it was started with, or another name with --study"
     old, new = found.identity(), spec.identity()
     for key in old:
         if canonical_json(old[key]) != canonical_json(new[key]):

@@ -114,7 +114,7 @@ class Sweep:
         """Begin one trial; False when there is none to begin now."""
         freed = self.study.reconcile()
         for number in freed:
-            self._tell(f"trial {number:>4} goes on: the process that ran it has died")
+            self._tell(f"trial {number:>4} resumes: the process that ran it has died")
         claim = self.study.claim(self.limits.trials)
         if claim is None:
             return False
@@ -239,7 +239,7 @@ class Sweep:
             for active in list(self._active):
                 try:
                     held = self.study.beat(active.claim, self._beats, active.run.spent()[0])
-                except SuperworkflowError:  # the database was away for too long: the sweep itself ends of it
+                except SuperworkflowError:  # the database was unreachable for too long: the sweep itself ends of it
                     return
                 except Exception:  # it ended meanwhile
                     continue

@@ -18,7 +18,7 @@ from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.sweeps.objective import Objective, needed_nodes
+from superworkflow.sweeps.objective import Objective, judged_node, needed_nodes
 
 State = Literal["complete", "pruned", "failed", "interrupted"]
 
@@ -128,6 +128,8 @@ class TrialRun:
     ):
         self.request, self.name, self.objectives = request, name, objectives
         self._tracker, self._should_prune = tracker, should_prune
+        judged = judged_node(request.diagram, objectives)
+        self._judged = judged.name if judged else ""
         self._launcher = make_launcher(request.profile)
         self._guard = threading.Lock()
         self._begun: dict[str, float] = {}
@@ -193,8 +195,7 @@ class TrialRun:
                 self._resources[node] = event["resources"]
         if self._stopped:
             raise Stopped(self._stopped)
-        # A stage that occurs twice is judged at its first place, which carries its name.
-        if kind == "report" and node == event["stage"] and event["step"] < event["steps"]:
+        if kind == "report" and node == self._judged and event["step"] < event["steps"]:
             step = int(event["step"])
             if self._should_prune(step, float(event["value"])):
                 self._pruned = f"pruned after step {step} of {event['steps']} of {node}"

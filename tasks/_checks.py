@@ -126,5 +126,5 @@ def foreign_vertex(where: str, vertex: int, vertices: int) -> UserError:
 
 def _damaged(where: str, what: str, value: Any = None) -> DatasetDamaged:
     given = {} if value is None else {"value": value}
-    remedy = "Remove this dataset, so that its stage makes it anew"
+    remedy = "Remove this dataset, and its stage will make it again"
     return DatasetDamaged(f"files do not fit each other: {what}", where=where, remedy=remedy, **given)

@@ -7,9 +7,6 @@ into buckets that fit a core's cache, in the order they came, then finish each b
 - `assemble` puts rows next to each other into the same bucket, and sorts it by counting, digit by digit.
 """
 
-# mypy: disable-error-code="assignment,no-any-return"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -322,7 +319,7 @@ def _close_gaps(edges: Edges, weights: Weights, starts: NDArray[np.int64], kept:
             if len(weights):
                 weights[at] = weights[i]
             at += 1
-    return at
+    return int(at)
 
 
 @nb.njit(cache=True, parallel=True)
@@ -398,11 +395,11 @@ def _sort_buckets(
             for digit in range(1 << digit_bits):
                 place[digit + 1] += place[digit]
             for i in range(size):
-                digit = np.int64((here[i] >> shift) & mask)
-                there[place[digit]] = here[i]
+                value = np.int64((here[i] >> shift) & mask)
+                there[place[value]] = here[i]
                 if weighted:
-                    there_weights[place[digit]] = here_weights[i]
-                place[digit] += 1
+                    there_weights[place[value]] = here_weights[i]
+                place[value] += 1
             here, there = there, here
             here_weights, there_weights = there_weights, here_weights
         first = firsts[bucket]

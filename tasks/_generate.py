@@ -14,9 +14,6 @@ threads.
 Vertices that no edge reaches do not occur in the file, as in any edge list.
 """
 
-# mypy: disable-error-code="assignment,no-any-return"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 import gzip
@@ -32,8 +29,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
-from superworkflow.tasks._permutation import half_bits_of, mix, permuted, unordered_pair
+from superworkflow.tasks._permutation import half_bits_of, permuted, unordered_pair
 from superworkflow.tasks._permutation import key as key_of_seed
+from superworkflow.tasks._random import GAMMA, mix
 
 Model = Literal["er", "chung-lu"]
 
@@ -120,7 +118,7 @@ def _offset(nodes: int, edges: int, exponent: float) -> float:
 
     def first_degree(offset: float) -> float:
         low, high = offset**power, (nodes + offset) ** power
-        return 2.0 * edges * ((1.0 + offset) ** power - low) / (high - low)
+        return float(2.0 * edges * ((1.0 + offset) ** power - low) / (high - low))
 
     lowest, highest = 0.0, 1.0
     while first_degree(highest) > np.sqrt(2.0 * edges) and highest < 64.0 * nodes:
@@ -157,10 +155,10 @@ def _chung_lu_edges(
     half_bits = half_bits_of(size)
     for i in nb.prange(len(pairs)):
         state = mix(key ^ mix(np.uint64(start + i)))
-        u, v = nodes, nodes
+        u, v = np.int64(nodes), np.int64(nodes)
         while u == v:
             for end in range(2):
-                state += np.uint64(0x9E3779B97F4A7C15)
+                state += GAMMA
                 uniform = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
                 rank = np.int64((low + uniform * (high - low)) ** (1.0 / power) - offset)
                 rank = min(max(rank, np.int64(0)), np.int64(nodes - 1))

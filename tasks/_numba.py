@@ -5,9 +5,6 @@ algebra with SciPy, …) and registers it: several tenths of a second in each pr
 found. Its compiler does the same by itself before it compiles, so that leaving it out of the look-up loses nothing.
 """
 
-# mypy: disable-error-code="attr-defined,method-assign,unreachable"
-# Numba's internals have no types.
-
 from __future__ import annotations
 
 import sys
@@ -18,7 +15,7 @@ from typing import Any
 from numba.core import event
 from numba.core.caching import Cache
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 from superworkflow.infra.compiling import clock
 
@@ -28,7 +25,7 @@ _BLAS = "scipy.linalg.cython_blas"
 def load_kernels_fast() -> None:
     """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
     if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
-        Cache.load_overload = _load_overload
+        setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
 
 
 class _Told(event.Listener):
@@ -55,7 +52,7 @@ def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
     rtsys.initialize(target_context)  # kernels that allocate call it
     with _without_blas(), cache._guard_against_spurious_io_errors():
         return cache._load_overload(signature, target_context)
-    return None
+    return None  # type: ignore[unreachable]  # the guard passes over a file that vanished
 
 
 @contextmanager

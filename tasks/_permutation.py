@@ -9,6 +9,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks._random import GAMMA, mix
+
 _U = np.uint64
 _ROUNDS = 6  # of the Feistel network; four already make a pseudo-random permutation
 
@@ -16,14 +18,6 @@ _ROUNDS = 6  # of the Feistel network; four already make a pseudo-random permuta
 def key(*seed: int) -> np.uint64:
     """A key of the permutation from non-negative integers."""
     return np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-
-
-@nb.njit(cache=True, inline="always")
-def mix(value: np.uint64) -> np.uint64:
-    """Finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
-    return value ^ (value >> _U(31))
 
 
 @nb.njit(cache=True)
@@ -37,7 +31,7 @@ def permuted(value: np.uint64, size: np.uint64, half_bits: np.uint64, key: np.ui
     while True:
         left, right = value >> half_bits, value & mask
         for turn in range(_ROUNDS):
-            left, right = right, left ^ (mix(right + key + _U(turn) * _U(0x9E3779B97F4A7C15)) & mask)
+            left, right = right, left ^ (mix(right + key + _U(turn) * GAMMA) & mask)
         value = (left << half_bits) | right
         if value < size:
             return value

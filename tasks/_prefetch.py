@@ -1,13 +1,10 @@
 """A compiled hint: bring a cache line into the first-level cache, without waiting for it. It never faults."""
 
-# mypy: disable-error-code="import-untyped,no-untyped-call"
-# Numba's extension interface has no types.
-
 from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -16,7 +13,8 @@ def hint(builder: Any, pointer: Any) -> None:
     """Add the hint for the line at `pointer` to the code of an intrinsic: a read, of data used again soon."""
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    insert: Any = cgutils.get_or_insert_function
+    function = insert(builder.module, kind, "llvm.prefetch.p0i8")
     builder.call(function, [builder.bitcast(pointer, byte), word(0), word(3), word(1)])
 
 

@@ -1,18 +1,14 @@
-"""Fixtures that all rooms share: a real S3 server, stores of both kinds, and real graphs where they are at hand."""
+"""Fixtures that all rooms share: an S3 server, stores of both kinds, and real graphs where they are at hand."""
 
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import fsspec
 import pytest
 
 from superworkflow.infra.s3 import PatientS3
@@ -20,11 +16,18 @@ from superworkflow.infra.store import Store
 from superworkflow.infra.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
+from tests.s3_servers import make_bucket, s3_access
 
 set_up_checked_kernels()
 
 BUCKET = "superworkflow-tests"
-SECRET = "a-secret-that-nobody-writes-down"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if "s3_server" in getattr(item, "fixturenames", []) or (given and given.params.get("store_uri") == "s3"):
+            item.add_marker(pytest.mark.s3)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,44 +47,12 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An S3 server process on the loopback, reached over HTTP; endpoint and credentials are in the environment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("s3") / "server.log").open("w")
-    command = [sys.executable, "-m", "tests.s3_server", str(port)]
-    server = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parent.parent)
-    given = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "tester",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        _wait_for_port(port, server)
-        fsspec.filesystem("s3").mkdir(BUCKET)
+    """An S3 server that is reached over HTTP; endpoint and credentials are in the environment."""
+    with s3_access(tmp_path_factory.mktemp("s3")) as given, pytest.MonkeyPatch.context() as environment:
+        for name, value in given.items():
+            environment.setenv(name, value)
+        make_bucket(BUCKET)
         yield given["AWS_ENDPOINT_URL"]
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-        server.kill()
-        server.wait()
-        log.close()
-
-
-def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        assert server.poll() is None, "the S3 server ended"
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the S3 server did not start")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +108,10 @@ def s3_store(s3_server: str) -> Store:
 @pytest.fixture
 def s3_proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
     """A proxy through which all of the test, and what it starts, reaches the S3 server."""
-    proxy = S3Proxy(int(s3_server.rpartition(":")[2]))
+    server = urlsplit(s3_server)
+    if server.scheme != "http":
+        pytest.skip("the proxy knows plain HTTP only")
+    proxy = S3Proxy(str(server.hostname), server.port or 80)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     PatientS3.clear_instance_cache()
     yield proxy

@@ -14,17 +14,18 @@ _ANSWERS = {"busy": ("503 Slow Down", "SlowDown"), "broken": ("500 Internal Serv
 
 
 class S3Proxy:
-    """Forwards connections to a port on the loopback.
+    """Forwards connections to a server, from a port on the loopback.
 
     Modes: `pass` forwards; `refuse` closes every connection; `hang` takes requests and answers nothing; `busy` and
     `broken` answer 503 SlowDown and 500; `deaf` lets the server do what is asked and cuts off its answer.
 
     Args:
-        target: the server's port.
+        host: the server's.
+        port: the server's.
     """
 
-    def __init__(self, target: int):
-        self._target = target
+    def __init__(self, host: str, port: int):
+        self._target = host, port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -76,7 +77,7 @@ class S3Proxy:
                 if self._mode in _ANSWERS:
                     self._answer(near, *_ANSWERS[self._mode])
                     return
-                with socket.create_connection(("127.0.0.1", self._target)) as far:
+                with socket.create_connection(self._target) as far:
                     self._open.add(far)
                     back = threading.Thread(target=self._forward_answers, args=[far, near], daemon=True)
                     back.start()

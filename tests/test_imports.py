@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.infra.import_strings import module_file
 from superworkflow.tasks import stage_names
 
 ROOT = Path(__file__).parent.parent
@@ -80,6 +82,17 @@ def test_only_their_own_corner_knows_prefect_and_mlflow() -> None:
     assert _offences("infra", {"mlflow"}, "infra/tracking/") == []
     for room in ("flows", "sweeps", "dashboards"):
         assert _offences(room, {"prefect", "mlflow"}) == []
+
+
+def test_what_is_kept_with_a_model_needs_no_project() -> None:
+    """It runs where only its requirements are installed."""
+    served = [ROOT / "infra" / "tracking" / "served_model.py"]
+    for name in superworkflow_names():
+        served += [path for model in load_superworkflow(name).registered if (path := module_file(model.code))]
+    assert len(served) > 1
+    for path in served:
+        packages = {name.partition(".")[0] for _, name in _imported(path)}
+        assert packages - sys.stdlib_module_names <= {"mlflow", "numpy", "pandas"}, path
 
 
 def test_the_check_sees_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

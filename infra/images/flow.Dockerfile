@@ -1,4 +1,4 @@
-# The platform: runs flows, workers, and the servers of docker-compose.yml. Stages have images of their own.
+# The platform: runs flows, sweeps, workers, and the servers of docker-compose.yml. Stages have images of their own.
 # docker build -f infra/images/flow.Dockerfile -t superworkflow/flow .
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
@@ -21,6 +21,7 @@ COPY infra infra
 COPY tasks tasks
 COPY flows flows
 COPY dashboards dashboards
+COPY sweeps sweeps
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=1
 USER 1000

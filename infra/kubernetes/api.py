@@ -221,7 +221,7 @@ async def _own_client() -> tuple[ApiClient, str]:
         return ApiClient(configuration), ((context or {}).get("context") or {}).get("namespace") or "default"
     except (config.ConfigException, OSError) as error:
         raise UserError(
-            f"no way to a Kubernetes cluster: {error}", where="KUBECONFIG",
+            f"no Kubernetes cluster is configured: {error}", where="KUBECONFIG",
             remedy="Set KUBECONFIG, or use the profile laptop",
         ) from None  # fmt: skip
 

@@ -48,7 +48,7 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
         return Diagnosis(
             Reason.REFUSED,
             f"the cluster refuses the pod: {refused}",
-            "Look at the namespace's quota, limits, pod security and service account.",
+            "Check the namespace's quota, limits, pod security and service account.",
         )
     status = pod.get("status") or {}
     scheduled = _condition(status, "PodScheduled")
@@ -61,7 +61,7 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
         detail = _event(events, "Failed") or message
         return Diagnosis(
             Reason.IMAGE_MISSING,
-            f"the image {image} cannot be had ({reason}{': ' + _short(detail) if detail else ''})",
+            f"the image {image} cannot be pulled ({reason}{': ' + _short(detail) if detail else ''})",
             "Build and push it, correct its name in the profile, or give an image pull secret.",
         )
     if reason in _START_REASONS:
@@ -79,8 +79,8 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
     if events and events[-1].get("reason") == "FailedCreatePodSandBox" and not _running(status):
         return Diagnosis(
             Reason.NOT_STARTED,
-            f"its node cannot make a pod ({_short(str(events[-1].get('message') or ''))})",
-            "Look at the node's container runtime, network plugin and disk.",
+            f"its node cannot create pods ({_short(str(events[-1].get('message') or ''))})",
+            "Check the node's container runtime, network plugin and disk.",
         )
     return None
 
@@ -115,7 +115,7 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
         message = str(failed.get("message") or failed.get("reason") or "no reason given")
         if pod is None or ended is None:
             return _deleted(f"the Job's pod was deleted while it ran ({_short(message)})")
-        return Diagnosis(Reason.FAILED, f"the Job failed: {_short(message)}", "Look at its log above.")
+        return Diagnosis(Reason.FAILED, f"the Job failed: {_short(message)}", "See its log above.")
     return None
 
 
@@ -140,7 +140,7 @@ def _out_of_memory(pod: Json) -> Diagnosis:
 
 
 def _deleted(summary: str) -> Diagnosis:
-    return Diagnosis(Reason.DELETED, summary, "Run again to go on.")
+    return Diagnosis(Reason.DELETED, summary, "Run again to resume.")
 
 
 def _disrupted(status: Json) -> Diagnosis | None:
@@ -154,18 +154,18 @@ def _disrupted(status: Json) -> Diagnosis | None:
         return Diagnosis(
             Reason.EVICTED,
             f"its pod was evicted ({_short(message) or reason})",
-            "Give the stage more `ephemeral_storage`." if disk else "Run again to go on; look at what the node lacks.",
+            "Give the stage more `ephemeral_storage`." if disk else "Run again to resume; check what the node lacks.",
         )
     if reason in _LOST_REASONS or status.get("phase") == "Unknown":
         return Diagnosis(
-            Reason.NODE_LOST, f"its node was lost ({_short(message) or reason or 'no word from it'})",
-            "Run again to go on.",
+            Reason.NODE_LOST, f"its node was lost ({_short(message) or reason or 'no heartbeat'})",
+            "Run again to resume.",
         )  # fmt: skip
     short = re.fullmatch(r"OutOf(.+)", reason)
     if short or reason in ("UnexpectedAdmissionError", "NodeAffinity"):
         what = f": {_RESOURCES.get(short[1], short[1])}" if short else ""
         return Diagnosis(
-            Reason.UNSCHEDULABLE, f"its node did not admit it{what} ({_short(message) or reason})", "Run again."
+            Reason.UNSCHEDULABLE, f"its node rejected it{what} ({_short(message) or reason})", "Run again."
         )
     return None
 
@@ -176,12 +176,12 @@ def _exit(ended: Json, pod: Json) -> Diagnosis:
     if said is not None:
         if said.get("out_of_memory_kills") and not said.get("user"):
             return _out_of_memory(pod)  # of a child of the stage, which the stage has survived to tell
-        return Diagnosis(Reason.FAILED, str(said.get("message")).rstrip("."), "Its log is above.")
+        return Diagnosis(Reason.FAILED, str(said.get("message")).rstrip("."), "See its log above.")
     found = diagnose_exit(code)
     if found.reason is Reason.KILLED:
         # Where the kernel did it for lack of memory in the container, the container is called OOMKilled.
         summary = "the process was killed (SIGKILL), not for lack of memory so far as the cluster tells"
-        return Diagnosis(Reason.KILLED, summary, "Run again to go on; look at what happened on its node.")
+        return Diagnosis(Reason.KILLED, summary, "Run again to resume; check what happened on its node.")
     if code in (126, 127) or ended.get("reason") in ("ContainerCannotRun", "StartError"):
         return Diagnosis(
             Reason.NOT_STARTED,

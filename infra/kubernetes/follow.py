@@ -129,7 +129,7 @@ class JobFollower:
             if problem is None and not self._succeeded():
                 await self._settle()
                 problem = diagnose(self._job, self._pod) or Diagnosis(
-                    Reason.DELETED, "its pod is gone and nothing tells why", "Run again to go on."
+                    Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
                 )
             if self._executors is not None:
                 if self._terminated():
@@ -265,7 +265,7 @@ class JobFollower:
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
 
     def _kept_event(self) -> Event | None:
-        """The stage's last words that came with the pod's status, where the log was lost."""
+        """The stage's last output that came with the pod's status, where the log was lost."""
         for line in reversed(str(self._terminated().get("message") or "").splitlines()):
             event = parse_event(line)
             if event is not None and event["event"] in ("done", "error"):

@@ -90,7 +90,7 @@ class Hold:
         if self.mine:
             await self._renew()
         elif await is_dead(self._api, *launcher_of(job), unless=self._gone) and await self.adopt(job):
-            self._tell(f"adopts the Job {self._name}: the run that made it has died")
+            self._tell(f"adopting the Job {self._name}: the run that made it has died")
         return True
 
     async def adopt_at_once(self, job: Json) -> bool:

@@ -106,7 +106,7 @@ class KubernetesLauncher(Launcher):
                 on_event(event)
             return future.result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
-            cancelled = StageFailed(call.node, "it was cancelled.", "Run again to go on.")
+            cancelled = StageFailed(call.node, "it was cancelled.", "Run again to resume.")
             cancelled.attempts = tuple(paid)
             raise cancelled from None
         except BaseException as error:
@@ -191,7 +191,7 @@ class KubernetesLauncher(Launcher):
             remembered = min(known, self._settings.memory_cap)
             if remembered > memory_of(resources, of_executor):
                 more = format_bytes(remembered) + (" for each executor" if of_executor else "")
-                work.log(f"starts with {more}: less was not enough for such an input before")
+                work.log(f"starting with {more}: less was not enough for an input of this size before")
                 resources = with_memory(resources, remembered, of_executor)
         raised: set[bool] = set()
         killed = False
@@ -208,13 +208,13 @@ class KubernetesLauncher(Launcher):
                     await asyncio.to_thread(sizing.remember, key, call.expected_memory, enough)
                 return ended, dataset, resources, not mine or bool((ended.final or {}).get("reused"))
             if not mine and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
-                work.log("the run whose Job this was has ended it; goes on with a Job of its own")
+                work.log("the run that owned this Job has ended it; continuing with a new Job")
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))  # not all that waited at once
                 continue
             if reason is Reason.KILLED and not killed:
                 assert ended.diagnosis is not None
                 killed = True
-                work.log(f"{ended.diagnosis.summary}; tries once more, with the same memory")
+                work.log(f"{ended.diagnosis.summary}; retrying once, with the same memory")
                 continue
             had = memory_of(resources, ended.of_executor)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
@@ -222,7 +222,7 @@ class KubernetesLauncher(Launcher):
                 raise failure(asked, call, ended)
             assert ended.diagnosis is not None
             each = " for each executor" if ended.of_executor else ""
-            work.log(f"{ended.diagnosis.summary}; tries again with {format_bytes(more_memory)}{each}")
+            work.log(f"{ended.diagnosis.summary}; retrying with {format_bytes(more_memory)}{each}")
             resources = with_memory(resources, more_memory, ended.of_executor)
             raised.add(ended.of_executor)
             if not mine:
@@ -248,8 +248,8 @@ class KubernetesLauncher(Launcher):
         hold = Hold(api, job, self.id, mine=not there, owner=owner, tell=work.log)
         if there:
             adopted = await hold.adopt_at_once(job)
-            follows = "adopts the Job" if adopted else "follows another run's Job"
-            work.log(f"{follows} {name}, which makes this dataset already")
+            follows = "adopting the Job" if adopted else "following another run's Job"
+            work.log(f"{follows} {name}, which is already making this dataset")
         ended: Ended | None = None
         follower = JobFollower(
             api, self._settings, name, call.stage, work.tell, adopted=there,

@@ -15,8 +15,7 @@ def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
     """Most bytes that an attempt used, as its limit counts them where the cluster tells; 0 when nothing does."""
     if of_executor:
         return int(ended.figures.get("executor_peak_memory_bytes", 0))
-    measured = dataset.manifest.measured
-    return measured.container_peak_memory_bytes or measured.peak_memory_bytes
+    return dataset.manifest.measured.memory_bytes
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:
@@ -39,8 +38,8 @@ def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowErr
             message = message.replace(uri, asked.inputs[name])  # people know their own file, not its copy in the store
         if final.get("user"):
             return StagedUserError(message)
-        return StageFailed(call.node, message, "Its log is above.", ended.exit_code)
+        return StageFailed(call.node, message, "See its log above.", ended.exit_code)
     if diagnosis is None:
         remedy = f"Check that pods and this machine see the same store: {call.place.store.uri}."
-        return StageFailed(call.node, "it ended well and left no dataset.", remedy, 0)
+        return StageFailed(call.node, "it succeeded but left no dataset.", remedy, 0)
     return StageFailed(call.node, f"{diagnosis.summary}.", diagnosis.resolution, ended.exit_code)

@@ -60,7 +60,7 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     checks += await _sizes(api, profile)
     where = Location.of(store)
     if where.local_path is not None and not settings.covers(where.uri):
-        detail = "pods do not see this folder; use s3://bucket/prefix, or name it in kubernetes.volumes"
+        detail = "this folder is not visible to pods; use s3://bucket/prefix, or name it in kubernetes.volumes"
         return [*checks, Check("store", False, f"{where.uri}: {detail}")]
     idle = idle_images(profile)
     images = dict.fromkeys([*settings.images.values(), *(p.image for p in _placements(profile).values() if p.image)])
@@ -125,7 +125,7 @@ async def _driver_account(api: KubernetesApi, settings: KubernetesSettings) -> C
         try:
             answer = await api.create(path, review)
         except ApiError as error:
-            return Check(name, None, f"not permitted to ask for its rights ({error.status})")
+            return Check(name, None, f"not permitted to query its rights ({error.status})")
         if not answer["status"].get("allowed"):
             refused.append(verb)
     if refused:

@@ -54,8 +54,9 @@ def make_driver(
     """
     if settings.spark_service_account is None:
         raise UserError(
-            "a stage on Spark needs an account that may make pods", where="profile: kubernetes.spark_service_account",
-            remedy="Name one: superworkflow-spark is what infra/kubernetes/rbac.yaml makes",
+            "a Spark stage needs a service account that may create pods",
+            where="profile: kubernetes.spark_service_account",
+            remedy="Name one: infra/kubernetes/rbac.yaml creates superworkflow-spark",
         )  # fmt: skip
     job, template = manifest["metadata"]["name"], manifest["spec"]["template"]
     pod, (container,) = template["spec"], template["spec"]["containers"]

@@ -21,7 +21,7 @@ def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
     store = call.place.store
     if store.local_path is not None and not settings.covers(store.uri):
         raise UserError(
-            "pods do not see this folder", where=store.uri,
+            "this folder is not visible to pods", where=store.uri,
             remedy="Use a store such as s3://bucket/prefix, or name the folder in the profile's kubernetes.volumes",
         )  # fmt: skip
     inputs = {name: _visible(uri, call.sources.get(name), store, settings) for name, uri in call.inputs.items()}

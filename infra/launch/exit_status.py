@@ -41,8 +41,8 @@ _SIGNALS = {
         "the process was killed (SIGKILL), by the kernel for lack of memory or by someone",
         "Look at the machine's memory (`superworkflow plan` shows what the stage needs), then run again.",
     ),
-    signal.SIGTERM: Diagnosis(Reason.CANCELLED, "the process was asked to end (SIGTERM)", "Run again to go on."),
-    signal.SIGINT: Diagnosis(Reason.CANCELLED, "the process was interrupted", "Run again to go on."),
+    signal.SIGTERM: Diagnosis(Reason.CANCELLED, "the process was terminated (SIGTERM)", "Run again to resume."),
+    signal.SIGINT: Diagnosis(Reason.CANCELLED, "the process was interrupted", "Run again to resume."),
     signal.SIGSEGV: Diagnosis(
         Reason.CRASHED, "the process crashed (SIGSEGV)", "Report this with the stage's parameters and the graph's size."
     ),
@@ -59,5 +59,5 @@ def diagnose_exit(code: int) -> Diagnosis:
         if number == known:
             return diagnosis
     if number:
-        return Diagnosis(Reason.CRASHED, f"the process ended on signal {number}", "Look at its log above.")
-    return Diagnosis(Reason.FAILED, f"the process ended with exit status {code}", "Look at its log above.")
+        return Diagnosis(Reason.CRASHED, f"the process ended on signal {number}", "See its log above.")
+    return Diagnosis(Reason.FAILED, f"the process ended with exit status {code}", "See its log above.")

@@ -137,7 +137,7 @@ def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -
     if final is not None and final["event"] == "error":
         if final.get("user"):
             return StagedUserError(final["message"])
-        return StageFailed(call.node, final["message"], "Its log is above.", code)
+        return StageFailed(call.node, final["message"], "See its log above.", code)
     diagnosis = diagnose_exit(code)
-    summary = diagnosis.summary + (f"; its last words: {tail[-1]}" if tail else "")
+    summary = diagnosis.summary + (f"; its last output: {tail[-1]}" if tail else "")
     return StageFailed(call.node, summary + ".", diagnosis.resolution, code)

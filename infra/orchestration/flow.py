@@ -21,6 +21,7 @@ from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.declarations import parameter
 from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
 from superworkflow.infra.exporting import output_uri
@@ -33,6 +34,7 @@ from superworkflow.infra.orchestration.node import run_node
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.server import ask_once
+from superworkflow.infra.outcomes import METRICS_TAG, figures, metrics_text
 from superworkflow.infra.profile import Profile
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord, StageRecord
@@ -109,8 +111,10 @@ def _execute(
     tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
     tags["superworkflow.flow_run_id"] = flow_run_id
+    declared = request.superworkflow.metrics
+    tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
-    run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name)
+    run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
     with signs_of_life():
@@ -239,7 +243,7 @@ def _cause(node: str, state: State[Any]) -> BaseException:
 
 
 def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
-    """Name the files that people look for, and register the model."""
+    """Name the files that people look for, and register the models."""
     by_name = {record.name: record for record in run.stages}
     for title, (node, name) in request.superworkflow.outputs.items():
         if node in by_name:  # a trial of a sweep runs no more than its objective needs
@@ -248,13 +252,14 @@ def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
                 get_run_logger().warning("the dataset of %s has no %s, which is to be its output", node, name)
             else:
                 run.outputs[title] = uri
-    node_name = request.superworkflow.model
-    if node_name in by_name:
-        record = by_name[node_name]
-        with contextlib.closing(Dataset.open(Location.of(record.output))) as bundle:
-            uri = tracker.model(bundle, str(record.params["name"]), str(record.params["alias"]))
+    for model in request.superworkflow.registered:
+        if model.node not in by_name:
+            continue
+        name, alias = (parameter(text, request.params, model.title) for text in (model.name, model.alias))
+        with contextlib.closing(Dataset.open(Location.of(by_name[model.node].output))) as dataset:
+            uri = tracker.model(dataset, model, name, alias)
         if uri:
-            run.outputs["model"] = uri
+            run.outputs[model.title] = uri
 
 
 def _table_artifact(run: RunRecord) -> None:
@@ -272,5 +277,5 @@ def _table_artifact(run: RunRecord) -> None:
         }
         for record in run.stages
     ]
-    quality = ", ".join(f"{name} {value:.4f}" for name, value in run.metrics.items() if "_std" not in name)
+    quality = ", ".join(f"{each.name} {each}" for each in figures(run.metrics, run.declared))
     create_table_artifact(key="stages", table=rows, description=f"Stages of this run. {quality}")

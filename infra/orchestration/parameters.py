@@ -45,20 +45,25 @@ def flow_signature(superworkflow: Superworkflow) -> inspect.Signature:
 
 def flow_schema(superworkflow: Superworkflow) -> ParameterSchema:
     """Schema of the flow's parameters, as Prefect's form and its validation read it."""
-    helps = {prefix: f"Parameters of the stage {prefix}." for prefix in superworkflow.models()}
+    helps = {stage.name: f"Parameters of the stage {stage.name}." for stage in superworkflow.stages}
+    helps |= {
+        prefix: f"Parameters of the stage {stage.name} at {prefix}." for prefix, stage in superworkflow.prefixes.items()
+    }
     helps[superworkflow.name] = "Options of the pipeline itself."
     helps |= superworkflow.sources
     helps |= {name: text for name, (_, _, text) in _WHERE.items()}
     schema = generate_parameter_schema(flow_signature(superworkflow), helps)
     for prefix, model in superworkflow.models().items():
-        schema.properties[prefix].pop("default", None)  # each field has its own
-        definition = schema.definitions[model.__name__]
-        definition["title"] = prefix
+        entry = schema.properties[prefix]
+        entry.pop("default", None)  # each field has its own
+        definition = schema.definitions[entry["$ref"].rpartition("/")[2]]
+        if definition["title"] == model.__name__:  # else the first of those that share the model has named it
+            definition["title"] = prefix
         definition.pop("description", None)
-        for name, entry in definition["properties"].items():
-            entry["title"] = name  # as on the command line
+        for name, each in definition["properties"].items():
+            each["title"] = name  # as on the command line
             for word in _NOT_FOR_PEOPLE:
-                entry.pop(word, None)
+                each.pop(word, None)
     return schema
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.outcomes import Model
 from superworkflow.infra.records import RunRecord, StageRecord
 
 
@@ -36,8 +37,8 @@ class Tracker:
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
 
-    def model(self, bundle: Dataset, name: str, alias: str) -> str | None:
-        """Register a model; returns its URI."""
+    def model(self, dataset: Dataset, model: Model, name: str, alias: str) -> str | None:
+        """Register a dataset as a model; returns its URI."""
         return None
 
     def finish(self, run: RunRecord) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from mlflow.entities import ViewType
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
 from superworkflow.infra.tracking.life import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
 from superworkflow.infra.tracking.tables import sqlite_path
@@ -21,7 +22,8 @@ class RecordedRun:
 
     Args:
         status: `FINISHED`, `FAILED`, `RUNNING` or `KILLED`.
-        metrics: quality, under the names that runs report (`micro_f1@0.5`).
+        metrics: quality by node, under the names that runs report (`evaluate.f1@0.5`).
+        declared: which metrics judge it.
         stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
     """
@@ -35,6 +37,7 @@ class RecordedRun:
     metrics: dict[str, float]
     stages: dict[str, dict[str, float]]
     totals: dict[str, float]
+    declared: tuple[Metric, ...] = ()
 
 
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
@@ -96,4 +99,5 @@ def _recorded(run: Any) -> RecordedRun:
         metrics=metrics,
         stages=stages,
         totals=totals,
+        declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
     )

@@ -19,6 +19,7 @@ from superworkflow.infra.filesystem import Location
 from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
+from superworkflow.infra.outcomes import Model
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
@@ -54,7 +55,7 @@ def default_tracking_uri(store: Location) -> str:
 
 
 def metric_key(name: str) -> str:
-    """MLflow allows no @ in a metric's name: `micro_f1@0.5` is kept as `micro_f1_at_0.5`."""
+    """MLflow allows no @ in a metric's name: `f1@0.5` is kept as `f1_at_0.5`."""
     return name.replace("@", "_at_")
 
 
@@ -199,11 +200,11 @@ class MlflowTracker(Tracker):
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
 
-    def model(self, bundle: Dataset, name: str, alias: str) -> str | None:
-        """Register the bundle as a model of this run; see `Tracker`."""
+    def model(self, dataset: Dataset, model: Model, name: str, alias: str) -> str | None:
+        """Register the dataset as a model of this run; see `Tracker`."""
         from superworkflow.infra.tracking.registry import register
 
-        return register(bundle, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
+        return register(dataset, model, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
 
     @_told
     def finish(self, run: RunRecord) -> None:

@@ -1,18 +1,20 @@
-"""A bundle of embeddings as a model in MLflow: logged under its run, registered under a name with an alias.
+"""A dataset as a model in MLflow: logged under its run, registered under a name with an alias.
 
 MLflow's own `log_model` copies artifacts three times and imports the model to guess what it needs. Here the model's
-folder is laid out as MLflow does it, and the bundle's files go straight to the artifact root: linked where that is on
-the same file system, uploaded one by one otherwise.
+folder is laid out as MLflow does it, and the dataset's files go straight to the artifact root: linked where that is on
+the same file system, uploaded one by one otherwise. What serves it is the code that the superworkflow declares.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,17 +23,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.import_strings import imported, module_file
+from superworkflow.infra.outcomes import Model, ModelCard
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DIGEST_TAG = "superworkflow.digest"
-"""Tag of a model version: the digest of the bundle in it."""
+"""Tag of a model version: the digest of the dataset in it."""
+CODE_TAG = "superworkflow.code"
+"""Tag of a model version: SHA-256 of the code that serves it."""
 
-MODEL_FILE = Path(__file__).with_name("embedding_model.py")
-_ARTIFACTS = "artifacts/bundle"
-_REQUIREMENTS = ("mlflow", "numpy", "pandas")
+MODEL_FILE = Path(__file__).with_name("served_model.py")
+_ARTIFACTS, _CODE = "artifacts/dataset", "artifacts/code"
+_TYPES = {bool: "boolean", int: "long", float: "double", str: "string"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class RegisteredModel:
         alias: alias that points to it.
         uri: what `mlflow.pyfunc.load_model` takes.
         model_id: MLflow's id of the logged model.
-        digest: digest of the bundle.
-        reused: the bundle had been registered under this name before, and only the alias moved.
+        digest: digest of the dataset.
+        reused: the dataset had been registered under this name before, and only the alias moved.
         seconds: wall time of the calls to MLflow.
     """
 
@@ -59,55 +65,78 @@ class RegisteredModel:
     seconds: float
 
 
-def register(bundle: Dataset, *, name: str, alias: str, run_id: str, tracking_uri: str) -> RegisteredModel:
-    """Log a bundle as a model of a run and register it.
+def register(
+    dataset: Dataset, model: Model, *, name: str, alias: str, run_id: str, tracking_uri: str
+) -> RegisteredModel:
+    """Log a dataset as a model of a run and register it.
 
-    A bundle that is registered under this name already is not registered again; the alias moves to its version.
+    A dataset that is registered under this name with the same code already is not registered again; the alias moves to
+    its version.
 
     Args:
-        bundle: dataset that the publish stage made.
+        dataset: what is served.
+        model: how it is served.
         name: name to register under; made when it does not exist.
         alias: alias to set.
         run_id: run that the model belongs to.
         tracking_uri: of the tracking store, which is the registry too.
 
     Raises:
-        UserError: the dataset is not a bundle, or MLflow refuses.
+        UserError: the dataset is not what the model's code serves, or MLflow refuses.
+        SuperworkflowError: the model's card fails.
     """
     import mlflow
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    if "bundle.json" not in bundle:
-        raise UserError(
-            "not a bundle that can be registered (no bundle.json)", where=bundle.uri,
-            remedy="Give a dataset that the publish stage made",
-        )  # fmt: skip
     started = time.perf_counter()
+    card, code = _card(dataset, model), _code(model)
+    tags = {DIGEST_TAG: dataset.digest, CODE_TAG: hashlib.sha256(code.read_bytes()).hexdigest()}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
         mlflow.set_tracking_uri(tracking_uri)
         client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
-        found = _registered(client, name, bundle.digest)
-        number, model_id = found or _log(bundle, name, run_id, client)
+        found = _registered(client, name, tags)
+        number, model_id = found or _log(dataset, card, code, name, run_id, tags, client)
         client.set_registered_model_alias(name, alias, str(number))
     except MlflowException as error:
         raise UserError(
             f"MLflow did not register the model: {error.message}", where=f"{name}@{alias}",
-            remedy="Check publish.name and publish.alias, and that the tracking server can be written",
+            remedy="Check its name and alias, and that the tracking server can be written",
         ) from error  # fmt: skip
     return RegisteredModel(
-        name=name, version=number, alias=alias, uri=f"models:/{name}@{alias}", model_id=model_id, digest=bundle.digest,
+        name=name, version=number, alias=alias, uri=f"models:/{name}@{alias}", model_id=model_id, digest=dataset.digest,
         reused=found is not None, seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 
-def _registered(client: MlflowClient, name: str, digest: str) -> tuple[int, str] | None:
-    """Version and model id of a bundle that was registered before and is still whole."""
+def _card(dataset: Dataset, model: Model) -> ModelCard:
+    try:
+        card = imported(model.card)(dataset)
+    except SuperworkflowError:
+        raise
+    except Exception as error:
+        raise SuperworkflowError(f"{model.card} failed for {dataset.uri}: {type(error).__name__}: {error}") from error
+    if not isinstance(card, ModelCard):
+        raise SuperworkflowError(f"{model.card} returned {type(card).__name__}, not a ModelCard")
+    return card
+
+
+def _code(model: Model) -> Path:
+    path = module_file(model.code)
+    if path is None:
+        raise UserError("no such module", where=f"model {model.title}", value=model.code)
+    return path
+
+
+def _registered(client: MlflowClient, name: str, tags: Mapping[str, str]) -> tuple[int, str] | None:
+    """Version and model id of a dataset that was registered before, with the same code, and is still whole."""
     from mlflow.entities import LoggedModelStatus
     from mlflow.exceptions import MlflowException
 
-    for found in client.search_model_versions(f"name = '{name}' and tag.`{DIGEST_TAG}` = '{digest}'"):
+    for found in client.search_model_versions(f"name = '{name}' and tag.`{DIGEST_TAG}` = '{tags[DIGEST_TAG]}'"):
+        if found.tags.get(CODE_TAG) != tags[CODE_TAG]:
+            continue
         model_id = (found.source or "").removeprefix("models:/")
         try:
             logged = client.get_logged_model(model_id)
@@ -119,24 +148,24 @@ def _registered(client: MlflowClient, name: str, digest: str) -> tuple[int, str]
     return None
 
 
-def _log(bundle: Dataset, name: str, run_id: str, client: MlflowClient) -> tuple[int, str]:
+def _log(
+    dataset: Dataset, card: ModelCard, code: Path, name: str, run_id: str, tags: dict[str, str], client: MlflowClient
+) -> tuple[int, str]:
     """Log the model under the run and register it: its version and id."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.exceptions import MlflowException
 
-    facts = bundle.json("bundle.json")
-    tags = {DIGEST_TAG: bundle.digest}
     run = client.get_run(run_id)
     logged = client.create_logged_model(
-        run.info.experiment_id, name=name, source_run_id=run_id, model_type="embeddings",
-        tags=tags, params={key: str(facts[key]) for key in ("nodes", "dimensions", "metric")},
+        run.info.experiment_id, name=name, source_run_id=run_id, model_type=card.kind,
+        tags=tags, params={key: str(value) for key, value in card.facts.items()},
     )  # fmt: skip
     try:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "model"
-            _save(folder, bundle, facts, logged.model_id, run_id)
+            _save(folder, dataset, card, code, logged.model_id, run_id)
             client.log_model_artifacts(logged.model_id, str(folder))
-        _place(bundle, logged.artifact_location, logged.model_id, client)
+        _place(dataset, logged.artifact_location, logged.model_id, client)
     except BaseException:
         client.finalize_logged_model(logged.model_id, LoggedModelStatus.FAILED)
         raise
@@ -153,22 +182,28 @@ def _log(bundle: Dataset, name: str, run_id: str, client: MlflowClient) -> tuple
     return int(made.version), str(logged.model_id)
 
 
-def _save(folder: Path, bundle: Dataset, facts: dict[str, Any], model_id: str, run_id: str) -> None:
-    """Lay out the model without the bundle's files, but with their place in it."""
+def _save(folder: Path, dataset: Dataset, card: ModelCard, code: Path, model_id: str, run_id: str) -> None:
+    """Lay out the model without the dataset's files, but with their place in it."""
     import mlflow.pyfunc
     import pandas as pd
-    from mlflow.models import Model
+    from mlflow.models import Model as LoggedModel
     from mlflow.models.model import MLMODEL_FILE_NAME
 
-    model = Model(run_id=run_id, model_id=model_id, model_uuid=model_id, metadata=_metadata(bundle, facts))
+    metadata = {"digest": dataset.digest, **card.facts, **card.metadata}
+    model = LoggedModel(run_id=run_id, model_id=model_id, model_uuid=model_id, metadata=metadata)
     with _quiet("mlflow.pyfunc"):
         mlflow.pyfunc.save_model(
-            path=folder, mlflow_model=model, python_model=str(MODEL_FILE), signature=_signature(),
-            input_example=(pd.DataFrame({"node": [_first_node(bundle)]}), {"task": "neighbors", "k": 5}),
-            pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
+            path=folder, mlflow_model=model, python_model=str(MODEL_FILE), signature=_signature(card),
+            input_example=(pd.DataFrame([dict(row) for row in card.example]), dict(card.example_options)),
+            pip_requirements=[f"{package}=={version(package)}" for package in ("mlflow", *card.requirements)],
         )  # fmt: skip
-    model.flavors["python_function"]["artifacts"] = {"bundle": {"path": _ARTIFACTS, "uri": bundle.uri}}
-    model.model_size_bytes = bundle.manifest.bytes
+    place = f"{_CODE}/{code.name}"
+    (folder / _CODE).mkdir(parents=True)
+    shutil.copyfile(code, folder / place)
+    model.flavors["python_function"]["artifacts"] = {
+        "dataset": {"path": _ARTIFACTS, "uri": dataset.uri}, "code": {"path": place, "uri": place},
+    }  # fmt: skip
+    model.model_size_bytes = dataset.manifest.bytes
     model.save(folder / MLMODEL_FILE_NAME)
 
 
@@ -184,39 +219,25 @@ def _quiet(logger: str) -> Iterator[None]:
         log.setLevel(before)
 
 
-def _first_node(bundle: Dataset) -> str:
-    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
-    return bytes(text[offsets[0] : offsets[1]]).decode("utf-8")
-
-
-def _metadata(bundle: Dataset, facts: dict[str, Any]) -> dict[str, Any]:
-    return {"digest": bundle.digest, **{key: facts[key] for key in ("nodes", "dimensions", "metric", "metrics")}}
-
-
-def _signature() -> Any:
-    """Columns and parameters of a request; the answer's columns depend on the task."""
+def _signature(card: ModelCard) -> Any:
+    """Columns and options of a request; the answer's columns may depend on the options."""
     from mlflow.models import ModelSignature
-    from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    return ModelSignature(
-        inputs=Schema([
-            ColSpec(DataType.string, "node", required=False),
-            ColSpec(Array(DataType.double), "vector", required=False),
-        ]),
-        params=ParamSchema([ParamSpec("task", DataType.string, "vector"), ParamSpec("k", DataType.long, 10)]),
-    )  # fmt: skip
+    options = [{"name": name, "default": value, "type": _TYPES[type(value)]} for name, value in card.options.items()]
+    columns = json.dumps([dict(column) for column in card.columns])
+    return ModelSignature.from_dict({"inputs": columns, "params": json.dumps(options) if options else None})
 
 
-def _place(bundle: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:
-    """Put the bundle's files into the logged model."""
+def _place(dataset: Dataset, artifact_location: str, model_id: str, client: MlflowClient) -> None:
+    """Put the dataset's files into the logged model."""
     root = _local_folder(artifact_location)
-    for name in bundle.files():
-        source = bundle.local(name)
+    for name in dataset.files():
+        source = dataset.local(name)
         if root is not None:
             _link(source, root / _ARTIFACTS / name)
         else:
             client.log_model_artifact(model_id, str(source), _ARTIFACTS)
-            bundle.release(name)
+            dataset.release(name)
 
 
 def _local_folder(uri: str) -> Path | None:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--profile", default="kubernetes", help=f"profile to check: {', '.join(profile_names())} or a file"
     )
-    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store to write to from inside")
+    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store that pods must be able to write")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

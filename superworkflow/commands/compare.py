@@ -14,8 +14,8 @@ from superworkflow.infra.filesystem import Location
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("first", metavar="RUN", help="id, beginning of an id, or name")
-    parser.add_argument("second", metavar="RUN", help="id, beginning of an id, or name")
+    parser.add_argument("first", metavar="RUN", help="ID, prefix of an ID, or name")
+    parser.add_argument("second", metavar="RUN", help="ID, prefix of an ID, or name")
     add_history_arguments(parser)
 
 

@@ -35,22 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     """Declare the command's arguments."""
     add_request_arguments(parser, given, reads=False)
     parser.add_argument("--name", required=True, help="name of the deployment, such as nightly")
-    parser.add_argument("--pool", default="superworkflow", help="work pool, made when there is none")
+    parser.add_argument("--pool", default="superworkflow", help="work pool; created if it does not exist")
     parser.add_argument(
         "--type", choices=("process", "kubernetes"),
         help="where the flow itself runs; by default where the profile's stages do",
     )  # fmt: skip
     parser.add_argument("--cron", metavar="LINE", help='schedule, such as "0 2 * * *" for two in the morning')
     parser.add_argument("--interval", metavar="TIME", help="schedule, such as 6h, 30m, 1d")
-    parser.add_argument("--timezone", metavar="ZONE", help="of the schedule, such as Europe/Paris; UTC by default")
-    parser.add_argument("--image", help="image of the flow in a Kubernetes pool; by default `flow` of the profile")
-    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="runs of it at once; others wait")
-    parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="whether the schedule rests")
+    parser.add_argument(
+        "--timezone", metavar="ZONE", help="time zone of the schedule, such as Europe/Paris; default UTC"
+    )
+    parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
+    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="most runs at once; others wait")
+    parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="register the schedule paused")
     parser.add_argument(
         "--variable", metavar="NAME=VALUE", action="append", default=[],
         help="variable of the work pool's template, such as memory=2Gi; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--update-pool", action="store_true", help="also put our template into a pool that is there")
+    parser.add_argument("--update-pool", action="store_true", help="update the template of an existing pool")
     parser.add_argument("--remove", action="store_true", help="remove the deployment")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -134,7 +136,7 @@ def _check_visible(name: str, place: Location, profile: Profile, kind: str) -> N
         return
     if kind == "kubernetes" and not profile.kubernetes.covers(place.uri):
         raise UserError(
-            "the flow's pod does not see this", where=f"--{name}", value=place.uri,
+            "not visible to the flow's pod", where=f"--{name}", value=place.uri,
             remedy="Give a URI such as s3://bucket/name, or name its folder in the profile's kubernetes.volumes",
         )  # fmt: skip
     if kind == "process" and name != "store" and not place.local_path.exists():
@@ -169,12 +171,12 @@ def _tracking(kind: str) -> Mapping[str, str]:
         return {}
     if has_password(uri):
         raise UserError(
-            "a deployment holds no password", where="MLFLOW_TRACKING_URI",
+            "a deployment must not contain a password", where="MLFLOW_TRACKING_URI",
             remedy="Unset it here, and give it to the worker's environment or a Secret in kubernetes.env_secrets",
         )  # fmt: skip
     if kind == "kubernetes" and "://127.0.0.1" in uri.replace("localhost", "127.0.0.1"):
-        raise UserError("pods do not reach this address", where="MLFLOW_TRACKING_URI", value=uri,
-                        remedy="Give the address at which the cluster reaches it")  # fmt: skip
+        raise UserError("pods cannot reach this address", where="MLFLOW_TRACKING_URI", value=uri,
+                        remedy="Give the address at which the cluster can reach it")  # fmt: skip
     if uri.startswith("sqlite:///"):
         return {"MLFLOW_TRACKING_URI": f"sqlite:///{Location.of(uri.removeprefix('sqlite:///')).uri}"}
     return {"MLFLOW_TRACKING_URI": uri}
@@ -185,5 +187,5 @@ def _seconds(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None:
-        raise UserError("not a length of time", where="--interval", value=text, remedy="Write one such as 6h, 30m, 1d")
+        raise UserError("not a duration", where="--interval", value=text, remedy="Write one such as 6h, 30m, 1d")
     return float(match[1]) * _UNITS[match[2]]

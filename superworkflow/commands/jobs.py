@@ -16,10 +16,12 @@ from superworkflow.infra.profile import load_profile
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--profile", default="kubernetes", help="whose namespace and credentials; default kubernetes")
-    parser.add_argument("--namespace", help="another namespace than the profile's")
+    parser.add_argument(
+        "--profile", default="kubernetes", help="profile with namespace and credentials; default kubernetes"
+    )
+    parser.add_argument("--namespace", help="namespace, instead of the profile's")
     parser.add_argument("--flow-run", metavar="ID", help="only the Jobs of this flow run")
-    parser.add_argument("--clean", action="store_true", help="delete them, also those that run")
+    parser.add_argument("--clean", action="store_true", help="delete them, running ones too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

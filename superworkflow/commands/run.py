@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     add_request_arguments(parser, given)
     parser.add_argument("--name", help="name of the run in Prefect and MLflow")
     parser.add_argument(
-        "--export", action="append", default=[], metavar="FORMAT", help="also write the result so: word2vec"
+        "--export", action="append", default=[], metavar="FORMAT", help="also write the result in this format: word2vec"
     )
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
@@ -51,9 +52,10 @@ def run(options: argparse.Namespace) -> int:
     display = RunDisplay(request)
     flow = make_flow(
         superworkflow, request=request, tracker=lambda _: tracker, listener=display,
-        finish=attach_pictures, run_name=options.name, launcher=lambda _: launcher, prepared=True,
+        finish=partial(attach_pictures, pictures=superworkflow.pictures), run_name=options.name,
+        launcher=lambda _: launcher, prepared=True,
     )  # fmt: skip
-    resume = "Complete stages are kept. To go on from there:\n    "
+    resume = "Complete stages are kept. To resume from there:\n    "
     resume += shlex.join([program("superworkflow"), *sys.argv[1:]])
     try:
         with interruptible(resume):

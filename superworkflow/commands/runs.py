@@ -14,9 +14,7 @@ from superworkflow.infra.request import DEFAULT_STORE
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the records are."""
-    parser.add_argument(
-        "--store", default=DEFAULT_STORE, metavar="URI", help="store beside which the runs were recorded"
-    )
+    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose recorded runs are read")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -37,25 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("name", type=kind, help=f"one of: {', '.join(stage_names())}")
     if asks_for_help(given) and (name := next((text for text in given if text in stage_names()), None)):
         _describe(parser, load_stage(name))
-    parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; defaults fill the rest")
-    parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON text, stronger than the file")
+    parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; others keep their defaults")
+    parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON; overrides --params")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
-    parser.add_argument(
-        "--digest", default="", help="refuse unless parameters and inputs, as they are read, give this digest"
-    )
-    parser.add_argument("--engine", default=IN_PROCESS, help=f"what computes: {IN_PROCESS} (default) or spark")
+    parser.add_argument("--digest", default="", help="fail unless the parameters and inputs give this digest")
+    parser.add_argument("--engine", default=IN_PROCESS, help=f"engine: {IN_PROCESS} (default) or spark")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
-    parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON text, as launchers give them")
+    parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON; used by launchers")
     parser.add_argument("--report", metavar="FILE", help="also write the measurements here, as JSON")
     parser.add_argument("--events", action="store_true", help="print JSON events to standard output")
     parser.add_argument("--holder", metavar="NAME", default="", help="name under which the dataset is locked on S3")
     parser.add_argument(
-        "--supersedes", metavar="NAME", action="append", default=[], help="a holder of it that is known to be dead"
+        "--supersedes", metavar="NAME", action="append", default=[], help="holder of that lock that is known to be dead"
     )
     parser.add_argument(
-        "--end-with-stdin", action="store_true", help="end when standard input closes, as a launcher that dies lets it"
+        "--end-with-stdin", action="store_true", help="end when standard input closes; used by launchers"
     )
 
 

@@ -21,7 +21,9 @@ from superworkflow.infra.request import DEFAULT_STORE, Request
 from superworkflow.infra.settings import parse_assignments, read_yaml
 
 if TYPE_CHECKING:
+    from superworkflow.infra.records import RunRecord
     from superworkflow.infra.tracking.sweeps import SweepRecord
+    from superworkflow.sweeps.storage import StudyStorage
     from superworkflow.sweeps.study import SweepStudy
     from superworkflow.sweeps.summary import SweepReport
 
@@ -29,7 +31,7 @@ ACTIONS = {
     "status": "trials so far, what they cost, and what reuse saved",
     "best": "the best trial, or the Pareto front",
     "plot": "draw the study's pictures",
-    "resume": "go on with a study",
+    "resume": "resume a study",
 }
 
 
@@ -40,16 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     if action in ACTIONS:
         parser.add_argument("action", choices=list(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
         parser.add_argument("study", metavar="STUDY", help="name of the study")
-        parser.add_argument(
-            "--store", default=DEFAULT_STORE, metavar="URI", help="store beside which the study is kept"
-        )
+        parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose study it is")
         if action == "plot":
-            parser.add_argument("--out", metavar="FOLDER", default=".", help="where to write the pictures; here")
+            parser.add_argument(
+                "--out", metavar="FOLDER", default=".", help="where to write the pictures; default the current folder"
+            )
     else:
         parser.set_defaults(action="run")
         add_request_arguments(parser, given, ACTIONS)
         _add_search_arguments(parser)
-    parser.add_argument("--storage", metavar="URL", help="sqlite:///PATH or postgresql://…; SQLite beside the store")
+    parser.add_argument(
+        "--storage", metavar="URL", help="database, sqlite:///PATH or postgresql://…; default SQLite in the store"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
     if action in (None, "resume") or action not in ACTIONS:
         _add_run_arguments(parser)
@@ -60,30 +64,42 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--space", metavar="FILE", help="YAML file that narrows or replaces the declared ranges")
     goal = parser.add_mutually_exclusive_group()
-    goal.add_argument("--objective", metavar="NAME", help="NODE.METRIC, quality, cost or seconds; -NAME is minimized")
+    goal.add_argument(
+        "--objective", metavar="NAME", help="quality, cost, seconds or NODE.METRIC; -NODE.METRIC is minimized"
+    )
     goal.add_argument("--objectives", metavar="NAME,NAME", help="several, with their Pareto front: quality,cost")
-    parser.add_argument("--sampler", choices=SAMPLERS, help="by default chosen by trials and objectives")
-    parser.add_argument("--pruner", choices=PRUNERS, help="early stop; median by default with one objective")
-    parser.add_argument("--seed", type=int, help="of the sampler; with --parallel 1 also stages get one thread")
     parser.add_argument(
-        "--group", metavar="STAGE=N", help="N trials share the parameters of STAGE and of those before it: walk=4"
+        "--sampler",
+        choices=SAMPLERS,
+        help="search algorithm; by default chosen by the numbers of trials and objectives",
     )
+    parser.add_argument("--pruner", choices=PRUNERS, help="early stopping; median by default with one objective")
+    parser.add_argument("--seed", type=int, help="seed of the sampler; with --parallel 1 stages also get one thread")
     parser.add_argument(
-        "--trial-budget-usd", type=float, metavar="USD", help="constraint on what a trial costs in full"
+        "--group",
+        metavar="STAGE=N",
+        help="N trials share the parameters of STAGE and the stages before it, such as walk=4",
     )
+    parser.add_argument("--trial-budget-usd", type=float, metavar="USD", help="constraint on the full cost of a trial")
     parser.add_argument(
-        "--study", metavar="NAME", help="by default named by what is searched: the same command goes on"
+        "--study",
+        metavar="NAME",
+        help="by default named by what is searched, so that re-running the command resumes it",
     )
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", type=int, metavar="N", help="trials of the study in all; 20, or the whole grid")
     parser.add_argument(
-        "--parallel", type=int, default=1, metavar="N", help="trials at once in this process; default 1"
+        "--trials", type=int, metavar="N", help="trials of the study in total; default 20, or the whole grid"
     )
-    parser.add_argument("--cores", type=int, metavar="N", help="processors for all trials at once; all by default")
-    parser.add_argument("--budget-usd", type=float, metavar="USD", help="stop the sweep when it has cost so much")
-    parser.add_argument("--max-failures", type=int, default=5, metavar="N", help="stop after so many in a row; 5")
+    parser.add_argument(
+        "--parallel", type=int, default=1, metavar="N", help="concurrent trials in this process; default 1"
+    )
+    parser.add_argument("--cores", type=int, metavar="N", help="processors shared by concurrent trials; default all")
+    parser.add_argument("--budget-usd", type=float, metavar="USD", help="stop the sweep once it has cost this much")
+    parser.add_argument(
+        "--max-failures", type=int, default=5, metavar="N", help="stop after this many failures in a row; default 5"
+    )
     parser.add_argument("--publish", choices=["best"], help="register the best trial's model at the end")
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
 
@@ -120,7 +136,9 @@ def _run_new(options: argparse.Namespace) -> int:
     from superworkflow.sweeps.study import SweepStudy
 
     _check_numbers(options)
-    _, request = request_from(options)
+    superworkflow, request = request_from(options)
+    if options.publish and not superworkflow.registered:
+        raise UserError(f"{superworkflow.name} registers no model", where="--publish", value=options.publish)
     set_names = parse_assignments(options.set)
     config = read_yaml(Path(options.config)) if options.config else {}
     fixed = {f"{p}.{name}" for values in (set_names, config) for p, entries in values.items() for name in entries or ()}
@@ -161,10 +179,10 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
     cores = options.cores
     if cores is None and options.parallel == 1 and getattr(options, "seed", None) is not None:
         cores = 1
-        print("cores      1: training in several threads would not give the same trials again", file=sys.stderr)
+        print("cores      1: with several threads the trials would not be reproducible", file=sys.stderr)
     profile, parallel = shared_profile(request.profile, options.parallel, cores)
     if parallel < options.parallel:
-        print(f"parallel   {parallel}: no more than processors", file=sys.stderr)
+        print(f"parallel   {parallel}: limited by the number of processors", file=sys.stderr)
     limits = Limits(trials, parallel, options.budget_usd, options.max_failures)
     api.result()
     record = _record(options, study, request)
@@ -178,18 +196,18 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
 
     parameters = {"trials": trials, "parallel": parallel, "space": study.spec.space, "sampler": study.spec.sampler}
     try:
-        with interruptible(f"Ended trials are kept. To go on:\n    {resume}"):
+        with interruptible(f"Finished trials are kept. To resume:\n    {resume}"):
             note = run_as_flow(request.superworkflow, study.name, parameters, body)
             model = _publish(options, study, request) if options.publish and not note else ""
     except (SuperworkflowError, Interrupted) as error:
-        print(f"\n{error}\nEnded trials are kept. To go on:\n    {resume}", file=sys.stderr)
+        print(f"\n{error}\nFinished trials are kept. To resume:\n    {resume}", file=sys.stderr)
         return error.exit_code
     found = report(study, note, model)
     tag_best(record, found.trials, found.best)
     _keep(record, study, found)
     print_sweep(found.document())
     if note:
-        print(f"\nStopped early: {note.rstrip('.')}.\nTo go on:\n    {resume}", file=sys.stderr)
+        print(f"\nStopped early: {note.rstrip('.')}.\nTo resume:\n    {resume}", file=sys.stderr)
     if options.json:
         print(json.dumps(found.document(), indent=1))
     return 1 if note else 0
@@ -253,11 +271,12 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
 
     chosen = trial_request(request, best[0].params, ())
     flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
-    done = flow(**flow_parameters(chosen))
-    return done.outputs.get("model", "")
+    done: RunRecord = flow(**flow_parameters(chosen))
+    titles = [model.title for model in request.superworkflow.registered]
+    return next((done.outputs[title] for title in titles if title in done.outputs), "")
 
 
-def _storage(options: argparse.Namespace, store: Location):  # type: ignore[no-untyped-def]
+def _storage(options: argparse.Namespace, store: Location) -> StudyStorage:
     from superworkflow.sweeps.storage import StudyStorage, default_storage_url
 
     return StudyStorage(options.storage or default_storage_url(store))

@@ -148,4 +148,5 @@ STAGE = Stage(
     image="torch",
     help="Skip-gram with negative sampling",
     late=("superworkflow.tasks.embed.kernel",),
+    steps=lambda params: params.epochs,
 )

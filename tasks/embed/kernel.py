@@ -31,6 +31,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.embed import _products, _steps
 from superworkflow.tasks.embed._lanes import LANES
 from superworkflow.tasks.embed._products import ROWS
@@ -53,17 +54,8 @@ LOSS_EVERY = 256
 """One walk in so many has its loss computed."""
 MIN_SHARED, SHARED_STEP = 8, 4
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
 """Fast arithmetic, but infinities and NaN keep their meaning: they are how divergence is seen."""
-
-
-@njit(inline="always")
-def mix(z: Any) -> Any:
-    """Finalizer of SplitMix64 (Steele et al., 2014): 64 well-mixed bits of a counter."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @njit(inline="always")
@@ -100,7 +92,7 @@ def _read_walk(walk: Any, remap: Any, keep: Any, state: Any, rows: Integers) -> 
         if row < 0:
             continue
         if len(keep) > 0:
-            state += _GOLDEN
+            state += GAMMA
             if np.float32(mix(state) >> np.uint64(40)) * np.float32(2.0**-24) >= keep[row]:
                 continue
         rows[n] = row
@@ -113,7 +105,7 @@ def _draw(state: Any, out: Integers, count: int, threshold: Any, alias: Any) -> 
     """Negatives by the alias method (Walker, 1977)."""
     size = np.uint64(len(threshold))
     for m in range(count):
-        state += _GOLDEN
+        state += GAMMA
         z = mix(state)
         slot = np.int64(((z >> np.uint64(32)) * size) >> np.uint64(32))
         out[m] = slot if np.uint32(z & np.uint64(0xFFFFFFFF)) < threshold[slot] else alias[slot]
@@ -282,7 +274,7 @@ def train_walks(
         count = next_count
         next_count, drawn = 0, 0
         if step + 1 < len(walks):
-            state = mix(key + np.uint64(number + step + 1) * _GOLDEN)
+            state = mix(key + np.uint64(number + step + 1) * GAMMA)
             next_count, state = _read_walk(walks[step + 1], remap, keep, state, next_rows)
             if next_count > 1:
                 blocks, _, pool = pool_size(next_count, block, shared)

@@ -82,7 +82,7 @@ def _check(job: StageRun[EmbedParams]) -> None:
     if "initial" in job.inputs:
         raise UserError(
             "MLlib cannot start from earlier embeddings", where="embed.kernel", value="mllib",
-            remedy="Leave --initial out, or choose another kernel",
+            remedy="Drop --initial, or choose another kernel",
         )  # fmt: skip
     if "keep.npy" in job.inputs["vocabulary"]:
         raise UserError(

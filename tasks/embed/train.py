@@ -54,7 +54,7 @@ class Vocabulary:
         rows = len(read.threshold)
         if len(read.remap) != vertices:
             raise UserError(
-                f"the vocabulary is of another graph than that of {vertices} vertices",
+                f"the vocabulary does not belong to this graph of {vertices} vertices",
                 where=dataset.uri, value=len(read.remap), remedy="Give the graph and the walks that it was made of",
             )  # fmt: skip
         if (
@@ -65,7 +65,7 @@ class Vocabulary:
         ):
             raise DatasetDamaged(
                 "files do not fit each other: a row beyond the table of negatives", where=dataset.uri, value=rows,
-                remedy="Remove this dataset, so that its stage makes it anew",
+                remedy="Remove this dataset, and its stage will make it again",
             )  # fmt: skip
         return read
 

@@ -143,4 +143,5 @@ STAGE = Stage(
     estimate=estimate,
     help="Node classification and link prediction with the embeddings.",
     late=("sklearn.manifold",),
+    metrics=("micro_f1", "micro_f1_std", "macro_f1", "macro_f1_std", "link_auc"),
 )

@@ -6,9 +6,6 @@ last, in vectors over columns, without fused multiplications, and the functions 
 multiplications, which IEEE 754 fixes to the last bit.
 """
 
-# mypy: disable-error-code="no-any-return"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 from typing import Any

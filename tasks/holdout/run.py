@@ -36,8 +36,8 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     edges, arcs = np.empty(count, np.uint64), np.empty(count if weighted else 0, np.int64)
     if edges_of(indptr, indices, directed, edges, arcs) != count:
         raise DatasetDamaged(
-            "files do not fit each other: a graph without direction has arcs in one row only", where=graph.uri,
-            remedy="Remove this dataset, so that its stage makes it anew",
+            "files do not fit each other: an undirected graph has arcs in one row only", where=graph.uri,
+            remedy="Remove this dataset, and its stage will make it again",
         )  # fmt: skip
     weights = graph.array("weights.npy")[arcs] if weighted else None
     del arcs
@@ -48,11 +48,11 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     removable, wanted = count - forest, max(1, round(params.fraction * count))
     if not removable:
         raise UserError(
-            "no edge can be hidden: without any of them the graph would fall apart", where=graph.uri,
+            "no edge can be held out: removing any of them would disconnect the graph", where=graph.uri,
             value=f"{vertices} vertices, {count} edges", remedy="Link prediction needs a graph with cycles",
         )  # fmt: skip
     if removable < wanted:
-        job.progress.log(f"only {removable} of {wanted} edges can be hidden; the rest hold the graph together")
+        job.progress.log(f"only {removable} of {wanted} edges can be held out; the others keep the graph connected")
     hidden = draw(taken, min(wanted, removable), key(params.seed, _HIDDEN))
     del taken
 
@@ -74,7 +74,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     output.array("train_negatives.npy", negatives[len(hidden) :])
     del negatives
 
-    job.progress.log(f"{len(hidden)} edges hidden; writing the residual graph")
+    job.progress.log(f"{len(hidden)} edges held out; writing the residual graph")
     edges, weights = edges[kept], weights[kept] if weights is not None else None
     counts = _csr.count_ends(edges, vertices, job.threads)
     labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()

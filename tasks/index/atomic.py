@@ -1,26 +1,28 @@
 """Memory operations that Numba does not offer: atomics and unaligned words; for kernels that share a table."""
 
-# mypy: disable-error-code="import-untyped,no-untyped-call"
-# Numba's extension interface has no types.
-
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
 
+def _intrinsic(declare: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba's `intrinsic`, as kernels call it: Numba itself gives the first argument."""
+    made: Callable[..., Any] = intrinsic(declare)
+    return made
+
+
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     """Address of `array[index]` of a one-dimensional contiguous array, without bounds or sign checks."""
-    from numba.np.arrayobj import make_array  # for compiling only
-
-    view = make_array(array_type)(context, builder, array)
+    view = context.make_array(array_type)(context, builder, array)
     return builder.gep(view.data, [index])
 
 
-@intrinsic
+@_intrinsic
 def load_acquire(typing: Any, array: Any, index: Any) -> Any:
     """`array[index]`, seeing all that the thread wrote that stored it with `store_release`."""
 
@@ -31,7 +33,7 @@ def load_acquire(typing: Any, array: Any, index: Any) -> Any:
     return array.dtype(array, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
 def store_release(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Set `array[index]`; whoever loads it with `load_acquire` sees all that this thread wrote before."""
 
@@ -43,7 +45,7 @@ def store_release(typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, array.dtype), generate
 
 
-@intrinsic
+@_intrinsic
 def exchange_if(typing: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
     """Set `array[index]` to `value` if it is `expected`; true when it was."""
 
@@ -55,7 +57,7 @@ def exchange_if(typing: Any, array: Any, index: Any, expected: Any, value: Any) 
     return types.boolean(array, types.intp, array.dtype, array.dtype), generate
 
 
-@intrinsic
+@_intrinsic
 def fetch_add(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Add `value` to `array[index]`; returns what was there before."""
 
@@ -66,7 +68,7 @@ def fetch_add(typing: Any, array: Any, index: Any, value: Any) -> Any:
     return array.dtype(array, types.intp, array.dtype), generate
 
 
-@intrinsic
+@_intrinsic
 def word_at(typing: Any, data: Any, index: Any) -> Any:
     """The eight bytes at `data[index:index + 8]` of a uint8 array as a little-endian uint64."""
 
@@ -78,7 +80,7 @@ def word_at(typing: Any, data: Any, index: Any) -> Any:
     return types.uint64(data, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
 def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byte3: Any) -> Any:
     """Bit i is set when `data[index + i]`, 0 <= i < 64, is one of three bytes."""
 
@@ -95,7 +97,7 @@ def positions_of(typing: Any, data: Any, index: Any, byte1: Any, byte2: Any, byt
     return types.uint64(data, types.intp, types.uint8, types.uint8, types.uint8), generate
 
 
-@intrinsic
+@_intrinsic
 def lane_of_pair(typing: Any, words: Any, index: Any, first: Any, second: Any, mask: Any) -> Any:
     """Smallest even i < 8 with `words[index + i] == first` and `words[index + i + 1] & mask == second`; else 64.
 
@@ -126,7 +128,7 @@ def _in_all_lanes(builder: Any, lanes: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, one, first)
 
 
-@intrinsic
+@_intrinsic
 def trailing_zeros(typing: Any, value: Any) -> Any:
     """Number of zero bits below the lowest one bit of a uint64 that is not 0."""
 

@@ -38,7 +38,7 @@ def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserEr
     said = reason.strip().splitlines() or ["unknown cause"]
     return UserError(
         f"the file cannot be read as {dialect.kind}: {said[0]}",
-        where=where, remedy="Set index.format, index.delimiter or index.header to how the file is written",
+        where=where, remedy="Set index.format, index.delimiter or index.header to match the file",
     )  # fmt: skip
 
 

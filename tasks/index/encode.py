@@ -157,7 +157,7 @@ class Encoder:
         if self.labels >= MOST_LABELS - BLOCK_BYTES:
             raise UserError(
                 "more vertices than 2147483647, the most that this stage indexes", where="index", value=self.labels,
-                remedy="Split the graph, or shorten it to its largest component",
+                remedy="Split the graph, or reduce it to its largest component",
             )  # fmt: skip
         while True:
             quota = int(len(self._slots) // ENTRY_WORDS * _LOAD - self.labels) // parts

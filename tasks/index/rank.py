@@ -1,8 +1,5 @@
 """The final order of vertices: by degree from the highest, then by the bytes of the label."""
 
-# mypy: disable-error-code="arg-type,assignment,call-overload,no-any-return,return-value"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 import numba as nb
@@ -10,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks.index.table import label_byte, label_bytes, label_length, label_lengths
+from superworkflow.tasks.index.table import Int, label_byte, label_bytes, label_length, label_lengths
 
 _U = np.uint64
 _PREFIX = 15  # bytes of a label that are sorted without looking it up
@@ -38,7 +35,8 @@ def order_by_degree(degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: 
         return _order_by_merging(degree, keys, arena)
     place = ((degree.max(initial=0) - degree[by_label]).astype(np.uint64) << _U(32)) | np.arange(len(degree), dtype=_U)
     place.sort()
-    return by_label[place & _U(0xFFFFFFFF)].astype(np.int32)
+    order: NDArray[np.int32] = by_label[place & _U(0xFFFFFFFF)].astype(np.int32)
+    return order
 
 
 def _order_by_merging(
@@ -112,14 +110,14 @@ def _sort_ties(
 
 
 @nb.njit(cache=True)
-def _label_before(a: int, b: int, start: int, keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
+def _label_before(a: Int, b: Int, start: Int, keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
     """Whether label `a` comes before `b` by their bytes from `start` on."""
     length_a, length_b = label_length(arena, keys[a, 0], keys[a, 1]), label_length(arena, keys[b, 0], keys[b, 1])
     for at in range(start, min(length_a, length_b)):
         byte_a, byte_b = label_byte(arena, keys[a, 0], keys[a, 1], at), label_byte(arena, keys[b, 0], keys[b, 1], at)
         if byte_a != byte_b:
-            return byte_a < byte_b
-    return length_a < length_b
+            return bool(byte_a < byte_b)
+    return bool(length_a < length_b)
 
 
 @nb.njit(cache=True, parallel=True)
@@ -152,7 +150,7 @@ def _sort_keys(
 def _before(a: NDArray[np.uint64], b: NDArray[np.uint64], keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
     for word in range(3):
         if a[word] != b[word]:
-            return a[word] < b[word]
+            return bool(a[word] < b[word])
     if a[2] & _U(0xFF) <= _U(_PREFIX):
         return False
     return _label_before(np.int64(a[3]), np.int64(b[3]), _PREFIX, keys, arena)

@@ -189,7 +189,7 @@ def _parquet(content: BinaryIO, params: IndexParams, gzipped: bool, where: str) 
             file = pq.ParquetFile(plain if gzipped else content)
         except Exception as error:  # pyarrow raises several kinds; its words say which
             raise UserError(
-                f"not a Parquet file: {error}", where=where, remedy="Set index.format to how the file is written"
+                f"not a Parquet file: {error}", where=where, remedy="Set index.format to the format of the file"
             ) from None
         names, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
     if len(names) < 2:

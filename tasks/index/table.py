@@ -13,15 +13,13 @@ for one.
 `labels_by_number` gives the table's content as `keys` [labels, 2], in the same form without the number.
 """
 
-# mypy: disable-error-code="arg-type,assignment,var-annotated,call-arg,no-any-return,return-value,operator,unreachable"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.index.atomic import exchange_if, fetch_add, lane_of_pair, load_acquire, store_release, word_at
 
 INLINE_BYTES = 11
@@ -29,6 +27,9 @@ PADDING = 128
 """Bytes that must be readable after the last byte of a text."""
 ENTRY_WORDS = 2
 LINE_ENTRIES = 4
+
+Int = int | np.int64
+"""A whole number of a kernel, where Python's and NumPy's are one."""
 
 _U = np.uint64
 _LONG = np.uint64(0xFF)
@@ -42,31 +43,24 @@ COUNT, ARENA_USED = 0, 1  # places in `counters`
 
 
 @nb.njit(cache=True, inline="always")
-def _mix(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> _U(30))) * _M1
-    value = (value ^ (value >> _U(27))) * _M2
-    return value ^ (value >> _U(31))
-
-
-@nb.njit(cache=True, inline="always")
 def low_bytes(word: np.uint64, count: np.uint64) -> np.uint64:
     """The lowest `count` < 8 bytes of a word."""
     return word & ((_U(1) << (count << _U(3))) - _U(1))
 
 
 @nb.njit(cache=True)
-def _hash_of_long(text: NDArray[np.uint8], start: np.int64, length: np.int64) -> np.uint64:
+def _hash_of_long(text: NDArray[np.uint8], start: Int, length: Int) -> np.uint64:
     hashed = _U(length)
     for at in range(0, length - 7, 8):
-        hashed = _mix(hashed ^ word_at(text, start + at)) + _U(0x9E3779B97F4A7C15)
+        hashed = mix(hashed ^ word_at(text, start + at)) + GAMMA
     rest = length & 7
     if rest:
-        hashed = _mix(hashed ^ low_bytes(word_at(text, start + length - rest), _U(rest)))
+        hashed = mix(hashed ^ low_bytes(word_at(text, start + length - rest), _U(rest)))
     return hashed
 
 
 @nb.njit(cache=True, inline="always")
-def key_of(text: NDArray[np.uint8], start: np.int64, length: np.int64) -> tuple[np.uint64, np.uint64]:
+def key_of(text: NDArray[np.uint8], start: Int, length: Int) -> tuple[np.uint64, np.uint64]:
     """Both words of a label's entry without its number, in a text with `PADDING` bytes after it.
 
     Of a long label the first word is its hash, not yet its place.
@@ -80,7 +74,7 @@ def key_of(text: NDArray[np.uint8], start: np.int64, length: np.int64) -> tuple[
 
 
 @nb.njit(cache=True, inline="always")
-def line_of(key0: np.uint64, key1: np.uint64, lines: np.int64) -> np.int64:
+def line_of(key0: np.uint64, key1: np.uint64, lines: Int) -> Int:
     """First word of the line of `slots` in which a label is first looked for; there are `lines`, a power of two."""
     hashed = key0 * _M1 + key1 * _M2
     hashed = (hashed ^ (hashed >> _U(32))) * _M1
@@ -88,7 +82,7 @@ def line_of(key0: np.uint64, key1: np.uint64, lines: np.int64) -> np.int64:
 
 
 @nb.njit(cache=True, inline="always")
-def seen_number(slots: NDArray[np.uint64], line: np.int64, key0: np.uint64, key1: np.uint64) -> np.int64:
+def seen_number(slots: NDArray[np.uint64], line: Int, key0: np.uint64, key1: np.uint64) -> Int:
     """Number of a short label if its own line has it, else -1: it may be elsewhere, or new.
 
     The line is read at once, and not in order: an entry that is being filled may look as if its first word were 0.
@@ -101,9 +95,7 @@ def seen_number(slots: NDArray[np.uint64], line: np.int64, key0: np.uint64, key1
 
 
 @nb.njit(cache=True)
-def _same_long(
-    arena: NDArray[np.uint8], place: np.int64, text: NDArray[np.uint8], start: np.int64, length: np.int64
-) -> bool:
+def _same_long(arena: NDArray[np.uint8], place: Int, text: NDArray[np.uint8], start: Int, length: Int) -> bool:
     if np.int64(word_at(arena, place)) != length:
         return False
     differences = 0
@@ -120,9 +112,9 @@ def number_of(
     key0: np.uint64,
     key1: np.uint64,
     text: NDArray[np.uint8],
-    start: np.int64,
-    length: np.int64,
-) -> np.int64:
+    start: Int,
+    length: Int,
+) -> Int:
     """Number of a label, given one if it is new; -1 - number when it is. The table must have a free entry."""
     at = line_of(key0, key1, len(slots) // (LINE_ENTRIES * ENTRY_WORDS))
     long = key1 >> _U(56) == _LONG
@@ -135,7 +127,7 @@ def number_of(
                     arena[place + byte] = (length >> (8 * byte)) & 0xFF
                 arena[place + 8 : place + 8 + length] = text[start : start + length]
                 key0 = _U(place)
-            number = fetch_add(counters, COUNT, np.int64(1))
+            number = np.int64(fetch_add(counters, COUNT, np.int64(1)))
             store_release(slots, at, key0)
             store_release(slots, at + 1, key1 | _U(number))
             return -1 - number
@@ -176,17 +168,17 @@ def labels_by_number(slots: NDArray[np.uint64], keys: NDArray[np.uint64]) -> Non
 
 
 @nb.njit(cache=True, inline="always")
-def label_length(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64) -> np.int64:
+def label_length(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64) -> Int:
     """Bytes of a label."""
     kind = key1 >> _U(56)
     return np.int64(word_at(arena, np.int64(key0))) if kind == _LONG else np.int64(kind)
 
 
 @nb.njit(cache=True, inline="always")
-def label_byte(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64, at: np.int64) -> np.uint8:
+def label_byte(arena: NDArray[np.uint8], key0: np.uint64, key1: np.uint64, at: Int) -> np.uint8:
     """One byte of a label; `at` is within it."""
     if key1 >> _U(56) == _LONG:
-        return arena[np.int64(key0) + 8 + at]
+        return np.uint8(arena[np.int64(key0) + 8 + at])
     word = key0 if at < 8 else key1 >> _U(32)
     return np.uint8((word >> (_U(at & 7) << _U(3))) & _U(0xFF))
 

@@ -4,10 +4,6 @@ Text is scanned 64 bytes at a time by vector instructions, once. Rows are handle
 keys, then all their look-ups, so that the cache misses of a batch overlap.
 """
 
-# mypy: disable-error-code="arg-type,assignment,call-arg,no-any-return,return-value"
-# mypy: disable-error-code="operator,unreachable,no-untyped-def,var-annotated"
-# In compiled kernels the scalars of Python and NumPy are one.
-
 from __future__ import annotations
 
 import numba as nb
@@ -16,7 +12,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks.index.atomic import positions_of, trailing_zeros
-from superworkflow.tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, key_of, line_of, number_of, seen_number
+from superworkflow.tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, Int, key_of, line_of, number_of, seen_number
 
 _U = np.uint64
 _BATCH = 64  # rows
@@ -30,7 +26,7 @@ FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL, QUOTED = 1, 2, 3, 4, 5
 
 
 @nb.njit(cache=True)
-def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tuple[np.float32, np.int64]:
+def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.float32, Int]:
     """A positive decimal number as the nearest float32, and 0 or BAD_WEIGHT or HARD_WEIGHT (rounding undecided)."""
     bad = np.float32(0), BAD_WEIGHT
     while start < end and (text[start] == BLANK or text[start] == TAB):
@@ -39,7 +35,8 @@ def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tup
         end -= 1
     if start < end and text[start] == 43:  # +
         start += 1
-    mantissa, exponent, digits, point, kept = _U(0), 0, 0, False, 0
+    exponent: Int = 0
+    mantissa, digits, point, kept = _U(0), 0, False, 0
     at = start
     while at < end:
         byte = text[at]
@@ -62,13 +59,13 @@ def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tup
         if text[at] != 69 and text[at] != 101:  # E, e
             return bad
         at += 1
-        sign = 1
+        sign: Int = 1
         if at < end and (text[at] == 43 or text[at] == 45):
             sign = 44 - np.int64(text[at])
             at += 1
         if at == end or end - at > 4:
             return bad
-        power = 0
+        power: Int = 0
         while at < end:
             if not 48 <= text[at] <= 57:
                 return bad
@@ -93,8 +90,8 @@ def parse_weight(text: NDArray[np.uint8], start: np.int64, end: np.int64) -> tup
 
 @nb.njit(cache=True)
 def _next_stop(
-    text: NDArray[np.uint8], base: np.int64, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
-) -> tuple[np.int64, np.uint64]:
+    text: NDArray[np.uint8], base: Int, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
+) -> tuple[Int, np.uint64]:
     """Go on to a block of text that has stops left."""
     while stops == _U(0):
         base += STRIDE
@@ -104,8 +101,21 @@ def _next_stop(
 
 @nb.njit(cache=True)
 def _encode_part(
-    text, state, separator, third, blanks, source, target, weight, slots, counters, arena, quota, ends, weights
-):
+    text: NDArray[np.uint8],
+    state: NDArray[np.int64],
+    separator: int,
+    third: int,
+    blanks: bool,
+    source: int,
+    target: int,
+    weight: int,
+    slots: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    quota: Int,
+    ends: NDArray[np.int32],
+    weights: NDArray[np.float32],
+) -> None:
     """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
     stop1, stop2, stop3 = np.uint8(separator), np.uint8(NEWLINE), np.uint8(third)
     size = np.int64(len(text))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._csr import Edges
+from superworkflow.tasks._random import GAMMA, mix
 
 _U = np.uint64
 
@@ -50,12 +51,10 @@ def kept_edges(
 
 def edge_rank(edges: Edges, seed: int) -> NDArray[np.uint64]:
     """Place of each packed edge in a random order of all edges; a vertex keeps those that come first."""
-    return _mix(edges ^ _mix(np.array([seed], np.uint64)))
+    return _hashed(edges ^ _hashed(np.array([seed], np.uint64)))
 
 
-def _mix(value: Edges) -> Edges:
+def _hashed(words: Edges) -> Edges:
     """SplitMix64 of each word."""
-    value = value + _U(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
-    return value ^ (value >> _U(31))
+    hashed: Edges = mix.py_func(words + GAMMA)
+    return hashed

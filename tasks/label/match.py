@@ -40,7 +40,7 @@ def match(rows: Rows, where: str, nodes: pa.ChunkedArray, unknown: Literal["erro
             f"{which} for nodes that are not in the graph: {shown}{more}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=count,
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
-            + ("" if all_of_them else ", or pass over such rows with --set label.unknown_nodes=ignore"),
+            + ("" if all_of_them else ", or skip such rows with --set label.unknown_nodes=ignore"),
         )  # fmt: skip
     known = np.flatnonzero(vertices >= 0)
     names = sorted({rows.labels[i] for i in known}, key=_by_number)

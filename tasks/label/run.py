@@ -20,7 +20,7 @@ def run(job: StageRun[LabelParams]) -> Output:
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     labels, unknown = match(rows, source.uri, nodes, job.params.unknown_nodes)
     if unknown:
-        job.progress.log(f"{unknown} labels of nodes that are not in the graph are passed over")
+        job.progress.log(f"{unknown} labels of nodes that are not in the graph are skipped")
     write_labels(job.output, labels)
     return Output(
         rows=len(labels.kinds),

@@ -55,7 +55,7 @@ def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Datas
     vertices = len(counts)
     if counts.max() < params.min_count:
         raise UserError(
-            f"no vertex occurs so often; the most frequent one occurs {counts.max()} times",
+            f"no vertex occurs at least min_count times; the most frequent one occurs {counts.max()} times",
             where="prepare.min_count", value=params.min_count, remedy="Lower it, or make more or longer walks",
         )  # fmt: skip
     integer = np.int32 if vertices < 2**31 else np.int64

@@ -42,7 +42,7 @@ class PublishParams(StageParams):
     @classmethod
     def _not_reserved(cls, alias: str) -> str:
         if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-            raise ValueError("MLflow keeps this alias to itself")
+            raise ValueError("MLflow reserves this alias")
         return alias
 
 

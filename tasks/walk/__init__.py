@@ -17,7 +17,7 @@ from pydantic.config import JsonDict
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-from superworkflow.tasks.walk._table_size import has_tries, table_bytes
+from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries, table_bytes
 
 SHARD_BYTES = 32 << 20
 LEAST_BIAS, MOST_BIAS = 1e-6, 1e6

@@ -15,13 +15,17 @@ from superworkflow.infra.stage import Output, StageRun, Stats
 from superworkflow.tasks.walk import WalkParams, estimate
 
 Mode = Literal["replicated", "partitioned"]
+_MODULES: dict[Mode, str] = {
+    "replicated": "superworkflow.tasks.walk.replicated",
+    "partitioned": "superworkflow.tasks.walk.partitioned.driver",
+}
 
 
 def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
     chosen = mode(job.params, job.inputs["graph"].stats, job.resources)
     job.progress.log(f"walks on Spark, the graph {chosen}")
-    module = importlib.import_module(f"superworkflow.tasks.walk.{chosen}")
+    module = importlib.import_module(_MODULES[chosen])
     result: Output = module.run(job)
     return result
 

@@ -18,7 +18,7 @@ from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.walk import WalkParams, shard_walks
 from superworkflow.tasks.walk._files import read_slice
-from superworkflow.tasks.walk._rows import PADDING
+from superworkflow.tasks.walk.kernels.adjacency import PADDING
 from superworkflow.tasks.walk.walker import Walker
 
 load_kernels_fast()

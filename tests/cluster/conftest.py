@@ -12,7 +12,6 @@ import asyncio
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlparse
 
-import fsspec
 import numpy as np
 import pytest
 import s3fs
@@ -37,6 +35,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.s3 import PatientS3
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
+from tests.s3_servers import make_bucket, s3_access
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
@@ -270,37 +269,19 @@ def _forget_servers() -> None:
 @pytest.fixture
 def bucket(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URI of a bucket on an S3 server that pods reach; its credentials are in a Secret."""
-    host = cluster.do(node_address)
-    with socket.socket() as free:
-        free.bind((host, 0))
-        port = free.getsockname()[1]
-    log = (tmp_path / "s3.log").open("w")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], stdout=log, stderr=log
-    )
-    secret = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-cluster"}
-    for name, value in {
-        **secret,
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
-    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
-    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-    _forget_servers()
-    try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex((host, port)) == 0:
-                    break
-            time.sleep(0.1)
-        fsspec.filesystem("s3").mkdir("cluster-tests")
-        cluster.do(lambda api: api.create(path, body))
-        yield "s3://cluster-tests"
-    finally:
-        cluster.do(lambda api: api.delete(f"{path}/s3"))
+    (folder := tmp_path / "s3-server").mkdir()
+    with s3_access(folder, cluster.do(node_address)) as given:
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        secret = {name: given[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+        data = {name: base64.b64encode(value.encode()).decode() for name, value in secret.items()}
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "data": data}
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
         _forget_servers()
-        server.kill()
-        server.wait()
-        log.close()
+        try:
+            make_bucket("cluster-tests")
+            cluster.do(lambda api: api.create(path, body))
+            yield "s3://cluster-tests"
+        finally:
+            cluster.do(lambda api: api.delete(f"{path}/s3"))
+            _forget_servers()

@@ -75,12 +75,12 @@ def test_check_names_each_fault(settings: Settings, shared_folder: Path, tmp_pat
     assert checks["size: default"][0] is True
     assert "nvidia.com/gpu 1 of 0" in checks["size: embed"][1]
     assert "memory 9.0 TiB of" in checks["size: walk"][1]
-    assert "cannot be had" in checks["image: localhost/none:1"][1]
+    assert "cannot be pulled" in checks["image: localhost/none:1"][1]
     ok, detail = checks["image: localhost/busybox:1"]
     assert ok is False
     assert f"{locked}: the store cannot be written: PermissionError" in detail
     checks = _checks("--profile", profile, "--store", str(tmp_path), expect=1)
-    assert "pods do not see this folder" in checks["store"][1]
+    assert "this folder is not visible to pods" in checks["store"][1]
 
 
 def test_check_without_rights(settings: Settings, shared_folder: Path, tmp_path: Path, cluster: Cluster) -> None:
@@ -115,7 +115,7 @@ def test_jobs_of_a_killed_run_are_listed_and_removed(
 def test_no_cluster(tmp_path: Path, settings: Settings) -> None:
     done = _ended("jobs", "--profile", _profile(tmp_path, settings), timeout=60, KUBECONFIG=f"{tmp_path}/none")
     assert done.returncode == 2
-    assert "no way to a Kubernetes cluster" in done.stderr
+    assert "no Kubernetes cluster is configured" in done.stderr
 
 
 @pytest.mark.usefixtures("cluster")

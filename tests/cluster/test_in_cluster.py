@@ -163,7 +163,7 @@ def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(settings: Setting
     with pytest.raises(StageFailed, match="cancelled"):
         launcher.launch(StageCall("walk", "walk", FOREVER, {"graph": graph}, walks, small), follow)
     assert killed
-    assert any("tries once more" in str(event.get("message")) for event in told)
+    assert any("retrying once" in str(event.get("message")) for event in told)
     assert not any("another run is making this dataset" in str(event.get("message")) for event in told)
 
 

@@ -110,7 +110,7 @@ def test_out_of_memory_then_success_and_remembered(settings: Settings, walk: Cal
     assert [attempt.reason for attempt in launched.attempts] == [Reason.OUT_OF_MEMORY, None]
     assert [attempt.resources.memory >> 20 for attempt in launched.attempts] == [40, 160]
     assert launched.seconds == sum(attempt.seconds for attempt in launched.attempts)
-    assert any("tries again with 160.0 MiB" in event.get("message", "") for event in events)
+    assert any("retrying with 160.0 MiB" in event.get("message", "") for event in events)
     again = KubernetesLauncher(settings()).launch(walk("other", memory=40 << 20, seed=7), events.append)
     (attempt,) = again.attempts
     assert launched.measured.container_peak_memory_bytes is not None
@@ -127,7 +127,7 @@ def test_out_of_memory_up_to_the_cap(settings: Settings, walk: Call) -> None:
 
 def test_missing_image(settings: Settings, walk: Call) -> None:
     launcher = KubernetesLauncher(settings(images={"cpu": "localhost/none:1"}, start_patience_s=2))
-    with pytest.raises(StageFailed, match=r"the image localhost/none:1 cannot be had"):
+    with pytest.raises(StageFailed, match=r"the image localhost/none:1 cannot be pulled"):
         launcher.launch(walk(), _ignore)
 
 
@@ -188,7 +188,7 @@ def test_deleted_from_outside(settings: Settings, walk: Call, cluster: Cluster) 
 
 def test_store_that_pods_do_not_see(settings: Settings, walk: Call, tmp_path: Path) -> None:
     there = replace(walk(), output=f"{tmp_path}/walk/x")
-    with pytest.raises(UserError, match="pods do not see this folder"):
+    with pytest.raises(UserError, match="this folder is not visible to pods"):
         KubernetesLauncher(settings()).launch(there, _ignore)
 
 

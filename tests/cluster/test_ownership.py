@@ -74,7 +74,7 @@ def test_killed_orchestrator_then_adoption(settings: Settings, walk: Call, clust
         assert not _complete(call)
         events: list[Event] = []
         launched = KubernetesLauncher(settings()).launch(call, events.append)
-    assert events[0]["message"] == f"adopts the Job {job['metadata']['name']}, which makes this dataset already"
+    assert events[0]["message"] == f"adopting the Job {job['metadata']['name']}, which is already making this dataset"
     assert not launched.reused
     assert [attempt.uid for attempt in launched.attempts] == [job["metadata"]["uid"]]
     assert _walked(events)[-1] == launched.measured.rows
@@ -95,8 +95,8 @@ def test_silent_orchestrator_of_another_machine_then_adoption(
         launcher = KubernetesLauncher(settings())
         launched = launcher.launch(call, events.append)
     name = job["metadata"]["name"]
-    assert events[0]["message"] == f"follows another run's Job {name}, which makes this dataset already"
-    assert _says(events, f"adopts the Job {name}: the run that made it has died")
+    assert events[0]["message"] == f"following another run's Job {name}, which is already making this dataset"
+    assert _says(events, f"adopting the Job {name}: the run that made it has died")
     assert not launched.reused
     assert [attempt.uid for attempt in launched.attempts] == [job["metadata"]["uid"]]
     assert _markers(call) == [".booked", ".json"]
@@ -134,8 +134,8 @@ def test_a_job_of_a_living_run_is_followed_and_left_alone(
     assert [attempt.uid for attempt in made.attempts] == [job["metadata"]["uid"]]
     assert made.attempts[0].reason is None
     assert (waited.reused, waited.attempts, waited.seconds) == (True, (), 0)
-    assert _says(told[2], "follows another run's Job")
-    assert not _says(told[2], "adopts")
+    assert _says(told[2], "following another run's Job")
+    assert not _says(told[2], "adopting")
     assert first.settle(call.output) == waiting.settle(call.output) == ()
 
 
@@ -157,7 +157,7 @@ def test_who_waits_for_a_run_that_is_interrupted_makes_the_dataset(
     (paid,) = raised.value.attempts
     assert (paid.uid, paid.reason) == (job["metadata"]["uid"], Reason.CANCELLED)
     assert paid.seconds > 0
-    assert _says(events, "has ended it; goes on with a Job of its own")
+    assert _says(events, "has ended it; continuing with a new Job")
     assert made.measured.rows == 500 * SECONDS["num_walks"]
     assert not made.reused
     assert [attempt.reason for attempt in made.attempts] == [None]
@@ -237,7 +237,7 @@ def test_a_killed_stage_is_tried_once_more_with_the_same_memory(
     assert killed == [True]
     assert [attempt.reason for attempt in launched.attempts] == [Reason.KILLED, None]
     assert {attempt.resources.memory for attempt in launched.attempts} == {260 << 20}
-    assert _says(events, "not for lack of memory so far as the cluster tells; tries once more, with the same memory")
+    assert _says(events, "not for lack of memory so far as the cluster tells; retrying once, with the same memory")
     again = KubernetesLauncher(settings()).launch(walk("other", memory=260 << 20, seed=7), events.append)
     assert [attempt.resources.memory for attempt in again.attempts] == [260 << 20]  # nothing was learnt of memory
 

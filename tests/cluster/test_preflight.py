@@ -42,7 +42,7 @@ def test_sizes_that_follow_from_the_graph(settings: Settings, store: str, tmp_pa
         ({"env_secrets": ["none-such"], "start_patience_s": 2}, 'secret "none-such" not found'),
         ({"service_account": "none-such", "start_patience_s": 2}, 'serviceaccount "none-such" not found'),
         ({"node_selector": {"pool": "none-such"}, "schedule_patience_s": 1}, "no node can take it"),
-        ({"image_pull_policy": "Always", "start_patience_s": 5}, "cannot be had"),
+        ({"image_pull_policy": "Always", "start_patience_s": 5}, "cannot be pulled"),
         ({"command": ["/none-such"]}, "none-such"),
     ],
 )
@@ -89,4 +89,4 @@ def test_an_image_that_no_stage_runs_may_be_missing(
         ok, detail = found[f"image: {image}"]
         assert ok is None
         assert detail.startswith("only ")
-        assert "cannot be had" in detail
+        assert "cannot be pulled" in detail

@@ -110,7 +110,7 @@ def test_out_of_memory_of_executors_then_success_and_remembered(spark: Settings,
     sizes = [attempt.resources.executors.memory >> 20 for attempt in launched.attempts if attempt.resources.executors]
     assert sizes == [832, 2496]
     assert {attempt.resources.memory >> 20 for attempt in launched.attempts} == {1024}  # the driver's stays
-    assert any("tries again with 2.4 GiB for each executor" in event.get("message", "") for event in events)
+    assert any("retrying with 2.4 GiB for each executor" in event.get("message", "") for event in events)
     store = Location.of(call.output.rsplit("/", 2)[0])
     remembered = Sizing(store).memory("spread.executor", EXPECTED)
     assert 832 << 20 < remembered <= min(2496 << 20, 2 * launched.figures["executor_peak_memory_bytes"])

@@ -67,10 +67,10 @@ def test_schema_has_descriptions_and_ranges() -> None:
         (["--cron", "61 2 * * *"], "--cron: Invalid cron string"),
         (["--cron", "0 2 * * *", "--timezone", "Mars/Base"], "--timezone: Invalid timezone"),
         (["--cron", "0 2 * * *", "--interval", "1h"], "not together with --cron"),
-        (["--interval", "soon"], "--interval: not a length of time"),
+        (["--interval", "soon"], "--interval: not a duration"),
         (["--timezone", "Europe/Paris"], "only with --cron or --interval"),
         (["--edges", "nowhere.csv"], "--edges: no such file"),
-        (["--type", "kubernetes", "--image", "x"], "the flow's pod does not see this"),
+        (["--type", "kubernetes", "--image", "x"], "not visible to the flow's pod"),
         (["--image", "x"], "only for --type kubernetes"),
         (["--variable", "memory"], "not of the form NAME=VALUE"),
         (["--concurrency-limit", "0"], "--concurrency-limit: must be above 0"),
@@ -93,7 +93,7 @@ def test_no_server(command_line: CommandLine) -> None:
 def test_secrets_stay_out(command_line: CommandLine) -> None:
     command_line.environment["MLFLOW_TRACKING_URI"] = "postgresql://me:hidden@db/mlflow"
     answer = _deploy(command_line, "refused", expect=2)
-    assert "a deployment holds no password" in answer.err
+    assert "a deployment must not contain a password" in answer.err
     assert "hidden" not in answer.err
 
 

@@ -46,7 +46,7 @@ def test_each_stage_killed_in_turn_then_resumed(command_line: CommandLine) -> No
         assert process.returncode == 1, err
         assert f"stage {victim} failed" in err
         assert "SIGKILL" in err
-        assert "superworkflow run node2vec" in err.split("To go on from there:")[1]
+        assert "superworkflow run node2vec" in err.split("To resume from there:")[1]
         assert not Path(outputs[victim], "manifest.json").exists()
         done = STAGES[: STAGES.index(victim)]
         assert all(Path(outputs[name], "manifest.json").exists() for name in done)

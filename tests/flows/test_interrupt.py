@@ -94,7 +94,7 @@ def test_run(runs: CommandLine, number: signal.Signals, twice: bool) -> None:
     err = _stop(process, number, twice)
     _all_gone(started)
     assert "interrupted" in err
-    assert "superworkflow run node2vec" in err.split("To go on from there:")[1]
+    assert "superworkflow run node2vec" in err.split("To resume from there:")[1]
     status, reason = _records(runs.store)["mine"]
     assert (status, reason.split()[0]) == ("KILLED", "interrupted")
     walk = find_run(f"sqlite:///{runs.store}/mlflow/mlflow.db", "mine").stages["walk"]
@@ -114,7 +114,7 @@ def test_the_server_gets_the_signal_too(runs: CommandLine) -> None:
     server.kill()
     while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.05)
-    assert "To go on from there:" in _stop(process, signal.SIGTERM)
+    assert "To resume from there:" in _stop(process, signal.SIGTERM)
     _all_gone(started)
     assert _records(runs.store)["mine"][0] == "KILLED"
 
@@ -146,7 +146,7 @@ def test_sweep(sweeps: SweepCommands, number: signal.Signals) -> None:
     err = _stop(process, number)
     _all_gone(started)
     assert "interrupted" in err
-    assert "superworkflow sweep resume mine" in err.split("To go on:")[1]
+    assert "superworkflow sweep resume mine" in err.split("To resume:")[1]
     records = _records(sweeps.store)
     assert len(records) >= 2
     for status, reason in records.values():

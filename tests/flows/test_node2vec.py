@@ -40,8 +40,8 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
         assert stage["cost_usd"] > 0
         assert stage["rows"] > 0
         assert Path(stage["output"], "manifest.json").exists()
-    assert first["metrics"]["micro_f1@0.5"] > 0.8  # four planted communities are easy
-    assert first["metrics"]["link_auc@hadamard"] > 0.6
+    assert first["metrics"]["evaluate.micro_f1@0.5"] > 0.8  # four planted communities are easy
+    assert first["metrics"]["evaluate.link_auc@hadamard"] > 0.6
     _check_embeddings(first)
     _check_mlflow(command_line.store, first)
     _check_prefect(command_line.environment["PREFECT_API_URL"], first, "Completed")
@@ -77,7 +77,7 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert compared["params"] == {"embed.window": ["4", "2"]}
     assert compared["seconds"]["embed"][1] > 0
     assert compared["cost_usd"]["walk"][1] == 0
-    assert "micro_f1@0.5" in compared["metrics"]
+    assert "evaluate.micro_f1@0.5" in compared["metrics"]
     shown = command_line("compare", "first", "third").out
     assert "embed.window" in shown
     assert "macro_f1@0.5" in shown
@@ -131,7 +131,7 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     embed = next(stage for stage in document["stages"] if stage["name"] == "embed")
     assert parent.data.metrics["stage/embed/seconds"] == embed["runtime_s"]
     assert parent.data.metrics["stage/embed/cost_usd"] == embed["cost_usd"]
-    assert parent.data.metrics["micro_f1_at_0.5"] == document["metrics"]["micro_f1@0.5"]
+    assert parent.data.metrics["evaluate.micro_f1_at_0.5"] == document["metrics"]["evaluate.micro_f1@0.5"]
     assert parent.data.metrics["total/cost_usd"] == document["totals"]["cost_usd"]
     children = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{document['run_id']}'")
     assert sorted(run.info.run_name for run in children) == sorted(STAGES)

@@ -62,7 +62,7 @@ def _count(folder: Location, tmp_path: Path) -> Dataset:
 )
 def test_folder_of_somebody_is_left_alone(folder: Location, tmp_path: Path, name: str) -> None:
     _put(folder.join(name))
-    with pytest.raises(UserError, match=r"no attempt at a dataset has made.*nothing was removed") as raised:
+    with pytest.raises(UserError, match=r"no attempt at a dataset made.*nothing was removed") as raised:
         _count(folder, tmp_path)
     assert raised.value.value == name
     assert folder.walk_files() == [name]
@@ -115,7 +115,7 @@ def test_marker_that_leads_out_of_the_folder(folder: Location, store: Store, nam
     _put(store.root.join("victim"))
     _put(folder.join(ATTEMPT_NAME), json.dumps({"files": ["half.npy", name]}))
     _put(folder.join("half.npy"))
-    with pytest.raises(UserError, match="what an earlier attempt has noted of itself cannot be used"):
+    with pytest.raises(UserError, match="the marker of an earlier attempt cannot be used"):
         DatasetWriter(folder)
     assert store.root.walk_files() == [f"output/{ATTEMPT_NAME}", "output/half.npy", "victim"]
 

@@ -105,7 +105,9 @@ def test_manifest_of_the_first_format(run: Callable[..., Executed], store: Store
 def test_manifest_of_a_later_format(run: Callable[..., Executed]) -> None:
     made = run().dataset
     rewrite(made, format=FORMAT + 1)
-    with pytest.raises(DatasetDamaged, match=r"a later version of this program made the dataset.*Use that version"):
+    with pytest.raises(
+        DatasetDamaged, match=r"the dataset was made by a newer version of this program.*Use that version"
+    ):
         Dataset.open(made.location)
 
 

@@ -69,6 +69,11 @@ def test_nothing_unwanted_no_root_no_latest(image: str) -> None:
     assert len(lists) == 2
     unwanted = {"prefect", "mlflow", "optuna", "kubernetes-asyncio", "torch" if image == "spark" else "pyspark"}
     if image == "flow":
-        unwanted = {"torch", "pyspark", "duckdb", "optuna"}
+        unwanted = {"torch", "pyspark", "duckdb"}
+        assert "optuna" in _pins(IMAGES / "flow.txt")
+        rooms = {path.name for path in (ROOT / "superworkflow").iterdir() if path.is_symlink()} | {"superworkflow"}
+        copied = {line.split()[1] for line in text.splitlines() if line.startswith("COPY")}
+        assert rooms == copied - {"infra/images/base.txt", "infra/images/flow.txt"}
+        assert rooms <= {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().split()}
     for file in lists:
         assert not unwanted & set(_pins(IMAGES / file))

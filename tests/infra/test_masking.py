@@ -62,7 +62,7 @@ def test_errors_name_no_password() -> None:
 
 @pytest.mark.parametrize("uri", ["https://me:secret@host/edges.csv", "ftp://me:secret@host/x", "s3://k:secret@bucket"])
 def test_data_has_no_password_in_its_address(uri: str) -> None:
-    with pytest.raises(UserError, match="an address of data holds no password") as raised:
+    with pytest.raises(UserError, match="the address of data must not contain a password") as raised:
         Location.of(uri)
     assert "secret" not in str(raised.value)
 

@@ -156,7 +156,7 @@ def test_checkpoint_that_leads_out_of_its_folder(s3_store: Store, tmp_path: Path
         place = s3_store.root.join("scale", str(len(key)))
         place.join(ATTEMPT_NAME).write_atomic("{}")
         fs.pipe_file(f"{place.uri.removeprefix('s3://')}/{CHECKPOINT_FOLDER}{key}", b"theirs")
-        with pytest.raises(UserError, match="may lie outside of this folder"):
+        with pytest.raises(UserError, match="may lie outside this folder"):
             execute(SCALE, {}, {"number": number.dataset.uri}, place.uri, Resources(), progress)
     assert (tmp_path / "victim").read_text() == "mine"
 

@@ -338,7 +338,7 @@ class TestRecords:
         assert totals["cpu_seconds"] == pytest.approx(count.cpu_s + scale.cpu_s)
         assert totals["peak_memory_bytes"] == max(count.peak_memory_bytes, scale.peak_memory_bytes)
         document = run.document()
-        assert document["metrics"] == {"value@1": 10.0}
+        assert document["metrics"] == {"scale.value@1": 10.0}
         assert document["embeddings"] == "uri"
         assert {"run_id", "flow_run_id", "store", "stages", "metrics", "embeddings"} <= document.keys()
         stage = {"name", "state", "runtime_s", "cpu_s", "peak_memory_bytes", "cost_usd", "rows", "output"}

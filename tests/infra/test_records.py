@@ -23,7 +23,7 @@ from superworkflow.infra.resources import Resources
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MEASURED = Measurement(runtime_s=8, cpu_s=4, peak_memory_bytes=1 << 20, rows=1, bytes=8)
-NODE = Node("scale", SCALE, SCALE.params(), {}, "d" * 32)
+NODE = Node("scale", SCALE, SCALE.params(), {}, "d" * 32, "scale")
 MANIFEST = Manifest(stage="scale", version="3", digest="d" * 32, params={}, inputs={}, files=(), measured=MEASURED)
 SMALL, LARGE = Resources(memory=1 << 30), Resources(memory=4 << 30)
 

@@ -20,6 +20,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from superworkflow.flows.node2vec import SUPERWORKFLOW
 from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execute import execute
@@ -27,10 +28,11 @@ from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.tracking import embedding_model, registry
+from superworkflow.infra.tracking import registry
 from superworkflow.infra.tracking.registry import DIGEST_TAG, register
-from superworkflow.tasks.publish import STAGE
+from superworkflow.tasks.publish import STAGE, serving
 
+(MODEL,) = SUPERWORKFLOW.registered
 N, D = 500, 16
 NODES = [f"n{i}" for i in range(N - 2)] + ["42", "zoë"]
 
@@ -74,7 +76,7 @@ def bundle(tmp_path_factory):
 @pytest.fixture(scope="module")
 def registered(tracking, bundle):
     uri, _, run_id = tracking
-    return register(bundle, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    return register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,9 @@ def test_model_is_logged_under_its_run_and_registered(tracking, bundle, register
 def test_the_bundle_is_linked_and_nothing_is_pickled(tracking, bundle, registered):
     root = Path(tracking[1].get_logged_model(registered.model_id).artifact_location.removeprefix("file://"))
     names = {path.name for path in root.rglob("*") if path.is_file()}
-    assert {"MLmodel", "embedding_model.py", "requirements.txt", "vectors.npy", "bundle.json"} <= names
+    assert {"MLmodel", "served_model.py", "serving.py", "requirements.txt", "vectors.npy", "bundle.json"} <= names
     assert not any(name.endswith((".pkl", ".pickle")) for name in names)
-    linked = root / "artifacts" / "bundle" / "vectors.npy"
+    linked = root / "artifacts" / "dataset" / "vectors.npy"
     assert linked.samefile(bundle.local("vectors.npy"))
     packages = {line.split("==")[0] for line in (root / "requirements.txt").read_text().split()}
     assert packages == {"mlflow", "numpy", "pandas"}
@@ -109,23 +111,23 @@ def test_the_bundle_is_linked_and_nothing_is_pickled(tracking, bundle, registere
 def test_same_bundle_is_not_registered_twice_but_its_alias_moves(tracking, bundle, registered, tmp_path):
     uri, client, run_id = tracking
     other = publish(tmp_path, seed=1)
-    second = register(other, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    second = register(other, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
     assert (second.version, second.reused) == (2, False)
-    back = register(bundle, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    back = register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
     assert (back.version, back.reused, back.model_id) == (1, True, registered.model_id)
     assert int(client.get_model_version_by_alias("embeddings", "current").version) == 1
     assert len(client.search_model_versions("name = 'embeddings'")) == 2
-    elsewhere = register(bundle, name="another", alias="current", run_id=run_id, tracking_uri=uri)
+    elsewhere = register(bundle, MODEL, name="another", alias="current", run_id=run_id, tracking_uri=uri)
     assert (elsewhere.version, elsewhere.reused) == (1, False)
 
 
 def test_model_whose_files_are_gone_is_logged_anew(tracking, tmp_path):
     uri, client, run_id = tracking
     made = publish(tmp_path, seed=2)
-    first = register(made, name="lost", alias="current", run_id=run_id, tracking_uri=uri)
+    first = register(made, MODEL, name="lost", alias="current", run_id=run_id, tracking_uri=uri)
     root = Path(client.get_logged_model(first.model_id).artifact_location.removeprefix("file://"))
     (root / "MLmodel").unlink()
-    assert register(made, name="lost", alias="current", run_id=run_id, tracking_uri=uri).version == 2
+    assert register(made, MODEL, name="lost", alias="current", run_id=run_id, tracking_uri=uri).version == 2
     assert len(mlflow.pyfunc.load_model("models:/lost@current").predict(pd.DataFrame({"node": ["n1"]}))) == 1
 
 
@@ -149,12 +151,11 @@ def test_vectors_of_nodes(model, bundle):
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("block", [64, 1 << 16])
 def test_neighbors_are_exact(tmp_path, monkeypatch, metric, block):
-    monkeypatch.setattr(embedding_model, "BLOCK_ROWS", block)
+    monkeypatch.setattr(serving, "BLOCK_ROWS", block)
     made = publish(tmp_path, metric=metric)
-    served = embedding_model.EmbeddingModel()
-    served.bundle = embedding_model.Bundle(Path(made.uri))
+    served = serving.load(Path(made.uri))
     asked = ["n3", "42", "zoë"]
-    answer = served.predict(None, pd.DataFrame({"node": asked}), {"task": "neighbors", "k": 7})
+    answer = served.predict(pd.DataFrame({"node": asked}), {"task": "neighbors", "k": 7})
     vectors = made.array("vectors.npy").astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if metric == "cosine" else vectors
     for node, neighbors, scores in answer.itertuples(index=False):
@@ -199,15 +200,15 @@ def test_what_is_no_bundle_is_refused(tracking, tmp_path):
     publish(tmp_path)
     source = Dataset.open(Location.of(tmp_path / "embeddings-0"))
     with pytest.raises(UserError, match="not a bundle that can be registered"):
-        register(source, name="x", alias="current", run_id=tracking[2], tracking_uri=tracking[0])
+        register(source, MODEL, name="x", alias="current", run_id=tracking[2], tracking_uri=tracking[0])
 
 
 def test_unknown_run_and_reserved_alias_are_errors_for_people(tracking, bundle):
     uri, _, run_id = tracking
     with pytest.raises(UserError, match="MLflow did not register the model"):
-        register(bundle, name="y", alias="current", run_id="0" * 32, tracking_uri=uri)
+        register(bundle, MODEL, name="y", alias="current", run_id="0" * 32, tracking_uri=uri)
     with pytest.raises(UserError, match="MLflow did not register the model"):
-        register(bundle, name="y", alias="latest", run_id=run_id, tracking_uri=uri)
+        register(bundle, MODEL, name="y", alias="latest", run_id=run_id, tracking_uri=uri)
 
 
 @pytest.fixture

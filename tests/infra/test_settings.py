@@ -90,8 +90,8 @@ class TestReadYaml:
         [
             (b"walk:\n  p: [1\n  q: 2\n", r"my.yaml:3: not valid YAML"),
             (b"walk: {p: 1}\n\tq: 2\n", r"my.yaml:2: not valid YAML: .*\. Correct the syntax"),
-            (b"- 1\n", r"my.yaml: must hold a mapping \(got 'list'\). Write lines such as"),
-            (b"word", r"my.yaml: must hold a mapping \(got 'str'\)"),
+            (b"- 1\n", r"my.yaml: must be a mapping \(got 'list'\). Write lines such as"),
+            (b"word", r"my.yaml: must be a mapping \(got 'str'\)"),
             (b"\x89PNG\x00\xff", r"my.yaml: not a text file in UTF-8"),
             (b"a: \x07", r"my.yaml: not valid YAML"),
             (b"!!python/object:os.system {}", r"my.yaml:1: not valid YAML"),

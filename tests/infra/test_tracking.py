@@ -18,6 +18,7 @@ from superworkflow.infra.cost import load_prices
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
+from superworkflow.infra.outcomes import METRICS_TAG, Metric, metrics_text
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.tracking.base import Tracker
@@ -29,6 +30,8 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     default_tracking_uri,
     open_client,
 )
+
+METRICS = (Metric("walk-1", "micro_f1", headline=True), Metric("walk-1", "loss", "minimize", uncertainty="loss_std"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
 
 def _record(uri: str, name: str, params: dict[str, object], stages: list[StageRecord]) -> str:
     tracker = MlflowTracker(uri)
-    run_id = tracker.begin(name, "toy", params, {"superworkflow.profile": "laptop"})
+    run_id = tracker.begin(name, "toy", params, {METRICS_TAG: metrics_text(METRICS)})
     run = RunRecord(run_id, "flow", "/store", name, "toy")
     for stage in stages:
         tracker.stage(stage)
@@ -82,7 +85,8 @@ def test_read_back(uri: str, two: tuple[str, str]) -> None:
     run = find_run(uri, "first")
     assert (run.run_id, run.superworkflow, run.status) == (two[0], "toy", "FINISHED")
     assert run.params == {"walk.p": "1.0", "walk.q": "2.0"}
-    assert run.metrics == {"micro_f1@0.5": 0.4}
+    assert run.metrics == {"index.micro_f1@0.5": 0.4, "walk-1.micro_f1@0.5": 0.4}
+    assert run.declared == METRICS
     assert run.stages == {
         "index": {"seconds": 3.0, "cost_usd": 0.03, "peak_memory_bytes": 1 << 20, "cached": 0.0},
         "walk-1": {"seconds": 4.0, "cost_usd": 0.04, "peak_memory_bytes": 1 << 20, "cached": 0.0},
@@ -247,7 +251,7 @@ def test_picture(uri: str, tmp_path: Path) -> None:
 def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     found = compare(find_run(uri, two[0]), find_run(uri, two[1]))
     assert found.params == {"walk.p": ("1.0", "0.5")}
-    assert found.metrics == {"micro_f1@0.5": (0.4, 0.4)}
+    assert found.metrics == {f"{node}.micro_f1@0.5": (0.4, 0.4) for node in ("index", "walk-1")}
     assert found.seconds == {"index": (3.0, 0.0), "walk-1": (4.0, 8.0)}
     assert found.cost_usd["walk-1"] == (0.04, 0.08)
     print_comparison(found)
@@ -257,7 +261,9 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
     assert ["walk-1", "4.0 s", "8.0 s", "2.00"] in rows
     assert ["index", "3.0 s", "cached", ""] in rows
     print_runs(recorded_runs(uri))
-    assert "second" in capsys.readouterr().out
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if two[1][:8] in line]
+    assert "second" in row
+    assert "walk-1.micro" in row
 
 
 def test_nothing_recorded(capsys: pytest.CaptureFixture[str]) -> None:

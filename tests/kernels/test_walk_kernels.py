@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks.walk import _crowd, _table_size, _triangles, walker
+from superworkflow.tasks.walk import walker
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
+from superworkflow.tasks.walk.partitioned import walker_batch
 from superworkflow.tasks.walk.walker import Walker
-from tests.tasks.test_walk_travel import Parts, rules_of
+from tests.tasks.test_walk_partitioned_kernels import Parts, rules_of
 from tests.tasks.test_walk_walker import Csr, edge_set
 
 BIASES = st.one_of(st.sampled_from([1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 1e3, 1e6]), st.floats(1e-6, 1e6))
@@ -58,8 +60,8 @@ def test_walks(
     chosen = np.random.default_rng(starts).integers(0, n, starts) if starts else None
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(_table_size, "MATRIX_BYTES", 0)
-        patch.setattr(_triangles, "WORTH", worth)
+            patch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
+        patch.setattr(triangles, "WORTH", worth)
         patch.setattr(walker, "WALKS_PER_CALL", batch)
         made = [
             Walker(
@@ -74,8 +76,8 @@ def test_walks(
         first = data.draw(st.integers(0, total), label="first")
         np.testing.assert_array_equal(made[1].walk(first, total, threads), walks[first:])
         if len(indices):
-            patch.setattr(_crowd, "LIST_WORDS", data.draw(st.sampled_from([1, 2, 256]), label="list words"))
-            patch.setattr(_crowd, "ROW_WORDS", data.draw(st.sampled_from([1, 10, 1 << 23]), label="row words"))
+            patch.setattr(walker_batch, "LIST_WORDS", data.draw(st.sampled_from([1, 2, 256]), label="list words"))
+            patch.setattr(walker_batch, "ROW_WORDS", data.draw(st.sampled_from([1, 10, 1 << 23]), label="row words"))
             rules = rules_of(p, q, length, directed=directed, seed=seed, vertex=indices.dtype.str)
             parts = data.draw(st.sampled_from([1, 2, 7]), label="parts")
             travel = Parts(tmp_path_factory.mktemp("graph"), graph[0], parts, rules, weighted=weighted)

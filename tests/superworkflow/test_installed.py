@@ -77,8 +77,19 @@ def test_wheel_has_one_package_and_all_files_that_are_read(wheel: Path) -> None:
     assert {name.partition("/")[0].removesuffix(".dist-info").partition("-")[0] for name in names} == {"superworkflow"}
     kept = {name.removeprefix("superworkflow/") for name in names}
     for room in ROOMS:
-        wanted = [path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".properties", ".gz")]
+        wanted = [
+            path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".json", ".properties", ".gz")
+        ]
         assert {path.relative_to(ROOT).as_posix() for path in wanted} <= kept
+
+
+def test_types_are_seen_by_those_who_use_the_package(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from superworkflow.infra.errors import UserError\nreveal_type(UserError('what').exit_code)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--follow-imports=silent",
+               "--cache-dir", str(tmp_path / "cache"), "mine.py"]  # fmt: skip
+    assert 'Revealed type is "int"' in _run(tmp_path, *command).stdout
 
 
 def test_commands_work_beside_folders_of_the_same_names(python: Path, folder: Path) -> None:

@@ -17,7 +17,6 @@ import pytest
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.progress import parse_event
 from superworkflow.infra.store import Store
-from tests.conftest import SECRET
 from tests.s3_proxy import S3Proxy
 
 SMALL = ["walk.num_walks=1", "walk.walk_length=10", "embed.dimensions=8", "node2vec.link_prediction=false"]
@@ -55,8 +54,8 @@ def test_run_then_plan(s3_store: Store, tmp_path: Path) -> None:
     assert not [name for name in names if ".lease" in name or "_checkpoint" in name]
     for name in names:
         with s3_store.root.join(name).open() as stream:
-            assert SECRET.encode() not in stream.read()
-    assert SECRET not in done.stdout + done.stderr
+            assert os.environ["AWS_SECRET_ACCESS_KEY"].encode() not in stream.read()
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
     assert not list((tmp_path / "temporary").glob("superworkflow-*"))
 
 

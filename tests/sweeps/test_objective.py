@@ -8,8 +8,9 @@ import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import find_metric
 from superworkflow.infra.request import Request, build_request
-from superworkflow.sweeps.objective import choose_quality, find_metric, needed_nodes, parse_objectives
+from superworkflow.sweeps.objective import choose_quality, needed_nodes, parse_objectives
 from superworkflow.sweeps.sampling import choose_pruner, choose_sampler, trial_seed
 from superworkflow.sweeps.setup import Wishes, set_up
 from superworkflow.sweeps.summary import TrialRow, best_rows
@@ -60,6 +61,8 @@ def test_trials_compute_no_more_than_their_objective_needs(graph_files: tuple[Pa
     assert "holdout-embed" in asked.request.diagram.nodes
     with pytest.raises(UserError, match=r"evalute.*Did you mean evaluate\?"):
         needed_nodes(request.diagram, parse_objectives(["evalute.micro_f1"], None))
+    with pytest.raises(UserError, match=r"evaluate.micr_f1.*Did you mean evaluate.micro_f1\?"):
+        needed_nodes(request.diagram, parse_objectives(["evaluate.micr_f1"], None))
 
 
 def test_groups(graph_files: tuple[Path, Path]) -> None:
@@ -90,10 +93,13 @@ def test_default_sampler(asked: str | None, trials: int, objectives: int, expect
 
 
 def test_default_pruner() -> None:
-    assert choose_pruner(None, 1).name == "median"
-    assert choose_pruner(None, 2).name == "none"
-    with pytest.raises(UserError, match="--pruner"):
-        choose_pruner("median", 2)
+    assert choose_pruner(None, 1, 2).name == "median"
+    assert choose_pruner(None, 2, 2).name == choose_pruner(None, 1, 1).name == "none"
+    assert choose_pruner("none", 1, 0).name == "none"
+    with pytest.raises(UserError, match="several objectives"):
+        choose_pruner("median", 2, 9)
+    with pytest.raises(UserError, match=r"--pruner: .*no stage of this objective reports more than one"):
+        choose_pruner("hyperband", 1, 1)
 
 
 def test_trial_seeds_differ() -> None:

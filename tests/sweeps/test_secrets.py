@@ -63,7 +63,7 @@ def test_servers_that_are_down(commands: Commands) -> None:
     assert "me:***@127.0.0.1" in answer.err
     deploy = ("deploy", "node2vec", "--name", "nightly", *commands.common)
     assert "***" in commands(*deploy, expect=2, PREFECT_API_URL=f"{down}/api").err
-    assert "holds no password" in commands(*deploy, expect=2, MLFLOW_TRACKING_URI=down).err
+    assert "must not contain a password" in commands(*deploy, expect=2, MLFLOW_TRACKING_URI=down).err
     commands("runs", expect=2, MLFLOW_TRACKING_URI=down)
 
 
@@ -80,7 +80,7 @@ def test_run_and_sweep(commands: Commands, postgres: Postgres, tmp_path_factory:
         "sweep", "node2vec", *commands.common, *search, "--storage", studies, "--budget-usd", "1e-12", *settings,
         expect=1,
     )  # fmt: skip
-    line, hint = stopped.err.split("To go on:\n")[1].strip().splitlines()
+    line, hint = stopped.err.split("To resume:\n")[1].strip().splitlines()
     assert "PGPASSWORD" in hint
     resumed = commands(*shlex.split(line)[1:], "--json", PGPASSWORD=SECRET)
     assert resumed.document["counts"] == {"complete": 2}

@@ -230,7 +230,7 @@ def test_outage_of_the_database_is_waited_out(postgres: Postgres, name: str) -> 
             assert process.stderr is not None
             for line in process.stderr:
                 errors.append(line)
-                if "away" in line:
+                if "unreachable" in line:
                     noticed.set()
 
         threading.Thread(target=read, daemon=True).start()

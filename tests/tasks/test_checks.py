@@ -20,7 +20,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stage
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks.walk._ranges import read_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows
 from tests.tasks.embedding_inputs import Inputs, _commit, write_graph, write_walks
 from tests.tasks.index_helpers import run_index
 
@@ -49,7 +49,7 @@ def test_training_on_walks_of_a_larger_graph(inputs: Inputs, tmp_path: Path, ker
 def test_training_with_the_vocabulary_of_another_graph(inputs: Inputs, tmp_path: Path) -> None:
     given = {"walks": inputs.walks, "vocabulary": inputs.vocabulary}
     graph = write_graph(tmp_path / "other", [*LABELS, "one more"])
-    with pytest.raises(UserError, match=r"the vocabulary is of another graph than that of 11 vertices \(got 10\)"):
+    with pytest.raises(UserError, match=r"the vocabulary does not belong to this graph of 11 vertices \(got 10\)"):
         run(embed.STAGE, given | {"graph": graph}, tmp_path, dimensions=16)
 
 

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.embed import EmbedParams
-from superworkflow.tasks.embed.kernel import _draw, mix, pool_size
+from superworkflow.tasks.embed.kernel import _draw, pool_size
 from superworkflow.tasks.embed.tables import Tables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
@@ -41,7 +42,7 @@ def drawn_negatives(known, params, length, number, epoch):
     blocks, _, pool = pool_size(length, params.block, params.shared_negatives)
     out = np.zeros(blocks * pool, np.int64)
     with np.errstate(over="ignore"):
-        state = mix.py_func(np.uint64(key(params.seed, epoch)) + np.uint64(number) * np.uint64(0x9E3779B97F4A7C15))
+        state = mix.py_func(np.uint64(key(params.seed, epoch)) + np.uint64(number) * GAMMA)
     _draw(state, out, len(out), known.threshold, known.alias)
     return out.reshape(blocks, pool)
 

@@ -71,7 +71,9 @@ def test_the_dataset_says_what_the_walks_hold(tmp_path):
 
 
 def test_a_min_count_that_keeps_nothing_is_one_clear_error(tmp_path):
-    with pytest.raises(UserError, match=r"prepare.min_count: no vertex occurs so often.*got 10000.*Lower it"):
+    with pytest.raises(
+        UserError, match=r"prepare.min_count: no vertex occurs at least min_count times.*got 10000.*Lower it"
+    ):
         Inputs(tmp_path, community_walks(2, 4, 10, 5, 0), [str(v) for v in range(8)], min_count=10_000)
 
 

@@ -9,7 +9,8 @@ from scipy import stats
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import parse_params
-from superworkflow.tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE, _table_size, _triangles
+from superworkflow.tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
 from superworkflow.tasks.walk.walker import Walker
 
 P_VALUE = 1e-4
@@ -111,9 +112,9 @@ def pairs_and_triangles(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 def _set_pairs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind != "matrix":
-        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     if kind == "triangles":
-        monkeypatch.setattr(_triangles, "WORTH", 0.0)
+        monkeypatch.setattr(triangles, "WORTH", 0.0)
 
 
 BIASES = [(1, 1), (0.25, 0.25), (0.5, 2), (4, 0.25), (0.25, 4), (2, 1), (0.2, 1), (1, 2), (1, 0.5), (1, 1e-3)]

@@ -44,12 +44,12 @@ def assert_same(made: Dataset, expected: Dataset) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Several shards, batches and jobs for walks on a small graph."""
-    from superworkflow.tasks.walk import partitioned
+    from superworkflow.tasks.walk.partitioned import driver
 
     monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 6 * 2048)
-    monkeypatch.setattr(partitioned, "MOST_WALKERS", 1400)
-    monkeypatch.setattr(partitioned, "SUPERSTEPS", 5)
-    return partitioned
+    monkeypatch.setattr(driver, "MOST_WALKERS", 1400)
+    monkeypatch.setattr(driver, "SUPERSTEPS", 5)
+    return driver
 
 
 def test_the_files_of_one_process(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from superworkflow.tasks.walk import _table_size, _triangles, walker
-from superworkflow.tasks.walk._triangles import edges_of_no_triangle, pack_bits
+from superworkflow.tasks.walk import walker
+from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
+from superworkflow.tasks.walk.kernels.triangles import edges_of_no_triangle, pack_bits
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
@@ -46,7 +47,7 @@ def test_not_sought_where_most_edges_close_triangles_or_rows_are_long(monkeypatc
     indptr, indices, _ = random_csr(200, 8000, 3)
     assert edges_of_no_triangle(indptr, indices, 1) is None
     indptr, indices, _ = random_csr(900, 2500, 1)
-    monkeypatch.setattr(_triangles, "LONGEST", 0)
+    monkeypatch.setattr(triangles, "LONGEST", 0)
     assert edges_of_no_triangle(indptr, indices, 1) is None
     assert edges_of_no_triangle(np.zeros(4, np.int64), indices[:0], 1) is None
 
@@ -54,7 +55,7 @@ def test_not_sought_where_most_edges_close_triangles_or_rows_are_long(monkeypatc
 @pytest.mark.parametrize(("p", "q"), [(0.5, 2), (4, 3), (1e-3, 1e3), (1e3, 1e3), (1, 1.5)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_knowing_them_changes_no_walk(p, q, weighted, monkeypatch):
-    monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+    monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     indptr, indices, weights = with_hub_and_loops(900, 1200, 2)
 
     def walks() -> np.ndarray:

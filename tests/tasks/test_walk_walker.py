@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks.walk import _table_size
-from superworkflow.tasks.walk._alias import CLEAR_BIT, WIDE, build_alias, build_wide_alias
-from superworkflow.tasks.walk._pairs import build_table, locate
-from superworkflow.tasks.walk._random import _FEISTEL_ROUNDS, _ORDER_DOMAIN, GAMMA, mix, start_positions
-from superworkflow.tasks.walk._rows import PADDING, degree_bits, find, pack_headers
-from superworkflow.tasks.walk._trial import FRACTION, extra_width, throw
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.walk.kernels import edge_filter_size
+from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, find, pack_headers
+from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE, build_alias, build_wide_alias
+from superworkflow.tasks.walk.kernels.edge_filter import build_table, locate
+from superworkflow.tasks.walk.kernels.second_order import FRACTION, extra_width, throw
+from superworkflow.tasks.walk.kernels.starts import _FEISTEL_ROUNDS, _ORDER_DOMAIN, start_positions
 from superworkflow.tasks.walk.walker import WALKS_PER_CALL, Walker
 
 Csr = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -51,7 +52,7 @@ def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, 
     n = len(indptr) - 1
     with pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr(_table_size, "MATRIX_BYTES", 0)
+            patch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
         walker = Walker(
             indptr, indices, weights if weighted else None, directed=True, walk_length=walk_length,
             p=bias[0], q=bias[1], seed=seed,
@@ -79,7 +80,7 @@ def test_every_step_is_an_edge_and_only_sinks_end_a_walk(graph, bias, weighted, 
 @pytest.mark.parametrize("directed", [False, True])
 def test_same_walks_for_any_threads_and_ranges(p, q, large, weighted, directed, monkeypatch):
     if large:
-        monkeypatch.setattr(_table_size, "MATRIX_BYTES", 0)
+        monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     indptr, indices, weights = random_csr(700, 6000, 1, directed=directed)
     n = len(indptr) - 1
 
@@ -189,13 +190,13 @@ def test_pair_tables_know_every_edge(graph, final):
     indptr, indices, _ = graph
     n, edges = np.uint64(len(indptr) - 1), edge_set(graph[0], graph[1])
     directed = any((b, a) not in edges for a, b in edges)
-    limit = _table_size.MATRIX_BYTES
+    limit = edge_filter_size.MATRIX_BYTES
     try:
-        _table_size.MATRIX_BYTES = limit if final else -1
+        edge_filter_size.MATRIX_BYTES = limit if final else -1
         with ThreadPoolExecutor(3) as pool:
             table, is_final = build_table(indptr, indices, directed, pool, 3)
     finally:
-        _table_size.MATRIX_BYTES = limit
+        edge_filter_size.MATRIX_BYTES = limit
     assert is_final is final
     for t in range(int(n)):
         for x in range(int(n)):

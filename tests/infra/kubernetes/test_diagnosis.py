@@ -57,7 +57,7 @@ ENDS = {
     "tainted": (_job(), _pod(conditions=_condition("DisruptionTarget", "DeletionByTaintManager")),
                 Reason.NODE_LOST, "DeletionByTaintManager"),
     "node-lost": (_job(), _pod(reason="NodeLost", message="Node n1 is unresponsive"), Reason.NODE_LOST, "n1"),
-    "no-word": (_job(), _pod(phase="Unknown"), Reason.NODE_LOST, "no word"),
+    "no-word": (_job(), _pod(phase="Unknown"), Reason.NODE_LOST, "no heartbeat"),
     "not-admitted": (_job(), _pod(phase="Failed", reason="OutOfmemory"), Reason.UNSCHEDULABLE, "memory"),
     "job-deleted": (None, _pod({"running": {}}), Reason.DELETED, "Job was deleted"),
     "job-deleted-sigterm": (None, _pod(_ended(143)), Reason.DELETED, "Job was deleted"),

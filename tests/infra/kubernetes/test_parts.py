@@ -114,7 +114,7 @@ def test_visible_files_stay_where_they_are(tmp_path: Path) -> None:
 
 
 def test_store_that_pods_do_not_see(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pods do not see this folder"):
+    with pytest.raises(UserError, match="this folder is not visible to pods"):
         make_visible(_call(Store(tmp_path)), KubernetesSettings())
 
 

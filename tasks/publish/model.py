@@ -1,0 +1,35 @@
+"""The bundle as a model: what its registry and its users read of it. `serving` answers them."""
+
+from __future__ import annotations
+
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.outcomes import ModelCard
+
+
+def card(bundle: Dataset) -> ModelCard:
+    """The card of a bundle.
+
+    Raises:
+        UserError: the dataset is none.
+    """
+    if "bundle.json" not in bundle:
+        raise UserError(
+            "not a bundle that can be registered (no bundle.json)", where=bundle.uri,
+            remedy="Give a dataset that the publish stage made",
+        )  # fmt: skip
+    facts = bundle.json("bundle.json")
+    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
+    first = bytes(text[offsets[0] : offsets[1]]).decode("utf-8")
+    return ModelCard(
+        kind="embeddings",
+        columns=(
+            {"name": "node", "type": "string", "required": False},
+            {"name": "vector", "type": "array", "items": {"type": "double"}, "required": False},
+        ),
+        options={"task": "vector", "k": 10},
+        example=({"node": first},),
+        example_options={"task": "neighbors", "k": 5},
+        facts={key: facts[key] for key in ("nodes", "dimensions", "metric")},
+        metadata={"metrics": facts["metrics"]},
+    )

@@ -1,0 +1,195 @@
+"""Walks on Spark with the adjacency in parts: rows stay with a task, walkers travel from task to task.
+
+A superstep lets each walker go on as far as it can with the rows of its task (`advance`), then a shuffle of Spark's
+brings it to the task that has what it needs next. Walkers and what they have visited are fixed-size records in one
+blob for each pair of tasks, so a superstep is one stage of Spark with one record for each pair.
+
+`SUPERSTEPS` of them make a job, at whose end every task writes its walkers to the store. The next job begins with
+these files: lineage ends there, and what an executor that is lost has had is computed anew from them and from nothing
+older. The files also are what walks are put together from, in a last shuffle by shard; they are removed then. Walks
+are made in batches of whole shards, so no more than a batch is underway at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyspark import AccumulatorParam
+
+from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.spark.session import python_memory, runs_here, spark_session, task_cores
+from superworkflow.infra.spark.tasks import collected, run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks.walk import WalkParams
+from superworkflow.tasks.walk._files import array_header
+from superworkflow.tasks.walk.partitioned import supersteps
+from superworkflow.tasks.walk.partitioned.advance import MOST_VERTICES
+from superworkflow.tasks.walk.partitioned.supersteps import Journey
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges
+from superworkflow.tasks.walk.partitioned.walker_batch import Rules
+from superworkflow.tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
+
+SUPERSTEPS = 8
+"""Supersteps of a job: more carry what was visited further, fewer write it more often."""
+WALKER_BYTES = 1 << 10
+"""Memory for a walker in all: its record and what it has with it, as it comes in, goes out, and in Spark's hands."""
+MOST_WALKERS = 1 << 18
+"""Walkers of a task in a batch, at most: beyond, a superstep's fixed costs no longer matter."""
+TASKS_PER_CORE = 2
+_PIECE = 1 << 20  # vertices whose degrees one task reads, at least
+
+
+def run(job: StageRun[WalkParams], tasks: int | None = None) -> Output:
+    """Write the walks of `job.inputs["graph"]`, the same files as `tasks.walk.run` does.
+
+    Args:
+        job: the stage's run.
+        tasks: parts of the adjacency; if None, what the cores make good use of and their memory holds.
+
+    Raises:
+        UserError: weights are asked for and the graph has none, or a start vertex is not in the graph.
+        TaskFailed: a task failed as often as it may.
+    """
+    uses_weights(job.inputs["graph"], job.params)
+    with spark_session(job) as session:
+        return run_partitioned(job, session, tasks)
+
+
+def run_partitioned(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> Output:
+    """`run`, in a session that is open."""
+    params = job.params
+    journey = plan_journey(job, session, tasks)
+    vertices = int(journey.ranges.cuts[-1])
+    spans = shard_spans(params.num_walks * journey.n_starts, params.walk_length)
+    job.output.claim(shard_names(spans))
+    travel = _Travel(session.sparkContext, journey, job)
+    batch = max(1, journey.ranges.tasks * walkers_per_task(job) // spans[0][1]) if spans else 1
+    tokens = ended = 0
+    for first in range(0, len(spans), batch):
+        for entries, more_tokens, more_ended in travel.batch(first, spans[first : first + batch]):
+            job.output.adopt(entries)
+            tokens, ended = tokens + more_tokens, ended + more_ended
+    job.progress.log(travel.summary())
+    return walk_output(params, journey.n_starts, vertices, journey.weighted, tokens, ended)
+
+
+def plan_journey(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> Journey:
+    """Cut the graph, and say all that the tasks have to know; only offsets of cuts pass through here."""
+    graph, params = job.inputs["graph"], job.params
+    graph.verify("size")
+    indptr = graph.location.join("indptr.npy")
+    vertices = array_header(indptr)[0] - 1
+    edges, vertex = array_header(graph.location.join("indices.npy"))
+    if vertices >= MOST_VERTICES:
+        raise SuperworkflowError(f"a graph of {vertices} vertices; walkers can tell {MOST_VERTICES} apart")
+    weighted = uses_weights(graph, params)
+    parts = tasks or tasks_for(vertices, edges, vertex.itemsize, weighted, cores(job), job.resources)
+    bounds = np.linspace(0, vertices, max(1, min(cores(job), vertices // _PIECE)) + 1).astype(int).tolist()
+    pieces = [(i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
+    found = run_tasks(session, partial(supersteps.cuts_of_piece, indptr.uri, parts), pieces)
+    starts: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    if params.start_vertices is not None:
+        folder = str(job.scratch) if runs_here(job) else None
+        [starts] = run_tasks(session, partial(supersteps.find_starts, graph.uri, folder), [params.start_vertices])
+    return Journey(
+        graph=graph.uri, output=job.output.location.uri, parts=f"{PARTS_FOLDER}/travel",
+        rows=str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}",
+        ranges=Ranges.cut([cut for piece in found for cut in piece]), weighted=weighted,
+        rules=Rules(params.p, params.q, params.walk_length, bool(graph.stats["directed"]), params.seed, vertex.str),
+        starts=starts, n_starts=vertices if params.start_vertices is None else len(starts),
+    )  # fmt: skip
+
+
+def cores(job: StageRun[Any]) -> int:
+    """Tasks at a time."""
+    executors = job.resources.executors
+    return task_cores(job) * (1 if executors is None or runs_here(job) else executors.count)
+
+
+def tasks_for(vertices: int, edges: int, item: int, weighted: bool, cores: int, resources: Resources) -> int:
+    """Parts of the adjacency: a few for each core, and no larger than what a task may hold of rows, a quarter of it.
+
+    Args:
+        vertices, edges: of the graph, its directed edges.
+        item: bytes of a vertex.
+        weighted: alias tables are needed.
+        cores: tasks at a time.
+        resources: of the stage.
+    """
+    size = 16 * vertices + item * edges + (12 * edges + 8 * vertices if weighted else 0)
+    each = resources.executors.cpu if resources.executors else resources.cpu
+    share = python_memory(resources) / max(1.0, each) / 4
+    return max(TASKS_PER_CORE * cores, int(-(-size // share)))
+
+
+def walkers_per_task(job: StageRun[Any]) -> int:
+    """Walkers of a batch that a task has, on average: so many that a superstep is worth while, if memory allows it."""
+    return max(1, min(MOST_WALKERS, python_memory(job.resources) // task_cores(job) // WALKER_BYTES))
+
+
+class _Travel:
+    """One job of Spark after another, and what they count."""
+
+    def __init__(self, context: Any, journey: Journey, job: StageRun[WalkParams]):
+        self._context, self._journey, self._progress = context, journey, job.progress
+        self._parts = job.output.location.join(journey.parts)
+        self._shared = context.broadcast(journey)
+        self._work = context.accumulator(np.zeros((2, journey.ranges.tasks)), _Sum())
+
+    def batch(self, first: int, spans: list[tuple[int, int]]) -> list[tuple[tuple[FileEntry, ...], int, int]]:
+        """Make the shards number `first`, `first + 1`, …: (file, vertices in it, walks that a sink ended) of each."""
+        shared, work, tasks = self._shared, self._work, self._journey.ranges.tasks
+        begin, end = spans[0][0], spans[-1][1]
+        jobs, underway = 0, end - begin
+        while underway:
+            if jobs:
+                walkers = self._each(partial(supersteps.resume, shared, work, jobs - 1))
+            else:
+                walkers = self._each(partial(supersteps.begin, shared, begin, end))
+            for _ in range(SUPERSTEPS - 1):
+                walkers = self._exchanged(walkers, tasks, partial(supersteps.step, shared, work))
+            underway = sum(collected(self._exchanged(walkers, tasks, partial(supersteps.rest, shared, jobs))))
+            jobs += 1
+            self._progress.log(f"walks {begin} to {end}: {underway} underway after {jobs * SUPERSTEPS} supersteps")
+        pieces = self._each(partial(supersteps.pieces, shared, jobs, spans[0][1] - begin, len(spans)))
+        made = collected(self._exchanged(pieces, len(spans), partial(supersteps.write_shard, shared, first, spans)))
+        self._parts.delete(recursive=True)
+        return made
+
+    def summary(self) -> str:
+        """How even the work was, for people."""
+        walkers, seconds = self._work.value
+        share, largest = 1 / len(walkers), seconds.max() / max(1e-9, seconds.sum())
+        return (
+            f"{len(walkers)} tasks handled {int(walkers.sum())} walkers; the largest took {largest:.0%} of the "
+            f"time for walking, where an even share is {share:.0%}"
+        )
+
+    def _each(self, function: Callable[..., Any]) -> Any:
+        tasks = self._journey.ranges.tasks
+        return self._context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(function)
+
+    def _exchanged(self, sent: Any, tasks: int, function: Callable[..., Any]) -> Any:
+        return sent.partitionBy(tasks, _itself).mapPartitionsWithIndex(function)
+
+
+def _itself(task: int) -> int:
+    return task
+
+
+class _Sum(AccumulatorParam[npt.NDArray[np.float64]]):
+    """Arrays added up."""
+
+    def zero(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.zeros_like(value)
+
+    def addInPlace(self, value1: npt.NDArray[np.float64], value2: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:  # noqa: N802
+        value1 += value2
+        return value1

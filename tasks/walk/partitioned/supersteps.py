@@ -1,0 +1,155 @@
+"""What the tasks of a partitioned walk do: let walkers begin, go on and rest, and put walks together.
+
+Each function is that of one task of Spark. Between tasks go pairs (task, walkers in bytes).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import FileEntry
+from superworkflow.infra.spark.files import TaskWriter
+from superworkflow.infra.spark.shared import SharedDataset
+from superworkflow.tasks.walk.partitioned.advance import place_tokens
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows, executor_folder, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.walker_batch import Crowd, Rules, begin_walks, go_on
+from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
+
+Sent = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class Journey:
+    """What tasks have to know.
+
+    Args:
+        graph: URI of the index dataset.
+        output: URI of the dataset that is made.
+        parts: folder in it for walkers between jobs.
+        rows: folder for rows on the disk of whoever works: a path, or a name below Spark's own folder there.
+        ranges: who has which rows.
+        rules: of the walks.
+        weighted: steps are in proportion to weights.
+        starts: vertices to start from; empty for all.
+        n_starts: start vertices.
+    """
+
+    graph: str
+    output: str
+    parts: str
+    rows: str
+    ranges: Ranges
+    rules: Rules
+    weighted: bool
+    starts: npt.NDArray[np.int64]
+    n_starts: int
+
+    def rows_of(self, task: int) -> Rows:
+        """The rows of a task, built by the first task of this machine that needs them."""
+        folder = Path(self.rows) if self.rows.startswith("/") else executor_folder(self.rows)
+        return kept_rows(
+            folder, Location.of(self.graph), *self.ranges.of_task(task),
+            weighted=self.weighted, second_order=self.rules.second_order,
+        )  # fmt: skip
+
+    def file(self, job: int, task: int) -> str:
+        """Name of the file in which a task leaves its walkers at the end of a job."""
+        return f"{self.parts}/{job:04d}/{task:05d}.walkers"
+
+    def left(self, job: int, task: int) -> Crowd:
+        """The walkers that a task has left."""
+        with Location.of(self.output).join(self.file(job, task)).open() as stream:
+            return Crowd.unpack([stream.read()], self.rules)
+
+
+def cuts_of_piece(indptr: str, parts: int, piece: tuple[int, int, int]) -> list[tuple[int, int]]:
+    """See `find_cuts`; the piece is (its number, first vertex, the one after the last)."""
+    return find_cuts(Location.of(indptr), parts, *piece)
+
+
+def find_starts(graph: str, folder: str | None, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    """See `find_vertices`."""
+    return find_vertices(SharedDataset.at(graph, folder), labels)
+
+
+def begin(shared: Any, first: int, last: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+    """A task's share of the walks first..last - 1 of a batch, sent to their start vertices."""
+    _read(nothing)
+    journey: Journey = shared.value
+    tasks = journey.ranges.tasks
+    a, b = (first + (last - first) * i // tasks for i in (task, task + 1))
+    crowd, to = begin_walks(a, b, first, journey.starts, journey.n_starts, journey.ranges, journey.rules)
+    yield from crowd.split(to, tasks)
+
+
+def step(shared: Any, work: Any, task: int, sent: Iterable[Sent]) -> Iterator[Sent]:
+    """A superstep: the walkers that have come to a task go on."""
+    yield from _stepped(shared.value, work, task, Crowd.unpack((blob for _, blob in sent), shared.value.rules))
+
+
+def resume(shared: Any, work: Any, job: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+    """A superstep of the walkers that were left at a task at the end of a job."""
+    _read(nothing)
+    yield from _stepped(shared.value, work, task, shared.value.left(job, task).underway)
+
+
+def _read(nothing: Iterable[Any]) -> None:
+    """Take what Spark sends along: it ends Python processes that leave a rest, and their kernels with them."""
+    for _ in nothing:
+        pass
+
+
+def _stepped(journey: Journey, work: Any, task: int, crowd: Crowd) -> Iterator[Sent]:
+    if len(crowd.walkers):
+        rows = journey.rows_of(task)
+        began = time.perf_counter()
+        crowd, to = go_on(crowd, rows, task, journey.ranges, journey.rules)
+        done = np.zeros((2, journey.ranges.tasks))
+        done[:, task] = len(to), time.perf_counter() - began
+        work.add(done)
+        yield from crowd.split(to, journey.ranges.tasks)
+
+
+def rest(shared: Any, job: int, task: int, sent: Iterable[Sent]) -> Iterator[int]:
+    """Leave the walkers that have come to a task in the store; how many of them have to go on."""
+    journey: Journey = shared.value
+    crowd = Crowd.unpack((blob for _, blob in sent), journey.rules)
+    with TaskWriter(Location.of(journey.output)).file(journey.file(job, task)) as path:
+        path.write_bytes(crowd.pack())
+    yield len(crowd.underway.walkers)
+
+
+def pieces(shared: Any, jobs: int, shard: int, shards: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
+    """All that was left at a task by the jobs of a batch, sent to its shards of ``shard`` walks."""
+    _read(nothing)
+    journey: Journey = shared.value
+    for job in range(jobs):
+        crowd = journey.left(job, task).visited
+        yield from crowd.split((crowd.walkers["walk"] // shard).astype(np.int32), shards)
+
+
+def write_shard(
+    shared: Any, first: int, spans: Sequence[tuple[int, int]], index: int, sent: Iterable[Sent]
+) -> Iterator[tuple[tuple[FileEntry, ...], int, int]]:
+    """Put one shard of a batch together and write it: (its file, vertices in it, walks that a sink has ended)."""
+    journey: Journey = shared.value
+    start, end = spans[index]
+    shard = np.full((end - start, journey.rules.length), -1, journey.rules.vertex)
+    for _, blob in sent:
+        crowd = Crowd.unpack([blob], journey.rules)
+        walkers = crowd.walkers
+        at = walkers["position"] - walkers["tokens"] + 1
+        place_tokens(walkers["walk"], at, walkers["tokens"], crowd.tokens, start - spans[0][0], shard)
+    if ((shard[:, :1] < 0).any()) or ((shard[:, :-1] < 0) & (shard[:, 1:] >= 0)).any():
+        raise RuntimeError(f"walks {start} to {end} came with gaps")
+    writer = TaskWriter(Location.of(journey.output))
+    writer.array(shard_name(first + index), shard)
+    yield writer.entries, *count_tokens(shard)

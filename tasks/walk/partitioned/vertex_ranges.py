@@ -1,0 +1,146 @@
+"""The adjacency in ranges of vertices: who has which rows, and the rows of one task.
+
+Ranges are cut so that each has about the same number of arcs and vertices. A row is never cut, so the range of a hub
+may be larger than its share; then several tasks have it, and walks are divided among them by their index. Hence
+no task has to move much more than its share of the walkers, whatever the degrees.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superworkflow.infra.filesystem import Location
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks.walk._files import array_header, read_slice
+from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
+from superworkflow.tasks.walk.kernels.alias_table import build_alias
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Who has which rows.
+
+    Args:
+        cuts: int64[ranges + 1]; range r has the vertices cuts[r]..cuts[r + 1] - 1.
+        copies: int32[ranges + 1]; it is that of the tasks copies[r]..copies[r + 1] - 1.
+    """
+
+    cuts: npt.NDArray[np.int64]
+    copies: npt.NDArray[np.int32]
+
+    @property
+    def tasks(self) -> int:
+        return int(self.copies[-1])
+
+    def of_task(self, task: int) -> tuple[int, int]:
+        """(first vertex, the one after the last) of a task."""
+        r = int(np.searchsorted(self.copies, task, side="right")) - 1
+        return int(self.cuts[r]), int(self.cuts[r + 1])
+
+    @classmethod
+    def cut(cls, places: Sequence[tuple[int, int]]) -> Ranges:
+        """Ranges that begin at ``places``, pairs (vertex, arcs and vertices before it), the last one at the end."""
+        unique = sorted(set(places))
+        share = unique[-1][1] / max(1, len(places) - 1)
+        sizes = np.diff([load for _, load in unique])
+        copies = np.maximum(1, np.rint(sizes / max(share, 1.0))).astype(np.int64)
+        return cls(
+            np.array([vertex for vertex, _ in unique], np.int64),
+            np.concatenate([[0], np.cumsum(copies)]).astype(np.int32),
+        )
+
+
+def find_cuts(indptr: Location, parts: int, piece: int, first: int, last: int) -> list[tuple[int, int]]:
+    """The cuts into ``parts`` that lie at the vertices first..last - 1, with what is before them, for `Ranges.cut`.
+
+    Every ``piece`` of the work reads its own part of the file `indptr.npy`; piece 0 adds the cut at vertex 0, the
+    last one that at the end.
+    """
+    load = read_slice(indptr, first, last + 1) + np.arange(first, last + 1)
+    n = array_header(indptr)[0] - 1
+    total = int(read_slice(indptr, n, n + 1)[0]) + n
+    wanted = np.arange(1, parts) * total // parts
+    wanted = wanted[(wanted > load[0]) & (wanted <= load[-1])]
+    at = np.searchsorted(load, wanted)
+    ends = ([(0, 0)] if piece == 0 else []) + ([(n, total)] if last == n else [])
+    return ends + [(first + int(i), int(load[i])) for i in at]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the vertices low..high - 1, as the kernels of `Walker` have them; empty arrays where not needed."""
+
+    low: int
+    high: int
+    bits: np.uint64
+    headers: npt.NDArray[np.uint64]
+    indices: npt.NDArray[Any]
+    weights: npt.NDArray[np.float32]
+    alias: npt.NDArray[np.uint64]
+    totals: npt.NDArray[np.float64]
+
+
+_ARRAYS = ("headers", "indices", "weights", "alias", "totals")
+
+
+def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> Rows:
+    """Read one range of an index dataset, nothing else of it, and build what the walks need."""
+    indptr = read_slice(graph.join("indptr.npy"), low, high + 1)
+    first, last = int(indptr[0]), int(indptr[-1])
+    indptr = indptr - first
+    bits = degree_bits(indptr)
+    weights, alias, totals = np.empty(0, np.float32), np.empty(0, np.uint64), np.empty(0, np.float64)
+    indices = read_slice(graph.join("indices.npy"), first, last, padding=PADDING)
+    if weighted:
+        weights = read_slice(graph.join("weights.npy"), first, last)
+    vertices = array_header(graph.join("indptr.npy"))[0] - 1
+    check_rows(graph.uri, indptr, indices[: last - first], weights if weighted else None, vertices)
+    if weighted:
+        alias, totals = np.zeros(last - first + 1, np.uint64), np.empty(high - low)
+        build_alias(indptr, weights, 0, high - low, alias, totals)
+    return Rows(
+        low, high, np.uint64(bits), pack_headers(indptr, bits), indices,
+        weights if second_order else weights[:0], alias, totals,
+    )  # fmt: skip
+
+
+def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> Rows:
+    """`read_rows`, built by the first process of this machine that asks and mapped by all, from then on.
+
+    Args:
+        folder: on this machine's disk, the same for all its processes and for no other graph or kind of walk.
+    """
+    place = folder / f"{low}-{high}"
+    if not place.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{low}-{high}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                rows = read_rows(graph, low, high, weighted=weighted, second_order=second_order)
+                unfinished = Path(tempfile.mkdtemp(dir=folder))
+                for name in _ARRAYS:
+                    np.save(unfinished / f"{name}.npy", getattr(rows, name), allow_pickle=False)
+                np.save(unfinished / "bits.npy", rows.bits, allow_pickle=False)
+                unfinished.rename(place)
+    arrays = {name: _map(place / f"{name}.npy") for name in _ARRAYS}
+    return Rows(low, high, np.uint64(np.load(place / "bits.npy")), **arrays)
+
+
+def _map(path: Path) -> npt.NDArray[Any]:
+    mapped = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
+    return np.asarray(mapped)
+
+
+def executor_folder(name: str) -> Path:
+    """A folder of this name on the disk that Spark gives an executor."""
+    local = (os.environ.get("SPARK_EXECUTOR_DIRS") or os.environ.get("SPARK_LOCAL_DIRS", "")).split(",")[0]
+    return Path(local or tempfile.gettempdir()) / name

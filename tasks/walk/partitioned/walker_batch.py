@@ -1,0 +1,136 @@
+"""Many walkers at once: in arrays, and in bytes between tasks.
+
+In bytes a crowd is three int64 counts, then its records, its words and its tokens, in the machine's byte order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
+from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows
+
+LIST_WORDS = 256
+"""Darts that a walker asks about at a time, at most."""
+ROW_WORDS = 1 << 23
+"""Words beyond which a task sends no further row."""
+_COUNTS = 3 * 8
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides of a walk, beside the graph.
+
+    Args:
+        p, q: see `Walker`; 1 and 1 for first-order walks.
+        length: vertices of a walk, its start included.
+        directed: see `Walker`.
+        seed: see `Walker`.
+        vertex: dtype of vertices, that of the graph's indices.
+    """
+
+    p: float
+    q: float
+    length: int
+    directed: bool
+    seed: int
+    vertex: str
+
+    @property
+    def second_order(self) -> bool:
+        return not (self.p == 1 and self.q == 1)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Walkers, and in their order the words and tokens that they have with them.
+
+    Args:
+        walkers: records of `walker_type`.
+        words: int64, notes of a step that is not decided yet.
+        tokens: vertices visited since the walks were last written down.
+    """
+
+    walkers: npt.NDArray[Any]
+    words: npt.NDArray[np.int64]
+    tokens: npt.NDArray[Any]
+
+    @classmethod
+    def unpack(cls, blobs: Iterable[bytes], rules: Rules) -> Crowd:
+        """All the walkers of some blobs, in their order."""
+        kind, vertex = walker_type(rules.vertex), np.dtype(rules.vertex)
+        walkers, words, tokens = [np.empty(0, kind)], [np.empty(0, np.int64)], [np.empty(0, vertex)]
+        for blob in blobs:
+            n, n_words, n_tokens = np.frombuffer(blob, np.int64, 3).tolist()
+            at = _COUNTS
+            walkers.append(np.frombuffer(blob, kind, n, at))
+            at += n * kind.itemsize
+            words.append(np.frombuffer(blob, np.int64, n_words, at))
+            at += n_words * 8
+            tokens.append(np.frombuffer(blob, vertex, n_tokens, at))
+        return cls(np.concatenate(walkers), np.concatenate(words), np.concatenate(tokens))
+
+    def pack(self) -> bytes:
+        counts = np.array([len(self.walkers), len(self.words), len(self.tokens)], np.int64)
+        return b"".join(part.tobytes() for part in (counts, self.walkers, self.words, self.tokens))
+
+    def split(self, to: npt.NDArray[np.int32], tasks: int) -> Iterator[tuple[int, bytes]]:
+        """(task, its walkers in bytes) for each task that ``to`` sends one of these walkers to."""
+        out = Crowd(np.empty_like(self.walkers), np.empty_like(self.words), np.empty_like(self.tokens))
+        begins = sort_by_task(self.walkers, self.words, self.tokens, to, tasks, out.walkers, out.words, out.tokens)
+        for task in range(tasks):
+            (a, a_words, a_tokens), (b, b_words, b_tokens) = begins[task : task + 2].tolist()
+            if b > a:
+                yield task, Crowd(out.walkers[a:b], out.words[a_words:b_words], out.tokens[a_tokens:b_tokens]).pack()
+
+    @property
+    def underway(self) -> Crowd:
+        """The walkers that are not at their end; what they have visited is left behind."""
+        kept = self.walkers["phase"] != ENDED
+        words = self.words[np.repeat(kept, self.walkers["words"])]
+        walkers = self.walkers[kept]
+        walkers["tokens"] = 0
+        return Crowd(walkers, words, self.tokens[:0])
+
+    @property
+    def visited(self) -> Crowd:
+        """What walkers have visited and still have with them, apart from what their step needs."""
+        walkers = self.walkers[self.walkers["tokens"] > 0]
+        walkers["words"] = 0
+        return Crowd(walkers, self.words[:0], self.tokens)
+
+
+def begin_walks(
+    first: int, last: int, base: int, starts: npt.NDArray[np.int64], n_starts: int, ranges: Ranges, rules: Rules
+) -> tuple[Crowd, npt.NDArray[np.int32]]:
+    """The walks ``first`` to ``last - 1`` of the batch from walk ``base`` on, and the task of each."""
+    walkers = np.zeros(last - first, walker_type(rules.vertex))
+    crowd = Crowd(walkers, np.empty(0, np.int64), np.empty(last - first, rules.vertex))
+    to = np.empty(last - first, np.int32)
+    begin(np.uint64(rules.seed), starts, np.uint64(n_starts), first, base, ranges.cuts, ranges.copies, walkers,
+          crowd.tokens, to)  # fmt: skip
+    return crowd, to
+
+
+def go_on(crowd: Crowd, rows: Rows, task: int, ranges: Ranges, rules: Rules) -> tuple[Crowd, npt.NDArray[np.int32]]:
+    """Each walker as far as it comes with the rows of a task, and the task that it has to go to."""
+    n = len(crowd.walkers)
+    out, to = np.empty_like(crowd.walkers), np.empty(n, np.int32)
+    words = np.empty(len(crowd.words) + 2 * n + 64, np.int64)
+    tokens = np.empty(len(crowd.tokens) + 2 * n + 2 * rules.length, rules.vertex)
+    cursor = np.zeros(5, np.int64)
+    tries = has_tries(rules.q, int(ranges.cuts[-1]), rules.directed)
+    while not advance(
+        crowd.walkers, crowd.words, crowd.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
+        rows.low, rows.high, rows.headers, rows.bits, rows.indices, rows.weights, rows.alias, rows.totals,
+        rules.directed, rules.second_order, tries, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
+    ):  # fmt: skip
+        # What was done in part is done again, with twice the space.
+        words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (words, tokens))
+    return Crowd(out, words[: cursor[3]], tokens[: cursor[4]]), to

@@ -1,0 +1,34 @@
+"""A regression of patients' measurements, fitted twice with parameters of its own; the better one is kept."""
+
+from __future__ import annotations
+
+from superworkflow.infra.diagram import Diagram, Superworkflow
+from superworkflow.infra.outcomes import Metric, Model, Picture
+from superworkflow.infra.source import Source
+from tests.second.stages import choose, fit, measurements
+
+
+def diagram(flow: Diagram, table: Source) -> None:
+    """Read, fit twice, choose."""
+    data = flow.stage(measurements.STAGE, table=table)
+    first = flow.stage(fit.STAGE, data=data)
+    second = flow.stage(fit.STAGE, name="curved", params="curved", data=data)
+    flow.stage(choose.STAGE, first=first, second=second)
+
+
+SUPERWORKFLOW = Superworkflow(
+    name="second",
+    help="a regression fitted twice",
+    stages=(measurements.STAGE, fit.STAGE, choose.STAGE),
+    prefixes={"curved": fit.STAGE},
+    sources={"table": "a CSV file of numbers with a header"},
+    diagram=diagram,
+    outputs={"weights": ("choose", "weights.npy")},
+    outcomes=(
+        Metric("choose", "rmse", "minimize", headline=True, uncertainty="rmse_std"),
+        Metric("fit", "rmse", "minimize", uncertainty="rmse_std"),
+        Metric("curved", "rmse", "minimize", uncertainty="rmse_std"),
+        Picture("choose", "tests.second.outcomes:draw", "residuals"),
+        Model("choose", code="tests.second.serving", card="tests.second.outcomes:card", name="progression"),
+    ),
+)

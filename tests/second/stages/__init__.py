@@ -1,0 +1,1 @@
+"""The stages of the second superworkflow: definitions only, as those in `tasks/`."""

@@ -13,7 +13,7 @@ from superworkflow.infra.explaining import explain
 from superworkflow.infra.orchestration.parameters import flow_parameters, flow_schema, request_of
 from superworkflow.infra.planning import plan
 from superworkflow.infra.request import Request, build_request
-from superworkflow.infra.store import Source
+from superworkflow.infra.source import Source
 from superworkflow.sweeps.objective import judged_node, parse_objectives
 from superworkflow.sweeps.setup import Wishes, set_up
 from superworkflow.sweeps.trial import trial_request

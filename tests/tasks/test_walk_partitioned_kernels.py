@@ -17,8 +17,8 @@ from superworkflow.tasks.walk._files import array_header, read_slice
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.partitioned import walker_batch
 from superworkflow.tasks.walk.partitioned.advance import EXACT, owner, place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows, find_cuts, kept_rows, read_rows
-from superworkflow.tasks.walk.partitioned.walker_batch import Crowd, Rules, begin_walks, go_on
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, find_cuts, kept_rows, read_rows
+from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
 
@@ -29,7 +29,7 @@ BIASES += [(1e-6, 1e6), (1e6, 1e-6), (1e-6, 1.0), (1e6, 1e6)]
 class Parts:
     """A graph in parts, in a folder as index writes it."""
 
-    def __init__(self, folder: Path, graph: Csr, parts: int, rules: Rules, *, weighted: bool):
+    def __init__(self, folder: Path, graph: Csr, parts: int, rules: WalkRules, *, weighted: bool):
         indptr, indices, weights = graph
         for name, values in (("indptr", indptr), ("indices", indices), ("weights", weights)):
             np.save(folder / f"{name}.npy", values)
@@ -49,38 +49,38 @@ class Parts:
         n_starts = self.vertices if starts is None else len(starts)
         starts = np.empty(0, np.int64) if starts is None else starts
         inbox: list[list[bytes]] = [[] for _ in range(tasks)]
-        crowd, to = begin_walks(first, last, first, starts, n_starts, self.ranges, rules)
-        for task, blob in crowd.split(to, tasks):
+        batch, to = begin_walks(first, last, first, starts, n_starts, self.ranges, rules)
+        for task, blob in batch.split(to, tasks):
             inbox[task].append(blob)
         underway = True
         while underway:
             underway, outbox = False, [[] for _ in range(tasks)]
             for task, blobs in enumerate(inbox):
-                crowd = Crowd.unpack(blobs, rules)
-                self.handled[task] += len(crowd.underway.walkers)
-                crowd, to = go_on(crowd, self.rows[task], task, self.ranges, rules)
-                self.took_rows += int((crowd.walkers["phase"] == EXACT).sum())
-                underway |= len(crowd.underway.walkers) > 0
-                for other, blob in crowd.split(to, tasks):
+                batch = WalkerBatch.unpack(blobs, rules)
+                self.handled[task] += len(batch.underway.walkers)
+                batch, to = go_on(batch, self.rows[task], task, self.ranges, rules)
+                self.took_rows += int((batch.walkers["phase"] == EXACT).sum())
+                underway |= len(batch.underway.walkers) > 0
+                for other, blob in batch.split(to, tasks):
                     outbox[other].append(blob)
             inbox = outbox
             self.supersteps += 1
         walks = np.full((last - first, rules.length), -1, rules.vertex)
         for blobs in inbox:
-            crowd = Crowd.unpack(blobs, rules)
-            w = crowd.walkers
-            place_tokens(w["walk"], w["position"] - w["tokens"] + 1, w["tokens"], crowd.tokens, 0, walks)
+            batch = WalkerBatch.unpack(blobs, rules)
+            w = batch.walkers
+            place_tokens(w["walk"], w["position"] - w["tokens"] + 1, w["tokens"], batch.tokens, 0, walks)
         return walks
 
 
-def cut(graph: Location, vertices: int, parts: int) -> Ranges:
+def cut(graph: Location, vertices: int, parts: int) -> VertexRanges:
     bounds = pairwise(np.linspace(0, vertices, 4).astype(int).tolist())
     found = [find_cuts(graph.join("indptr.npy"), parts, i, a, b) for i, (a, b) in enumerate(bounds)]
-    return Ranges.cut([place for piece in found for place in piece])
+    return VertexRanges.cut([place for piece in found for place in piece])
 
 
-def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42, vertex: str = "<i4") -> Rules:
-    return Rules(float(p), float(q), length, directed, seed, vertex)
+def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42, vertex: str = "<i4") -> WalkRules:
+    return WalkRules(float(p), float(q), length, directed, seed, vertex)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])

@@ -31,9 +31,9 @@ from superworkflow.tasks.walk import WalkParams
 from superworkflow.tasks.walk._files import array_header
 from superworkflow.tasks.walk.partitioned import supersteps
 from superworkflow.tasks.walk.partitioned.advance import MOST_VERTICES
-from superworkflow.tasks.walk.partitioned.supersteps import Journey
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges
-from superworkflow.tasks.walk.partitioned.walker_batch import Rules
+from superworkflow.tasks.walk.partitioned.supersteps import WalkPlan
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges
+from superworkflow.tasks.walk.partitioned.walker_batch import WalkRules
 from superworkflow.tasks.walk.run import shard_names, shard_spans, uses_weights, walk_output
 
 SUPERSTEPS = 8
@@ -65,22 +65,22 @@ def run(job: StageRun[WalkParams], tasks: int | None = None) -> Output:
 def run_partitioned(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> Output:
     """`run`, in a session that is open."""
     params = job.params
-    journey = plan_journey(job, session, tasks)
-    vertices = int(journey.ranges.cuts[-1])
-    spans = shard_spans(params.num_walks * journey.n_starts, params.walk_length)
+    plan = plan_walks(job, session, tasks)
+    vertices = int(plan.ranges.cuts[-1])
+    spans = shard_spans(params.num_walks * plan.n_starts, params.walk_length)
     job.output.claim(shard_names(spans))
-    travel = _Travel(session.sparkContext, journey, job)
-    batch = max(1, journey.ranges.tasks * walkers_per_task(job) // spans[0][1]) if spans else 1
+    jobs = _SparkJobs(session.sparkContext, plan, job)
+    batch = max(1, plan.ranges.tasks * walkers_per_task(job) // spans[0][1]) if spans else 1
     tokens = ended = 0
     for first in range(0, len(spans), batch):
-        for entries, more_tokens, more_ended in travel.batch(first, spans[first : first + batch]):
+        for entries, more_tokens, more_ended in jobs.batch(first, spans[first : first + batch]):
             job.output.adopt(entries)
             tokens, ended = tokens + more_tokens, ended + more_ended
-    job.progress.log(travel.summary())
-    return walk_output(params, journey.n_starts, vertices, journey.weighted, tokens, ended)
+    job.progress.log(jobs.summary())
+    return walk_output(params, plan.n_starts, vertices, plan.weighted, tokens, ended)
 
 
-def plan_journey(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> Journey:
+def plan_walks(job: StageRun[WalkParams], session: Any, tasks: int | None = None) -> WalkPlan:
     """Cut the graph, and say all that the tasks have to know; only offsets of cuts pass through here."""
     graph, params = job.inputs["graph"], job.params
     graph.verify("size")
@@ -98,11 +98,11 @@ def plan_journey(job: StageRun[WalkParams], session: Any, tasks: int | None = No
     if params.start_vertices is not None:
         folder = str(job.scratch) if runs_here(job) else None
         [starts] = run_tasks(session, partial(supersteps.find_starts, graph.uri, folder), [params.start_vertices])
-    return Journey(
-        graph=graph.uri, output=job.output.location.uri, parts=f"{PARTS_FOLDER}/travel",
+    return WalkPlan(
+        graph=graph.uri, output=job.output.location.uri, parts=f"{PARTS_FOLDER}/walkers",
         rows=str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}",
-        ranges=Ranges.cut([cut for piece in found for cut in piece]), weighted=weighted,
-        rules=Rules(params.p, params.q, params.walk_length, bool(graph.stats["directed"]), params.seed, vertex.str),
+        ranges=VertexRanges.cut([cut for piece in found for cut in piece]), weighted=weighted,
+        rules=WalkRules(params.p, params.q, params.walk_length, bool(graph.stats["directed"]), params.seed, vertex.str),
         starts=starts, n_starts=vertices if params.start_vertices is None else len(starts),
     )  # fmt: skip
 
@@ -134,18 +134,18 @@ def walkers_per_task(job: StageRun[Any]) -> int:
     return max(1, min(MOST_WALKERS, python_memory(job.resources) // task_cores(job) // WALKER_BYTES))
 
 
-class _Travel:
+class _SparkJobs:
     """One job of Spark after another, and what they count."""
 
-    def __init__(self, context: Any, journey: Journey, job: StageRun[WalkParams]):
-        self._context, self._journey, self._progress = context, journey, job.progress
-        self._parts = job.output.location.join(journey.parts)
-        self._shared = context.broadcast(journey)
-        self._work = context.accumulator(np.zeros((2, journey.ranges.tasks)), _Sum())
+    def __init__(self, context: Any, plan: WalkPlan, job: StageRun[WalkParams]):
+        self._context, self._plan, self._progress = context, plan, job.progress
+        self._parts = job.output.location.join(plan.parts)
+        self._shared = context.broadcast(plan)
+        self._work = context.accumulator(np.zeros((2, plan.ranges.tasks)), _Sum())
 
     def batch(self, first: int, spans: list[tuple[int, int]]) -> list[tuple[tuple[FileEntry, ...], int, int]]:
         """Make the shards number `first`, `first + 1`, …: (file, vertices in it, walks that a sink ended) of each."""
-        shared, work, tasks = self._shared, self._work, self._journey.ranges.tasks
+        shared, work, tasks = self._shared, self._work, self._plan.ranges.tasks
         begin, end = spans[0][0], spans[-1][1]
         jobs, underway = 0, end - begin
         while underway:
@@ -173,7 +173,7 @@ class _Travel:
         )
 
     def _each(self, function: Callable[..., Any]) -> Any:
-        tasks = self._journey.ranges.tasks
+        tasks = self._plan.ranges.tasks
         return self._context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(function)
 
     def _exchanged(self, sent: Any, tasks: int, function: Callable[..., Any]) -> Any:

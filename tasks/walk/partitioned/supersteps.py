@@ -19,15 +19,15 @@ from superworkflow.infra.manifest import FileEntry
 from superworkflow.infra.spark.files import TaskWriter
 from superworkflow.infra.spark.shared import SharedDataset
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows, executor_folder, find_cuts, kept_rows
-from superworkflow.tasks.walk.partitioned.walker_batch import Crowd, Rules, begin_walks, go_on
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, executor_folder, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 
 Sent = tuple[int, bytes]
 
 
 @dataclass(frozen=True)
-class Journey:
+class WalkPlan:
     """What tasks have to know.
 
     Args:
@@ -46,8 +46,8 @@ class Journey:
     output: str
     parts: str
     rows: str
-    ranges: Ranges
-    rules: Rules
+    ranges: VertexRanges
+    rules: WalkRules
     weighted: bool
     starts: npt.NDArray[np.int64]
     n_starts: int
@@ -64,10 +64,10 @@ class Journey:
         """Name of the file in which a task leaves its walkers at the end of a job."""
         return f"{self.parts}/{job:04d}/{task:05d}.walkers"
 
-    def left(self, job: int, task: int) -> Crowd:
+    def left(self, job: int, task: int) -> WalkerBatch:
         """The walkers that a task has left."""
         with Location.of(self.output).join(self.file(job, task)).open() as stream:
-            return Crowd.unpack([stream.read()], self.rules)
+            return WalkerBatch.unpack([stream.read()], self.rules)
 
 
 def cuts_of_piece(indptr: str, parts: int, piece: tuple[int, int, int]) -> list[tuple[int, int]]:
@@ -83,16 +83,16 @@ def find_starts(graph: str, folder: str | None, labels: Sequence[str]) -> npt.ND
 def begin(shared: Any, first: int, last: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
     """A task's share of the walks first..last - 1 of a batch, sent to their start vertices."""
     _read(nothing)
-    journey: Journey = shared.value
-    tasks = journey.ranges.tasks
+    plan: WalkPlan = shared.value
+    tasks = plan.ranges.tasks
     a, b = (first + (last - first) * i // tasks for i in (task, task + 1))
-    crowd, to = begin_walks(a, b, first, journey.starts, journey.n_starts, journey.ranges, journey.rules)
-    yield from crowd.split(to, tasks)
+    batch, to = begin_walks(a, b, first, plan.starts, plan.n_starts, plan.ranges, plan.rules)
+    yield from batch.split(to, tasks)
 
 
 def step(shared: Any, work: Any, task: int, sent: Iterable[Sent]) -> Iterator[Sent]:
     """A superstep: the walkers that have come to a task go on."""
-    yield from _stepped(shared.value, work, task, Crowd.unpack((blob for _, blob in sent), shared.value.rules))
+    yield from _stepped(shared.value, work, task, WalkerBatch.unpack((blob for _, blob in sent), shared.value.rules))
 
 
 def resume(shared: Any, work: Any, job: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
@@ -107,49 +107,49 @@ def _read(nothing: Iterable[Any]) -> None:
         pass
 
 
-def _stepped(journey: Journey, work: Any, task: int, crowd: Crowd) -> Iterator[Sent]:
-    if len(crowd.walkers):
-        rows = journey.rows_of(task)
+def _stepped(plan: WalkPlan, work: Any, task: int, batch: WalkerBatch) -> Iterator[Sent]:
+    if len(batch.walkers):
+        rows = plan.rows_of(task)
         began = time.perf_counter()
-        crowd, to = go_on(crowd, rows, task, journey.ranges, journey.rules)
-        done = np.zeros((2, journey.ranges.tasks))
+        batch, to = go_on(batch, rows, task, plan.ranges, plan.rules)
+        done = np.zeros((2, plan.ranges.tasks))
         done[:, task] = len(to), time.perf_counter() - began
         work.add(done)
-        yield from crowd.split(to, journey.ranges.tasks)
+        yield from batch.split(to, plan.ranges.tasks)
 
 
 def rest(shared: Any, job: int, task: int, sent: Iterable[Sent]) -> Iterator[int]:
     """Leave the walkers that have come to a task in the store; how many of them have to go on."""
-    journey: Journey = shared.value
-    crowd = Crowd.unpack((blob for _, blob in sent), journey.rules)
-    with TaskWriter(Location.of(journey.output)).file(journey.file(job, task)) as path:
-        path.write_bytes(crowd.pack())
-    yield len(crowd.underway.walkers)
+    plan: WalkPlan = shared.value
+    batch = WalkerBatch.unpack((blob for _, blob in sent), plan.rules)
+    with TaskWriter(Location.of(plan.output)).file(plan.file(job, task)) as path:
+        path.write_bytes(batch.pack())
+    yield len(batch.underway.walkers)
 
 
 def pieces(shared: Any, jobs: int, shard: int, shards: int, task: int, nothing: Iterable[Any]) -> Iterator[Sent]:
     """All that was left at a task by the jobs of a batch, sent to its shards of ``shard`` walks."""
     _read(nothing)
-    journey: Journey = shared.value
+    plan: WalkPlan = shared.value
     for job in range(jobs):
-        crowd = journey.left(job, task).visited
-        yield from crowd.split((crowd.walkers["walk"] // shard).astype(np.int32), shards)
+        batch = plan.left(job, task).visited
+        yield from batch.split((batch.walkers["walk"] // shard).astype(np.int32), shards)
 
 
 def write_shard(
     shared: Any, first: int, spans: Sequence[tuple[int, int]], index: int, sent: Iterable[Sent]
 ) -> Iterator[tuple[tuple[FileEntry, ...], int, int]]:
     """Put one shard of a batch together and write it: (its file, vertices in it, walks that a sink has ended)."""
-    journey: Journey = shared.value
+    plan: WalkPlan = shared.value
     start, end = spans[index]
-    shard = np.full((end - start, journey.rules.length), -1, journey.rules.vertex)
+    shard = np.full((end - start, plan.rules.length), -1, plan.rules.vertex)
     for _, blob in sent:
-        crowd = Crowd.unpack([blob], journey.rules)
-        walkers = crowd.walkers
+        batch = WalkerBatch.unpack([blob], plan.rules)
+        walkers = batch.walkers
         at = walkers["position"] - walkers["tokens"] + 1
-        place_tokens(walkers["walk"], at, walkers["tokens"], crowd.tokens, start - spans[0][0], shard)
+        place_tokens(walkers["walk"], at, walkers["tokens"], batch.tokens, start - spans[0][0], shard)
     if ((shard[:, :1] < 0).any()) or ((shard[:, :-1] < 0) & (shard[:, 1:] >= 0)).any():
         raise RuntimeError(f"walks {start} to {end} came with gaps")
-    writer = TaskWriter(Location.of(journey.output))
+    writer = TaskWriter(Location.of(plan.output))
     writer.array(shard_name(first + index), shard)
     yield writer.entries, *count_tokens(shard)

@@ -26,7 +26,7 @@ from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
 
 @dataclass(frozen=True)
-class Ranges:
+class VertexRanges:
     """Who has which rows.
 
     Args:
@@ -47,7 +47,7 @@ class Ranges:
         return int(self.cuts[r]), int(self.cuts[r + 1])
 
     @classmethod
-    def cut(cls, places: Sequence[tuple[int, int]]) -> Ranges:
+    def cut(cls, places: Sequence[tuple[int, int]]) -> VertexRanges:
         """Ranges that begin at ``places``, pairs (vertex, arcs and vertices before it), the last one at the end."""
         unique = sorted(set(places))
         share = unique[-1][1] / max(1, len(places) - 1)
@@ -60,7 +60,7 @@ class Ranges:
 
 
 def find_cuts(indptr: Location, parts: int, piece: int, first: int, last: int) -> list[tuple[int, int]]:
-    """The cuts into ``parts`` that lie at the vertices first..last - 1, with what is before them, for `Ranges.cut`.
+    """The cuts into ``parts`` at the vertices first..last - 1, with what is before them, for `VertexRanges.cut`.
 
     Every ``piece`` of the work reads its own part of the file `indptr.npy`; piece 0 adds the cut at vertex 0, the
     last one that at the end.

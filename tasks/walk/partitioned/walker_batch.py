@@ -1,6 +1,6 @@
 """Many walkers at once: in arrays, and in bytes between tasks.
 
-In bytes a crowd is three int64 counts, then its records, its words and its tokens, in the machine's byte order.
+In bytes a batch is three int64 counts, then its records, its words and its tokens, in the machine's byte order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
 from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Ranges, Rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges
 
 LIST_WORDS = 256
 """Darts that a walker asks about at a time, at most."""
@@ -24,7 +24,7 @@ _COUNTS = 3 * 8
 
 
 @dataclass(frozen=True)
-class Rules:
+class WalkRules:
     """What decides of a walk, beside the graph.
 
     Args:
@@ -48,7 +48,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class WalkerBatch:
     """Walkers, and in their order the words and tokens that they have with them.
 
     Args:
@@ -62,7 +62,7 @@ class Crowd:
     tokens: npt.NDArray[Any]
 
     @classmethod
-    def unpack(cls, blobs: Iterable[bytes], rules: Rules) -> Crowd:
+    def unpack(cls, blobs: Iterable[bytes], rules: WalkRules) -> WalkerBatch:
         """All the walkers of some blobs, in their order."""
         kind, vertex = walker_type(rules.vertex), np.dtype(rules.vertex)
         walkers, words, tokens = [np.empty(0, kind)], [np.empty(0, np.int64)], [np.empty(0, vertex)]
@@ -82,55 +82,66 @@ class Crowd:
 
     def split(self, to: npt.NDArray[np.int32], tasks: int) -> Iterator[tuple[int, bytes]]:
         """(task, its walkers in bytes) for each task that ``to`` sends one of these walkers to."""
-        out = Crowd(np.empty_like(self.walkers), np.empty_like(self.words), np.empty_like(self.tokens))
+        out = WalkerBatch(np.empty_like(self.walkers), np.empty_like(self.words), np.empty_like(self.tokens))
         begins = sort_by_task(self.walkers, self.words, self.tokens, to, tasks, out.walkers, out.words, out.tokens)
         for task in range(tasks):
             (a, a_words, a_tokens), (b, b_words, b_tokens) = begins[task : task + 2].tolist()
             if b > a:
-                yield task, Crowd(out.walkers[a:b], out.words[a_words:b_words], out.tokens[a_tokens:b_tokens]).pack()
+                yield (
+                    task,
+                    WalkerBatch(out.walkers[a:b], out.words[a_words:b_words], out.tokens[a_tokens:b_tokens]).pack(),
+                )
 
     @property
-    def underway(self) -> Crowd:
+    def underway(self) -> WalkerBatch:
         """The walkers that are not at their end; what they have visited is left behind."""
         kept = self.walkers["phase"] != ENDED
         words = self.words[np.repeat(kept, self.walkers["words"])]
         walkers = self.walkers[kept]
         walkers["tokens"] = 0
-        return Crowd(walkers, words, self.tokens[:0])
+        return WalkerBatch(walkers, words, self.tokens[:0])
 
     @property
-    def visited(self) -> Crowd:
+    def visited(self) -> WalkerBatch:
         """What walkers have visited and still have with them, apart from what their step needs."""
         walkers = self.walkers[self.walkers["tokens"] > 0]
         walkers["words"] = 0
-        return Crowd(walkers, self.words[:0], self.tokens)
+        return WalkerBatch(walkers, self.words[:0], self.tokens)
 
 
 def begin_walks(
-    first: int, last: int, base: int, starts: npt.NDArray[np.int64], n_starts: int, ranges: Ranges, rules: Rules
-) -> tuple[Crowd, npt.NDArray[np.int32]]:
+    first: int,
+    last: int,
+    base: int,
+    starts: npt.NDArray[np.int64],
+    n_starts: int,
+    ranges: VertexRanges,
+    rules: WalkRules,
+) -> tuple[WalkerBatch, npt.NDArray[np.int32]]:
     """The walks ``first`` to ``last - 1`` of the batch from walk ``base`` on, and the task of each."""
     walkers = np.zeros(last - first, walker_type(rules.vertex))
-    crowd = Crowd(walkers, np.empty(0, np.int64), np.empty(last - first, rules.vertex))
+    batch = WalkerBatch(walkers, np.empty(0, np.int64), np.empty(last - first, rules.vertex))
     to = np.empty(last - first, np.int32)
     begin(np.uint64(rules.seed), starts, np.uint64(n_starts), first, base, ranges.cuts, ranges.copies, walkers,
-          crowd.tokens, to)  # fmt: skip
-    return crowd, to
+          batch.tokens, to)  # fmt: skip
+    return batch, to
 
 
-def go_on(crowd: Crowd, rows: Rows, task: int, ranges: Ranges, rules: Rules) -> tuple[Crowd, npt.NDArray[np.int32]]:
+def go_on(
+    batch: WalkerBatch, rows: Rows, task: int, ranges: VertexRanges, rules: WalkRules
+) -> tuple[WalkerBatch, npt.NDArray[np.int32]]:
     """Each walker as far as it comes with the rows of a task, and the task that it has to go to."""
-    n = len(crowd.walkers)
-    out, to = np.empty_like(crowd.walkers), np.empty(n, np.int32)
-    words = np.empty(len(crowd.words) + 2 * n + 64, np.int64)
-    tokens = np.empty(len(crowd.tokens) + 2 * n + 2 * rules.length, rules.vertex)
+    n = len(batch.walkers)
+    out, to = np.empty_like(batch.walkers), np.empty(n, np.int32)
+    words = np.empty(len(batch.words) + 2 * n + 64, np.int64)
+    tokens = np.empty(len(batch.tokens) + 2 * n + 2 * rules.length, rules.vertex)
     cursor = np.zeros(5, np.int64)
     tries = has_tries(rules.q, int(ranges.cuts[-1]), rules.directed)
     while not advance(
-        crowd.walkers, crowd.words, crowd.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
+        batch.walkers, batch.words, batch.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
         rows.low, rows.high, rows.headers, rows.bits, rows.indices, rows.weights, rows.alias, rows.totals,
         rules.directed, rules.second_order, tries, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
     ):  # fmt: skip
         # What was done in part is done again, with twice the space.
         words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (words, tokens))
-    return Crowd(out, words[: cursor[3]], tokens[: cursor[4]]), to
+    return WalkerBatch(out, words[: cursor[3]], tokens[: cursor[4]]), to

@@ -56,6 +56,10 @@ def _launcher_of(job: Json) -> str:
     return str(job["metadata"]["labels"]["superworkflow/launcher"])
 
 
+LONGER = {**SECONDS, "num_walks": 3 * SECONDS["num_walks"]}
+"""Walks that do not end before another run has found them."""
+
+
 def _says(events: list[Event], text: str) -> bool:
     return any(text in str(event.get("message", "")) for event in events)
 
@@ -142,7 +146,7 @@ def test_a_job_of_a_living_run_is_followed_and_left_alone(
 def test_who_waits_for_a_run_that_is_interrupted_makes_the_dataset(
     settings: Settings, walk: Call, cluster: Cluster
 ) -> None:
-    call, first, second = walk(cpu=0.5, **SECONDS), KubernetesLauncher(settings()), KubernetesLauncher(settings())
+    call, first, second = walk(cpu=0.5, **LONGER), KubernetesLauncher(settings()), KubernetesLauncher(settings())
     told, events = list[Event](), list[Event]()
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(first.launch, call, told.append)
@@ -158,7 +162,7 @@ def test_who_waits_for_a_run_that_is_interrupted_makes_the_dataset(
     assert (paid.uid, paid.reason) == (job["metadata"]["uid"], Reason.CANCELLED)
     assert paid.seconds > 0
     assert _says(events, "has ended it; continuing with a new Job")
-    assert made.measured.rows == 500 * SECONDS["num_walks"]
+    assert made.measured.rows == 500 * LONGER["num_walks"]
     assert not made.reused
     assert [attempt.reason for attempt in made.attempts] == [None]
     assert made.attempts[0].uid != paid.uid

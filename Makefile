@@ -16,7 +16,7 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
 
 test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
-	$(MAKE) --jobs 2 test-here test-cluster test-kernels test-s3
+	$(MAKE) --jobs 3 test-here test-cluster test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels

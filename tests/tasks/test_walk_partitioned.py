@@ -89,23 +89,13 @@ class Killer(Progress):
             self.killed = found[-1].pid
 
 
-@pytest.mark.parametrize(
-    ("kind", "spark"),
-    [
-        ("pyspark.daemon", {}),
-        ("CoarseGrainedExecutorBackend", {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}),
-    ],
-    ids=["worker", "executor"],
-)
-def test_what_is_lost_loses_no_walks(
-    tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch, kind: str, spark: dict[str, str]
-) -> None:
-    if spark:
-        monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps(spark))
+def test_a_lost_executor_loses_no_walks(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
+    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps(spark))
     graph = write_graph(tmp_path / "graph", 1000, 8000)
     params = {"num_walks": 2, "walk_length": 6, "p": 2, "q": 0.5}
     monkeypatch.setattr(small, "TASKS_PER_CORE", 1)
-    progress = Killer(kind)
+    progress = Killer("CoarseGrainedExecutorBackend")
     made = on_spark(graph, tmp_path / "spark", params, progress)
     assert progress.killed
     assert_same(made, make(graph, tmp_path / "walks", params))

@@ -22,13 +22,12 @@ import time
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.conditions import check_heeded
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
+from superworkflow.infra.owner import machine, started
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
@@ -188,26 +187,14 @@ def _parsed(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-@cache
 def _machine() -> dict[str, str]:
     """What tells this kernel, and this namespace of process numbers, from all others; empty where nothing does."""
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return {"host": socket.gethostname(), "boot": boot, "namespace": str(Path("/proc/self/ns/pid").readlink())}
-    return {}
+    here = machine()
+    return {"host": socket.gethostname(), **here} if here else {}
 
 
 def _process() -> dict[str, Any]:
-    return {**_machine(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
-def _started(pid: int) -> str | None:
-    """When a process began, in ticks since the machine did; None when there is no such process, or it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+    return {**_machine(), "pid": os.getpid(), "started": started(os.getpid()) or None}
 
 
 def _is_gone(process: Any) -> bool:
@@ -215,4 +202,4 @@ def _is_gone(process: Any) -> bool:
     if not isinstance(process, dict) or not _machine() or not isinstance(process.get("pid"), int):
         return False
     same = all(process.get(key) == value for key, value in _machine().items())
-    return same and process.get("started") is not None and _started(process["pid"]) != process["started"]
+    return same and process.get("started") is not None and (started(process["pid"]) or None) != process["started"]

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import uuid
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+@cache
+def machine() -> dict[str, str]:
+    """This machine since its last start, and this container: where a process id means the same process.
+
+    Returns:
+        `boot` and `namespace`; empty where the system tells neither.
+    """
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return {"boot": boot, "namespace": str(Path("/proc/self/ns/pid").readlink())}
+    return {}
+
+
+def started(pid: int) -> str:
+    """When a process began, in ticks since the boot; empty when it has ended, or is dead and not yet waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError, ValueError):
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _host() -> str:
-    """This machine since its last start, and this container: where a process id means the same process."""
-    try:
-        return f"{_BOOT.read_text().strip()[:13]}.{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _started(pid: int) -> str:
-    """Start time of a process; empty when there is none, or when it is dead and only not yet waited for."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (OSError, IndexError):
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    here = machine()
+    return f"{here['boot'][:13]}.{here['namespace']}" if here else socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Owner:
     @classmethod
     def here(cls) -> Owner:
         """This process."""
-        return cls(_host(), os.getpid(), _started(os.getpid()), uuid.uuid4().hex[:12])
+        return cls(_host(), os.getpid(), started(os.getpid()), uuid.uuid4().hex[:12])
 
     def __str__(self) -> str:
         return f"{self.host}/{self.pid}/{self.started}/{self.token}"
@@ -55,8 +65,8 @@ class Owner:
     @classmethod
     def parse(cls, text: str) -> Owner | None:
         """The inverse of `str`; None when the text is not one."""
-        parts = text.split("/")
-        return cls(parts[0], int(parts[1]), parts[2], parts[3]) if len(parts) == 4 and parts[1].isdigit() else None
+        host, pid, *rest = text.split("/") if text.count("/") == 3 else ("", "")
+        return cls(host, int(pid), *rest) if pid.isdecimal() and len(pid) < 20 else None
 
     @property
     def is_here(self) -> bool:
@@ -66,4 +76,4 @@ class Owner:
     @property
     def is_running(self) -> bool:
         """Whether the process table of this machine has it; only where `is_here`."""
-        return _started(self.pid) == self.started != ""
+        return started(self.pid) == self.started != ""

@@ -53,8 +53,9 @@ def _refuses_if_match(environ: dict[str, Any]) -> bool:
 
 def _looks_before(environ: dict[str, Any]) -> bool:
     """Finds nothing there when it looks for the first three who write at once."""
-    if "HTTP_IF_NONE_MATCH" in environ and len(creators := _creators.setdefault(environ["PATH_INFO"], [])) < 3:
-        creators.append(environ.pop("HTTP_IF_NONE_MATCH"))
+    with _looking:
+        if "HTTP_IF_NONE_MATCH" in environ and len(creators := _creators.setdefault(environ["PATH_INFO"], [])) < 3:
+            creators.append(environ.pop("HTTP_IF_NONE_MATCH"))
     return False
 
 
@@ -77,6 +78,7 @@ QUIRKS: dict[str, Callable[[dict[str, Any]], bool]] = {
 }
 """By bucket: changes a request that writes, or says that its condition does not hold."""
 _creators: dict[str, list[str]] = {}
+_looking = threading.Lock()
 
 
 def quirky(app: App) -> App:

@@ -14,11 +14,11 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, Owner, owner_references
+from superworkflow.infra.owner import machine, started
 
 LAUNCHER = PREFIX + "launcher"
 HEARTBEAT = PREFIX + "heartbeat"
@@ -179,37 +179,24 @@ async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None
 
 def this_process() -> str:
     """This process, so that another one of the same machine can tell whether it lives."""
-    return json.dumps({"machine": _machine(), "pid": os.getpid(), "started": _started(os.getpid())})
+    return json.dumps({"machine": _machine(), "pid": os.getpid(), "started": started(os.getpid())})
 
 
 def has_ended_here(process: str) -> bool | None:
     """Whether a process of this machine has ended; None where it is another machine's, or that cannot be told."""
     try:
         told = json.loads(process)
-        machine, pid, started = str(told["machine"]), int(told["pid"]), str(told["started"])
+        where, pid, began = str(told["machine"]), int(told["pid"]), str(told["started"])
     except (ValueError, KeyError, TypeError):
         return None
-    if not machine or machine != _machine():
+    if not where or where != _machine():
         return None
-    return _started(pid) != started
+    return started(pid) != began
 
 
 def _machine() -> str:
-    """This boot of this machine, and the numbers by which its processes go here; empty where there is no /proc."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty when it has ended."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (OSError, IndexError, ValueError):
-        return ""
-    return "" if state in "ZX" else fields[18]
+    """This boot of this machine, and the numbers by which its processes go here; empty where that cannot be told."""
+    return " ".join(machine().values())
 
 
 def _beat() -> str:

@@ -85,7 +85,6 @@ def register(
         UserError: the dataset is not what the model's code serves, or MLflow refuses.
         SuperworkflowError: the model's card fails.
     """
-    import mlflow
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -94,11 +93,11 @@ def register(
     tags = {DIGEST_TAG: dataset.digest, CODE_TAG: hashlib.sha256(code.read_bytes()).hexdigest()}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
-        mlflow.set_tracking_uri(tracking_uri)
-        client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
-        found = _registered(client, name, tags)
-        number, model_id = found or _log(dataset, card, code, name, run_id, tags, client)
-        client.set_registered_model_alias(name, alias, str(number))
+        with process_tracking_uri(tracking_uri):
+            client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
+            found = _registered(client, name, tags)
+            number, model_id = found or _log(dataset, card, code, name, run_id, tags, client)
+            client.set_registered_model_alias(name, alias, str(number))
     except MlflowException as error:
         raise UserError(
             f"MLflow did not register the model: {error.message}", where=f"{name}@{alias}",
@@ -108,6 +107,24 @@ def register(
         name=name, version=number, alias=alias, uri=f"models:/{name}@{alias}", model_id=model_id, digest=dataset.digest,
         reused=found is not None, seconds=time.perf_counter() - started,
     )  # fmt: skip
+
+
+@contextmanager
+def process_tracking_uri(uri: str) -> Iterator[None]:
+    """Make this the tracking URI of the whole process within the block.
+
+    MLflow sets `MLFLOW_TRACKING_URI` with it, which whatever runs afterwards would take for the user's.
+    """
+    import mlflow
+
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # takes the variable away too
+        if before is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = before
 
 
 def _card(dataset: Dataset, model: Model) -> ModelCard:

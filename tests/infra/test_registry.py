@@ -29,7 +29,7 @@ from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.tracking import registry
-from superworkflow.infra.tracking.registry import DIGEST_TAG, register
+from superworkflow.infra.tracking.registry import DIGEST_TAG, process_tracking_uri, register
 from superworkflow.tasks.publish import STAGE, serving
 
 (MODEL,) = SUPERWORKFLOW.registered
@@ -62,10 +62,8 @@ def tracking(tmp_path_factory):
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     client = MlflowClient(uri)
     experiment = client.create_experiment("test", artifact_location=(folder / "artifacts").as_uri())
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    yield uri, client, client.create_run(experiment).info.run_id
-    mlflow.set_tracking_uri(before)
+    with process_tracking_uri(uri):
+        yield uri, client, client.create_run(experiment).info.run_id
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +117,19 @@ def test_same_bundle_is_not_registered_twice_but_its_alias_moves(tracking, bundl
     assert len(client.search_model_versions("name = 'embeddings'")) == 2
     elsewhere = register(bundle, MODEL, name="another", alias="current", run_id=run_id, tracking_uri=uri)
     assert (elsewhere.version, elsewhere.reused) == (1, False)
+
+
+def test_the_process_has_the_tracking_uri_that_it_had(tracking, bundle, monkeypatch, tmp_path):
+    """MLflow would leave its own in the environment, and the next run in this process take it for the user's."""
+    uri, _, run_id = tracking
+    for before in (f"sqlite:///{tmp_path}/other.db", None):
+        if before:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", before)
+        else:
+            monkeypatch.delenv("MLFLOW_TRACKING_URI")
+        register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+        assert os.environ.get("MLFLOW_TRACKING_URI") == before
+    mlflow.set_tracking_uri(uri)  # as the other tests of this module have it
 
 
 def test_model_whose_files_are_gone_is_logged_anew(tracking, tmp_path):

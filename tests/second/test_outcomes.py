@@ -34,7 +34,7 @@ from superworkflow.infra.outcomes import (
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import build_request
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.infra.tracking.registry import register
+from superworkflow.infra.tracking.registry import process_tracking_uri, register
 from superworkflow.sweeps.objective import choose_quality, parse_objectives
 from superworkflow.sweeps.setup import Wishes, set_up
 from tests.second.conftest import Second
@@ -78,9 +78,7 @@ def test_records(
 
 
 def test_the_model_answers_with_its_own_code(second: Second, ran: dict[str, Any], table: Path) -> None:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{second.store}/mlflow/mlflow.db")
-    try:
+    with process_tracking_uri(f"sqlite:///{second.store}/mlflow/mlflow.db"):
         model = mlflow.pyfunc.load_model(ran["model"])
         given = pd.read_csv(table, dtype=float)
         answer = model.predict(given.drop(columns="progression"), params={"digits": 1})
@@ -88,8 +86,6 @@ def test_the_model_answers_with_its_own_code(second: Second, ran: dict[str, Any]
         assert error < ran["metrics"]["choose.rmse"] * 1.05
         with pytest.raises(MlflowException, match="a request needs the columns bmi"):
             model.predict(given.drop(columns=["progression", "bmi"]))
-    finally:
-        mlflow.set_tracking_uri(before)
     assert ran["model"] == "models:/progression@current"
     assert model.metadata.metadata["rmse"] == ran["metrics"]["choose.rmse"]
 

@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 lint format docs setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -36,6 +36,9 @@ test-s3: $(DEV)  ## leases, conditional writes and outages once more on each rea
 	@for server in $$($(BIN)/python -m tests.real_s3); do \
 	    echo "on $$server:"; \
 	    SUPERWORKFLOW_TEST_S3=$$server $(BIN)/python -m pytest -m s3 $(S3_TESTS:%=tests/infra/test_%.py) || exit 1; done
+
+kernels: $(READY)  ## compile the stages' kernels now, rather than in the first run
+	$(BIN)/python -m superworkflow.tasks._compile
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)

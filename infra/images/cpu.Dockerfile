@@ -21,7 +21,7 @@ COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # The stages' kernels, compiled for this processor; a node with another one compiles them anew.
-RUN NUMBA_CACHE_DIR=/opt/numba infra/images/kernels.sh
+RUN NUMBA_CACHE_DIR=/opt/numba python -m superworkflow.tasks._compile
 ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000
 ENTRYPOINT ["python", "-m", "superworkflow"]

@@ -101,7 +101,7 @@ def test_as_executors_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.usefixtures("java")
 def test_on_spark(tmp_path: Path) -> None:
     """A few of each kind, as each takes Spark seconds; what executors read of the others is tested without it."""
-    wanted = ("comments-of-unix-below-one-of-dos.csv", "cases.parquet", "one-return.csv", "heavy-sum.csv")
+    wanted = ("comments-of-unix-below-one-of-dos.csv", "cases.parquet", "heavy-sum.csv")
     for odd in (odd for odd in ODD_FILES if odd.name in wanted):
         path = written(odd, tmp_path)
         if odd.error:

@@ -67,21 +67,13 @@ def same(path: Path, folder: Path, **params: Any) -> Dataset:
 
 @needs_spark
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize(
-    "params",
-    [
-        {},
-        {"directed": True, "duplicates": "max", "max_degree": 9},
-    ],
-    ids=["weighted", "directed-trimmed"],
-)
-def test_the_same_files_as_in_process(tmp_path: Path, params: dict[str, Any]) -> None:
+def test_the_same_files_as_in_process(tmp_path: Path) -> None:
     text = "source,target,weight\n" + "".join(f"{u},{v},{w}\n" for u, v, w in edge_rows(9000))
     (tmp_path / "edges.csv").write_text(text)
-    made = same(tmp_path / "edges.csv", tmp_path, **params)
+    made = same(tmp_path / "edges.csv", tmp_path, directed=True, duplicates="max", max_degree=9)
     assert made.stats["self_loops_dropped"] > 1
     assert made.stats["isolated_vertices"] >= 1
-    assert (made.stats["trimmed_edges"] > 0) == ("max_degree" in params)
+    assert made.stats["trimmed_edges"] > 0
     assert len(np.diff(made.array("indptr.npy"))) > 300  # more than one block
 
 
@@ -89,7 +81,7 @@ def test_the_same_files_as_in_process(tmp_path: Path, params: dict[str, Any]) ->
 @pytest.mark.usefixtures("java")
 def test_row_groups_of_parquet(tmp_path: Path) -> None:
     rows = edge_rows(3000)
-    columns = {"from": [u for u, _, _ in rows], "to": [v for _, v, _ in rows]}
+    columns = dict(zip(("from", "to", "weight"), map(list, zip(*rows, strict=True)), strict=True))
     pq.write_table(pa.table(columns), tmp_path / "edges.parquet", row_group_size=1000)
     made = same(tmp_path / "edges.parquet", tmp_path)
     assert made.stats["rows_read"] == 3001

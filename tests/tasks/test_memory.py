@@ -1,4 +1,4 @@
-"""`plan` predicts the peak memory of every stage within a fifth, held against real stage processes of three sizes."""
+"""`plan` predicts the peak memory of every stage within a fifth, held against real stage processes of two sizes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from superworkflow.tasks._generate import generate
 from superworkflow.tasks.embed.run import write_embeddings
 
 RESOURCES = Resources(cpu=2, memory=4 << 30)
-SIZES = {"small": (5_000, 60_000), "medium": (60_000, 1_000_000), "large": (250_000, 3_000_000)}
-"""Vertices and edges. The small one goes through SQL, the others through compiled kernels."""
+SIZES = {"small": (5_000, 60_000), "large": (250_000, 3_000_000)}
+"""Vertices and edges. The small one goes through SQL, the large one through compiled kernels."""
 DIMENSIONS = 64
 
 

@@ -83,19 +83,18 @@ def rules_of(p: float, q: float, length: int, *, directed: bool, seed: int = 42,
     return WalkRules(float(p), float(q), length, directed, seed, vertex)
 
 
-@pytest.mark.parametrize("parts", [1, 3, 7])
 @pytest.mark.parametrize(
     ("p", "q", "large"), [*((p, q, False) for p, q in BIASES), *((p, q, True) for p, q in BIASES if q > 1)]
 )
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed, parts):
+def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, directed):
     if large:
         monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     graph = random_csr(700, 6000, 1, directed=directed)
     rules = rules_of(p, q, 20, directed=directed)
     walker = Walker(*graph[:2], graph[2] if weighted else None, directed=directed, walk_length=20, p=p, q=q)
-    travel = Parts(tmp_path, graph, parts, rules, weighted=weighted)
+    travel = Parts(tmp_path, graph, 7, rules, weighted=weighted)
     np.testing.assert_array_equal(travel.walk(100, 1500), walker.walk(100, 1500))
     starts = np.array([5, 699, 0, 77])
     starting = Walker(

@@ -1,0 +1,44 @@
+"""Compile the kernels of all stages by running each once on small graphs: `python -m superworkflow.tasks._compile`.
+
+Numba keeps them in `NUMBA_CACHE_DIR`, or beside their modules, where every later process finds them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from superworkflow.infra.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import load_stage
+
+_VERTICES = 200
+
+
+def compile_kernels(folder: Path) -> None:
+    """Compile what stages call for graphs with and without weights, of which all are made in this folder."""
+    for weighted in (False, True):
+        here = folder / ("weighted" if weighted else "unweighted")
+        here.mkdir()
+        edges = here / "edges.csv"
+        pairs = [(u, (u + step * step) % _VERTICES, step) for u in range(_VERTICES) for step in range(1, 9)]
+        edges.write_text("".join(f"v{u},v{v}" + f",{weight}" * weighted + "\n" for u, v, weight in pairs))
+        graph = _make("index", {}, here / "index", edges=edges)
+        _make("holdout", {}, here / "holdout", graph=graph)
+        walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
+        vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
+        _make("embed", {"dimensions": 16}, here / "embed", graph=graph, walks=walks[0], vocabulary=vocabulary)
+
+
+def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:
+    given = {name: str(path) for name, path in inputs.items()}
+    execute(load_stage(stage), params, given, str(output), Resources(), Progress(stage, stream=sys.stdout))
+    return output
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        compile_kernels(Path(made))

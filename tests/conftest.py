@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +18,9 @@ from superworkflow.infra.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 set_up_checked_kernels()
 
@@ -117,3 +121,19 @@ def s3_proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Prox
     yield proxy
     PatientS3.clear_instance_cache()
     proxy.close()
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved, to look into."""
+    from matplotlib.figure import Figure
+
+    seen: list[Figure] = []
+    save = Figure.savefig
+
+    def savefig(figure: Figure, *given: Any, **named: Any) -> None:
+        seen.append(figure)
+        save(figure, *given, **named)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return seen

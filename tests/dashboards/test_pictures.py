@@ -1,14 +1,13 @@
 """Pictures: valid PNG of a sensible size, drawn without warnings, with the right things in them."""
 
 import struct
-import warnings
 from dataclasses import dataclass
 
 import pytest
-from matplotlib.figure import Figure
 
-from superworkflow.dashboards import pictures
 from superworkflow.dashboards.pictures import cost_picture, dollar_text, duration_text
+
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 @dataclass
@@ -26,22 +25,6 @@ ROWS = [
     Row("walk", "ran", 8.4, 0.0013),
     Row("embed", "ran", 74.0, 0.0045),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-@pytest.fixture
-def figures(monkeypatch):
-    """The figures that are saved, to look into."""
-    seen: list[Figure] = []
-    save = pictures.save
-    monkeypatch.setattr(pictures, "save", lambda figure, path: (seen.append(figure), save(figure, path)))
-    return seen
 
 
 def size(path):

@@ -1,32 +1,14 @@
 """The picture of embeddings: a valid PNG of a sensible size, drawn without warnings, with the right things in it."""
 
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from matplotlib.figure import Figure
 
-from superworkflow.tasks.evaluate import picture
 from superworkflow.tasks.evaluate.picture import LEGEND_LABELS, projection_picture
 from tests.dashboards.test_pictures import size
 
-
-@pytest.fixture(autouse=True)
-def _no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-@pytest.fixture
-def figures(monkeypatch):
-    """The figures that are saved, to look into."""
-    seen: list[Figure] = []
-    save = picture.save
-    monkeypatch.setattr(picture, "save", lambda figure, path: (seen.append(figure), save(figure, path)))
-    return seen
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 def projection(labels, n=300):

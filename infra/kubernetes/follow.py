@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from superworkflow.infra.engines import IN_PROCESS
+from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
-from superworkflow.infra.kubernetes.executors import ExecutorPods
+from superworkflow.infra.kubernetes.members import Members
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.pod_log import read_log
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.progress import parse_event
-from superworkflow.infra.resources import Executors
+from superworkflow.infra.resources import Group
 
 RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""
@@ -46,7 +48,7 @@ class Ended:
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
         exit_code: of the container; None when it never ended.
-        of_executor: the diagnosis is that of a Spark executor.
+        role: whose the diagnosis is: a member's of this role, or the stage's own where it is empty.
         deleted: the Job was deleted, before its end or after.
     """
 
@@ -56,7 +58,7 @@ class Ended:
     figures: dict[str, float] = field(default_factory=dict)
     image: str = ""
     exit_code: int | None = None
-    of_executor: bool = False
+    role: str = ""
     deleted: bool = False
 
     @property
@@ -78,7 +80,8 @@ class JobFollower:
         stage: name of the stage, for its log.
         tell: receives each event of the stage but the final one.
         adopted: the Job was there before this follower; its own times are used then.
-        executors: what the Job asks the cluster for, where it is a Spark driver.
+        engine: name of the stage's engine.
+        groups: members that the Job has beside its own pod, by role.
     """
 
     def __init__(
@@ -90,17 +93,20 @@ class JobFollower:
         tell: Callable[[Event], None],
         *,
         adopted: bool = False,
-        executors: Executors | None = None,
+        engine: str = IN_PROCESS,
+        groups: Mapping[str, Group] = {},
     ):
         self._api, self._settings, self.name, self._stage = api, settings, name, stage
-        self._tell, self._adopted, self._asked = tell, adopted, executors
+        self._tell, self._adopted = tell, adopted
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod: Json | None = None
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = Patience(settings, self._say)
-        self._executors = ExecutorPods(api, settings, name, executors.count, self._say) if executors else None
+        self._members: Sequence[Members] = ()
+        if groups:
+            self._members = engine_named(engine).on_cluster.members(api, settings, name, groups, self._say)
         self._log: asyncio.Task[None] | None = None
         self._log_pod = ""
         self._log_ended = asyncio.Event()
@@ -112,12 +118,12 @@ class JobFollower:
             Unreachable: the API did not answer for longer than the settings' patience.
         """
         try:
-            problem, of_executor = None, False
+            problem, role = None, ""
             while not await self._look():
                 problem = await self._waiting()
-                if problem is None and self._executors is not None and "started" in self._seen:
-                    problem = await self._executors.look()
-                    of_executor = problem is not None
+                for members in self._members if problem is None and "started" in self._seen else ():
+                    if problem is None and (problem := await members.look(self._pod)) is not None:
+                        role = members.role
                 problem = problem or self._overdue()
                 if problem is not None:
                     break
@@ -131,15 +137,15 @@ class JobFollower:
                 problem = diagnose(self._job, self._pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
                 )
-            if self._executors is not None:
+            for members in self._members:
                 if self._terminated():
-                    await self._executors.finish()
-                if problem is not None and (lost := self._executors.failure(problem)) is not None:
-                    problem, of_executor = lost, True
+                    await members.finish()
+                if problem is not None and not role and (lost := members.failure(problem)) is not None:
+                    problem, role = lost, members.role
             return Ended(
                 diagnosis=problem, final=self._final or self._kept_event(), held_s=self.held_s(),
                 figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
-                of_executor=of_executor, deleted=self._job is None,
+                role=role, deleted=self._job is None,
             )  # fmt: skip
         finally:
             if self._log is not None:
@@ -213,6 +219,8 @@ class JobFollower:
         if event["event"] in ("done", "error"):
             self._final = event
         else:
+            for members in self._members:
+                members.hear(event)
             self._tell(event)
 
     async def _finish_log(self) -> None:
@@ -238,8 +246,8 @@ class JobFollower:
                 figures["start_s"] = seen["started"] - seen["scheduled"]
         if (pulled := await self._pull_seconds()) is not None:
             figures["pull_s"] = pulled
-        if self._executors is not None and self._asked is not None:
-            figures |= self._executors.figures(self._asked.memory)
+        for members in self._members:
+            figures |= members.figures()
         return figures
 
     async def _pull_seconds(self) -> float | None:

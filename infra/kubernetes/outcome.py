@@ -11,10 +11,10 @@ from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.resources import Resources
 
 
-def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
-    """Most bytes that an attempt used, as its limit counts them where the cluster tells; 0 when nothing does."""
-    if of_executor:
-        return int(ended.figures.get("executor_peak_memory_bytes", 0))
+def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:
+    """Most bytes that the stage's own pod, or a member of a role, used, as the limit counts them; 0 when none tells."""
+    if role:
+        return int(ended.figures.get(f"{role}_peak_memory_bytes", 0))
     return dataset.manifest.measured.memory_bytes
 
 

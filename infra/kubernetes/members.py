@@ -1,4 +1,4 @@
-"""The executors of one Spark driver, as their pods show them: why they do not start, how they ended, what they used."""
+"""The pods of one group beside a Job: why they do not start, how they ended, what they used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,50 +14,80 @@ from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
+from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.resources import Group, Resources
+
+MEMBER_OF = "superworkflow/member-of"
+"""Label of members: the name of the Job that they belong to."""
+ROLE = "superworkflow/role"
+"""Label of members: their role."""
 
 END_SECONDS = 10.0
-"""How long executors may take to end after their driver has."""
+"""How long members may take to end after the stage's own pod has."""
 
 _KNOWS_LITTLE = (Reason.FAILED, Reason.CRASHED)
-"""Ends of a driver that may come from its executors; others, such as a deadline, end its executors."""
+"""Ends of the stage's own pod that may come from its members; others, such as a deadline, end its members."""
 _OUTSIDE = (Reason.EVICTED, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.IMAGE_MISSING)
-_LEFT_ALONE = "disassociated"
-"""What an executor says that ends because its driver has."""
 
 
-class ExecutorPods:
-    """What was seen of the executors of one Job; pods that are deleted meanwhile are not forgotten.
+class Members:
+    """What was seen of one group of a Job; pods that are deleted meanwhile are not forgotten.
+
+    This base watches pods that the stage itself asks for, and replaces. A member may leave a JSON object as its
+    termination message: `cpu_s`, `peak_memory_bytes`, `out_of_memory_kills`, and `error`, its last words.
 
     Args:
         api: the cluster.
         settings: how patient to be.
         job: name of the Job.
-        count: how many the driver asks for.
-        tell: receives what keeps executors from starting.
+        role: of the group.
+        group: how many there are to be, and of which size.
+        tell: receives what keeps members from starting.
     """
 
     def __init__(
-        self, api: KubernetesApi, settings: KubernetesSettings, job: str, count: int, tell: Callable[[str], None]
+        self,
+        api: KubernetesApi,
+        settings: KubernetesSettings,
+        job: str,
+        role: str,
+        group: Group,
+        tell: Callable[[str], None],
     ):
-        self._api, self._selector, self._count = api, f"{EXECUTOR_LABEL}={job}", count
+        self.role, self.group = role, group
+        self._api, self._selector = api, f"{MEMBER_OF}={job},{ROLE}={role}"
         self._patience = Patience(settings, tell)
         self._seen: dict[str, Json] = {}
         self._gone: dict[str, datetime] = {}
 
-    async def look(self) -> Diagnosis | None:
-        """Take in the present state; why the driver need not be waited for, or None.
+    @property
+    def title(self) -> str:
+        """What one of them is called in messages."""
+        return self.role
 
-        That is what has kept all executors from starting for too long, or that as many as were asked for ran out of
-        memory: Spark would try its tasks again on others of the same size.
+    def blameless(self, told: Mapping[str, Any]) -> bool:
+        """Whether a member that failed only did so because the stage's own pod had ended, by its own words."""
+        return False
+
+    def hear(self, event: Event) -> None:
+        """Take in an event that the stage has sent."""
+
+    async def look(self, own: Json | None = None) -> Diagnosis | None:
+        """Take in the present state; why the stage need not be waited for, or None.
+
+        That is what has kept all members from starting for too long, or that as many as were asked for ran out of
+        memory: work would be tried again on others of the same size.
+
+        Args:
+            own: the stage's own pod.
         """
         pods = await self._api.items(self._api.pods, labelSelector=self._selector)
         present = {pod["metadata"]["name"]: pod for pod in pods}
         for name in self._seen.keys() - present.keys():
             self._gone.setdefault(name, datetime.now(UTC))
         self._seen |= present
-        if sum(_out_of_memory(pod) for pod in self._seen.values()) >= self._count:
+        if sum(_out_of_memory(pod) for pod in self._seen.values()) >= self.group.count:
             return self._ended_badly()
         if any("running" in _state(pod) for pod in pods):
             return self._patience.consider(None, started=True)
@@ -65,7 +95,7 @@ class ExecutorPods:
             if not _terminated(pod):
                 found = waiting_problem(pod, await self._events(pod))
                 if found is not None:
-                    found = Diagnosis(found.reason, f"Spark executor: {found.summary}", found.resolution)
+                    found = Diagnosis(found.reason, f"{self.title}: {found.summary}", found.resolution)
                 return self._patience.consider(found, started=False)
         return None
 
@@ -80,13 +110,13 @@ class ExecutorPods:
     def _present(self) -> list[str]:
         return [name for name in self._seen if name not in self._gone]
 
-    def failure(self, driver: Diagnosis) -> Diagnosis | None:
-        """How executors ended, where that is why their driver failed and it cannot know.
+    def failure(self, own: Diagnosis) -> Diagnosis | None:
+        """How members ended, where that is why the stage failed and it cannot know.
 
         Args:
-            driver: why the driver failed, as its own pod and log tell.
+            own: why the stage failed, as its own pod and log tell.
         """
-        return self._ended_badly() if driver.reason in _KNOWS_LITTLE else None
+        return self._ended_badly() if own.reason in _KNOWS_LITTLE else None
 
     def _ended_badly(self) -> Diagnosis | None:
         crashed = ""
@@ -96,50 +126,46 @@ class ExecutorPods:
                 limit = _limit(pod)
                 return Diagnosis(
                     Reason.OUT_OF_MEMORY,
-                    f"Spark executor {name} ran out of memory" + (f" (its limit was {limit})" if limit else ""),
-                    "Give its executors more memory in the profile (`resources.executors.memory`), or raise "
-                    "`kubernetes.memory_cap`.",
+                    f"{self.title} {name} ran out of memory" + (f" (its limit was {limit})" if limit else ""),
+                    f"Give {self.role}s more memory in the profile (`resources.{Resources.path(self.role)}.memory`), "
+                    "or raise `kubernetes.memory_cap`.",
                 )
             if found is not None and found.reason in _OUTSIDE:
-                return Diagnosis(found.reason, f"Spark executor {name}: {found.summary}", found.resolution)
-            if (code := _terminated(pod).get("exitCode")) and code != 143 and _LEFT_ALONE not in str(_told(pod)):
+                return Diagnosis(found.reason, f"{self.title} {name}: {found.summary}", found.resolution)
+            if (code := _terminated(pod).get("exitCode")) and code != 143 and not self.blameless(_told(pod)):
                 crashed = str(_told(pod).get("error") or f"exit status {code}")
         if crashed and not any(_terminated(pod).get("exitCode") == 0 for pod in self._seen.values()):
             return Diagnosis(
                 Reason.NOT_STARTED,
-                f"none of {len(self._seen)} Spark executors stayed up; the last one said: {crashed}",
-                "Check the image and the size of the executors.",
+                f"none of {len(self._seen)} {self.title}s stayed up; the last one said: {crashed}",
+                f"Check the image and the size of the {self.role}s.",
             )
         return None
 
-    def figures(self, memory: int) -> dict[str, float]:
-        """What the executors used, by name with its unit; empty where there were none.
-
-        Args:
-            memory: bytes that each was given.
-        """
+    def figures(self) -> dict[str, float]:
+        """What they used, by name with its unit; empty where there were none."""
         started = [pod for pod in self._seen.values() if _began(pod) is not None]
         if not started:
             return {}
         told = [_told(pod) for pod in started]
         figures = {
-            "executors": float(len(started)),
-            "executors_lost": float(self._lost()),
-            "executor_held_s": sum(self._held(pod) for pod in started),
-            "executor_start_s": max(_startup(pod) for pod in started),
+            f"{self.role}s": float(len(started)),
+            f"{self.role}s_lost": float(self._lost()),
+            f"{self.role}_held_s": sum(self._held(pod) for pod in started),
+            f"{self.role}_start_s": max(_startup(pod) for pod in started),
         }
         cpu = [each["cpu_s"] for each in told if each.get("cpu_s") is not None]
         peaks = [each["peak_memory_bytes"] for each in told if each.get("peak_memory_bytes") is not None]
         if cpu:
-            figures["executor_cpu_s"] = float(sum(cpu))
+            figures[f"{self.role}_cpu_s"] = float(sum(cpu))
         if peaks:
-            figures["executor_peak_memory_bytes"] = float(max(peaks))
-            figures["executor_used_memory_share"] = max(peaks) / memory
+            figures[f"{self.role}_peak_memory_bytes"] = float(max(peaks))
+            figures[f"{self.role}_used_memory_share"] = max(peaks) / self.group.memory
         return figures
 
     def _lost(self) -> int:
-        """How many ended before the driver let them. It lets all go at once, which some then do with status 0; one
-        that was still starting finds no driver."""
+        """How many ended before the stage let them. It lets all go at once, which some then do with status 0; one
+        that was still starting finds nobody."""
         well = [self._end(pod) for pod in self._seen.values() if _terminated(pod).get("exitCode") == 0]
         let_go = min(well, default=datetime.max.replace(tzinfo=UTC))
         badly = [pod for name, pod in self._seen.items() if _terminated(pod).get("exitCode", name in self._gone)]
@@ -160,9 +186,9 @@ class ExecutorPods:
         return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
 
-async def remove_executors(api: KubernetesApi, job: str) -> None:
-    """Delete the executors of a Job whose driver has ended, and wait until they are gone."""
-    while pods := await api.items(api.pods, labelSelector=f"{EXECUTOR_LABEL}={job}"):
+async def remove_members(api: KubernetesApi, job: str) -> None:
+    """Delete the members of a Job whose own pod has ended, and wait until they are gone."""
+    while pods := await api.items(api.pods, labelSelector=f"{MEMBER_OF}={job}"):
         for pod in pods:
             if "deletionTimestamp" not in pod["metadata"] or "running" not in _state(pod):
                 await api.delete(f"{api.pods}/{pod['metadata']['name']}", **_grace(pod))
@@ -188,7 +214,7 @@ def _terminated(pod: Json) -> Json:
 
 
 def _told(pod: Json) -> dict[str, Any]:
-    """What the executor left in its termination message."""
+    """What a member left in its termination message."""
     with contextlib.suppress(ValueError):
         told = json.loads(_terminated(pod).get("message") or "{}")
         if isinstance(told, dict):
@@ -197,7 +223,7 @@ def _told(pod: Json) -> dict[str, Any]:
 
 
 def _out_of_memory(pod: Json) -> bool:
-    """Whether the kernel has ended the executor, or a Python process of it, for lack of memory."""
+    """Whether the kernel has ended the member, or a process of it, for lack of memory."""
     return _terminated(pod).get("reason") == "OOMKilled" or bool(_told(pod).get("out_of_memory_kills"))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
+from superworkflow.infra.placements import node_names
+from superworkflow.tasks import stage_names
 
 
 def superworkflow_names() -> list[str]:
@@ -26,3 +29,12 @@ def load_superworkflow(name: str) -> Superworkflow:
     found = importlib.import_module(f"superworkflow.flows.{name}").SUPERWORKFLOW
     assert isinstance(found, Superworkflow)
     return found
+
+
+def known_names() -> set[str]:
+    """Names that entries of profiles may have: of all stages, and of all nodes of all superworkflows."""
+    names = set(stage_names())
+    for name in superworkflow_names():
+        with contextlib.suppress(UserError):  # one that cannot be used is no matter of this run
+            names |= node_names(load_superworkflow(name))
+    return names

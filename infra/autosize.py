@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from superworkflow.infra.diagram import Node
+from superworkflow.infra.engines import engine
 from superworkflow.infra.manifest import Stat
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources, available_cpus
@@ -59,8 +60,8 @@ def placed(node: Node, profile: Profile, stats: Mapping[str, Mapping[str, Stat]]
         stats: of each input by name, true or predicted.
     """
     placement = profile.placement(node.name, node.stage.name)
-    if not placement.auto or placement.engine == "spark":
-        return placement  # estimates are of work in one process; Spark's driver does none of it
+    if not placement.auto or not engine(placement.engine).sized_by_estimate:
+        return placement
 
     def estimate(resources: Resources) -> Estimate:
         return node.stage.estimate(node.params, stats, resources)

@@ -18,6 +18,8 @@ from superworkflow.infra.attempt import remove_marker
 from superworkflow.infra.compiling import clock
 from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.digest import dataset_digest
+from superworkflow.infra.engines import IN_PROCESS, engines
+from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.lease import Claim
@@ -36,10 +38,10 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, format_bytes
 from superworkflow.infra.scratch import Scratch, remove_abandoned
 from superworkflow.infra.source import Source
-from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
+from superworkflow.infra.stage import Output, Stage, StageRun
 from superworkflow.infra.upload import upload
 
-_SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn", "pyspark")
+_SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def execute(
     """
     stage.check_engine(engine, "--engine")
     clock.reset(lambda: progress.log("compiling kernels (their first use on this machine)"))
-    spark = _spark_settings() if engine == "spark" else {}
+    told = engine_named(engine).settings()
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
         opened = pool.submit(open_inputs, stage, inputs)  # sums the sources' bytes, without holding the interpreter
@@ -126,7 +128,7 @@ def execute(
             run = StageRun(
                 params=parsed, inputs=datasets, sources=sources, output=writer, resources=resources,
                 progress=progress, checkpoint=folders.checkpoint, scratch=folders.scratch,
-                save_checkpoint=folders.save, engine=engine, spark_settings=spark,
+                save_checkpoint=folders.save, engine=engine, engine_settings=told,
             )  # fmt: skip
             try:
                 result = stage.function(engine)(run)
@@ -145,12 +147,6 @@ def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, dig
         " was planned. An input has changed since then, or this program has another version of the stage",
         where=f"stage {stage.name}", value=named, remedy="Run again, which plans anew with the inputs as they are now",
     )  # fmt: skip
-
-
-def _spark_settings() -> dict[str, str]:
-    from superworkflow.infra.spark.session import settings_from_environment
-
-    return settings_from_environment()
 
 
 @contextlib.contextmanager
@@ -223,7 +219,7 @@ def _commit(
 def software_versions() -> dict[str, str]:
     """Versions of Python and of the installed libraries that compute."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in _SOFTWARE:
+    for name in (*_SOFTWARE, *(name for each in engines() for name in each.software)):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

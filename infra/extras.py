@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 
+from superworkflow.infra.engines import engines
 from superworkflow.infra.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
@@ -14,9 +15,8 @@ EXTRAS: Mapping[str, str] = {
     "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
     "optuna": "sweep", "optuna_dashboard": "sweep", "sqlalchemy": "sweep",
     "psycopg": "postgres",
-    "fugue_spark": "spark", "py4j": "spark", "pyspark": "spark",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
-}  # fmt: skip
+} | {package: extra for each in engines() for package, extra in each.packages.items()}  # fmt: skip
 """Extra by the package that is imported. One that several extras have stands beside the first that suffices."""
 
 

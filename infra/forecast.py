@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from superworkflow.infra.engines import engine
 from superworkflow.infra.fit import Parts, fitted
 from superworkflow.infra.history import History, LaunchRecord
 from superworkflow.infra.measure import processor
@@ -97,11 +98,16 @@ class Forecaster:
             past = [(parts(estimate, record.resources), measured(record)) for estimate, record in from_]
             return fitted(parts(now, resources), past)
 
+        def runtime(estimate: Estimate, resources: Resources) -> Parts:
+            threads = engine(placement.engine).working_threads(resources)
+            work = estimate.runtime_s(threads) - estimate.start_s
+            return Parts(self._cpu(estimate, resources).start, work)
+
         cpu_s = learned(self._cpu, lambda record: record.cpu_s)
         if quiet or not before:
-            runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
+            runtime_s = learned(runtime, lambda record: record.runtime_s, quiet)
         else:
-            runtime_s = self._runtime(now, resources).sum * cpu_s / self._cpu(now, resources).sum
+            runtime_s = runtime(now, resources).sum * cpu_s / self._cpu(now, resources).sum
         memory = int(learned(self._memory, lambda record: record.memory_bytes, clean))
         needed = memory
         if self._on_cluster:
@@ -152,10 +158,6 @@ class Forecaster:
     def _cpu(self, estimate: Estimate, resources: Resources) -> Parts:
         start = estimate.start_s * (1.0 if self._on_cluster else FORKED_START)
         return Parts(start, estimate.cpu_s - estimate.start_s)
-
-    def _runtime(self, estimate: Estimate, resources: Resources) -> Parts:
-        work = estimate.runtime_s(resources.working_threads) - estimate.start_s
-        return Parts(self._cpu(estimate, resources).start, work)
 
     def _memory(self, estimate: Estimate, resources: Resources) -> Parts:
         base, work = float(estimate.base_bytes), float(estimate.memory_bytes - estimate.base_bytes)

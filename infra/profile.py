@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from superworkflow.infra.engines import IN_PROCESS, engine, engine_names
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.params import nearest
@@ -16,20 +17,35 @@ from superworkflow.infra.settings import read_yaml
 FOLDER = Path(__file__).parent / "profiles"
 
 
+class _Unknown(ValueError):
+    """A name that there is not: what of, and which may have been meant."""
+
+
 class Placement(BaseModel):
     """Where one stage runs and with what."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: Literal["in-process", "spark"] = Field(default="in-process", description="What computes the stage.")
+    engine: str = Field(
+        default=IN_PROCESS, description="What computes the stage.", json_schema_extra={"enum": list(engine_names())}
+    )
     image: str | None = Field(
         default=None,
         description="Image of the stage on Kubernetes; by default the one in `kubernetes.images` for its kind.",
     )
-    resources: Resources = Field(default=Resources(), description="Size of the stage; of its driver on Spark.")
+    resources: Resources = Field(
+        default=Resources(), description="Size of the stage's own process or pod, and of members beside it."
+    )
     auto: tuple[Literal["cpu", "memory"], ...] = Field(
         default=(), description="Resources that are chosen from the estimate, written there as `auto`."
     )
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in engine_names():
+            raise _Unknown("no such engine", nearest(name, engine_names()))
+        return name
 
     @model_validator(mode="before")
     @classmethod
@@ -68,8 +84,10 @@ class Profile(BaseModel):
     )
 
     def placement(self, node: str, stage: str) -> Placement:
-        """Placement of a node of a diagram."""
-        return self.stages.get(node) or self.stages.get(stage) or self.default
+        """Placement of a node of a diagram: what its engine uses of it."""
+        found = self.stages.get(node) or self.stages.get(stage) or self.default
+        used = engine(found.engine).used(found.resources, self.launcher == "kubernetes")
+        return found if used is found.resources else found.model_copy(update={"resources": used})
 
     @property
     def start_s(self) -> float:
@@ -106,9 +124,9 @@ def load_profile(name: str) -> Profile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         dotted = ".".join(str(part) for part in first["loc"])
-        raise UserError(
-            first["msg"], where=f"{path}: {dotted}", value=first.get("input"), remedy="Correct the profile"
-        ) from None
+        cause = first.get("ctx", {}).get("error")
+        message, remedy = cause.args if isinstance(cause, _Unknown) else (first["msg"], "Correct the profile")
+        raise UserError(message, where=f"{path}: {dotted}", value=first.get("input"), remedy=remedy) from None
 
 
 def is_file(name: str) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from superworkflow.infra.cost import PriceTable, load_prices
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Given, Superworkflow
+from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import MANIFEST_NAME
 from superworkflow.infra.params import StageParams
+from superworkflow.infra.placements import check_placements
 from superworkflow.infra.profile import Profile, load_profile
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
 from superworkflow.infra.source import Source
@@ -64,6 +66,7 @@ def build_request(
     store: str = DEFAULT_STORE,
     prices: str | None = None,
     rehash: bool = False,
+    known: Callable[[], Iterable[str]] | None = None,
 ) -> Request:
     """Validate all that a user gave, cheapest checks first; nothing is written.
 
@@ -77,6 +80,7 @@ def build_request(
         store: URI of the store.
         prices: name or path of a price table; the profile's, else the newest, when None.
         rehash: read the sources anew, whatever sums of them were kept.
+        known: gives all names that entries of profiles may have, of any superworkflow; without it they are not checked.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -88,10 +92,11 @@ def build_request(
         name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri, rehash=rehash)
         for name, uri in sources.items()
     }
+    check_placements(superworkflow, chosen, profile, known)
     diagram = superworkflow.build(settings, opened)
     for node in diagram.nodes.values():
-        engine = chosen.placement(node.name, node.stage.name).engine
-        node.stage.check_engine(engine, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
+        name = chosen.placement(node.name, node.stage.name).engine
+        node.stage.check_engine(name, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
     return Request(
         superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
         profile=chosen, prices=table,
@@ -107,9 +112,10 @@ def check_machine(request: Request) -> None:
     if request.profile.launcher != "process":
         return
     for node in request.diagram.nodes.values():
-        engine = request.profile.placement(node.name, node.stage.name).engine
+        name = request.profile.placement(node.name, node.stage.name).engine
         try:
-            require_extra(node.stage.image_kind(engine))
+            for extra in dict.fromkeys([node.stage.image_kind(name), *engine(name).packages.values()]):
+                require_extra(extra)
             node.stage.check_machine(node.params)
         except UserError:
             if request.store.find(node.stage.name, node.digest) is None:

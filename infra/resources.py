@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -55,7 +56,7 @@ Cpus = Annotated[
 
 
 class Gpu(BaseModel):
-    """Accelerators of one stage."""
+    """Accelerators."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,18 +64,27 @@ class Gpu(BaseModel):
     type: str | None = Field(default=None, description="Name in the price table, such as T4 or A100.")
 
 
-class Executors(BaseModel):
-    """Spark executors of one stage, each of the same size."""
+class Group(BaseModel):
+    """Members of one size beside a stage's own process: pods on a cluster."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    count: int = Field(ge=1, description="How many executors.")
+    count: int = Field(ge=1, description="How many.")
     cpu: float = Field(gt=0, description="vCPUs of each.")
     memory: Bytes = Field(description="Memory of each.")
 
+    @property
+    def each(self) -> Resources:
+        """What one of them is given."""
+        return Resources(cpu=self.cpu, memory=self.memory)
+
+
+class Executors(Group):
+    """Members that have one role, for engines whose members all do."""
+
 
 class Resources(BaseModel):
-    """Resources of one stage; for Spark these are the driver's, with the executors beside them."""
+    """Resources of one stage: of its own process or pod, and of members beside it in groups of one role each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,7 +93,7 @@ class Resources(BaseModel):
     gpu: Gpu = Field(default=Gpu(), description="GPUs of the stage.")
     ephemeral_storage: Bytes = Field(default=0, description="Scratch disk, such as 20Gi; 0 for no request.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm; 0 for the default.")
-    executors: Executors | None = Field(default=None, description="Spark executors, for `engine: spark`.")
+    executors: Executors | None = Field(default=None, description="Executors beside the stage's own process.")
 
     @property
     def threads(self) -> int:
@@ -91,16 +101,37 @@ class Resources(BaseModel):
         return max(1, int(self.cpu))
 
     @property
-    def working_threads(self) -> int:
-        """Threads that share a stage's work: those of the executors where there are any."""
-        return max(1, int(self.executors.count * self.executors.cpu)) if self.executors else self.threads
+    def groups(self) -> dict[str, Group]:
+        """All groups by role, whichever engine uses them."""
+        return {"executor": self.executors} if self.executors else {}
+
+    @staticmethod
+    def path(role: str) -> str:
+        """Where the group of a role stands in resources, such as `executors`."""
+        return f"{role}s"
+
+    def only(self, roles: Collection[str] = ()) -> Resources:
+        """The same with no groups but those of these roles."""
+        left_out = {self.path(role): None for role in self.groups if role not in roles}
+        return self.model_copy(update=left_out) if left_out else self
+
+    def memory_of(self, role: str) -> int:
+        """Bytes of each member of a role; of the stage's own process where there is no such role."""
+        return self.groups[role].memory if role in self.groups else self.memory
+
+    def with_memory(self, memory: int, role: str = "") -> Resources:
+        """The same with other memory for each member of a role, or for the stage's own process."""
+        if role not in self.groups:
+            return self.model_copy(update={"memory": memory})
+        group = self.groups[role].model_copy(update={"memory": memory})
+        return self.model_copy(update={self.path(role): group})
 
     @property
     def total_cpu(self) -> float:
-        """vCPUs of driver and executors together."""
-        return self.cpu + (self.executors.count * self.executors.cpu if self.executors else 0)
+        """vCPUs of all together, members included."""
+        return self.cpu + sum(group.count * group.cpu for group in self.groups.values())
 
     @property
     def total_memory(self) -> int:
-        """Bytes of memory of driver and executors together."""
-        return self.memory + (self.executors.count * self.executors.memory if self.executors else 0)
+        """Bytes of memory of all together, members included."""
+        return self.memory + sum(group.count * group.memory for group in self.groups.values())

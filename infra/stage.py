@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Generic, cast
 
 from superworkflow.infra.dataset import Dataset, DatasetWriter
+from superworkflow.infra.engines import IN_PROCESS, engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.manifest import Stat
 from superworkflow.infra.params import P
@@ -32,10 +33,6 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.source import Source
 
 Stats = Mapping[str, Stat]
-
-IN_PROCESS = "in-process"
-"""The engine that every stage has."""
-
 
 LOOK_BYTES = 32 << 20
 """Of a source that plans look at."""
@@ -153,7 +150,7 @@ class StageRun(Generic[P]):
         save_checkpoint: call after writing to `checkpoint`; sends it to the store when that is remote, the files in
             the order in which they were written. A store that does not take it is a warning.
         engine: which of the stage's engines computes.
-        spark_settings: Spark's configuration from the launcher; empty for Spark inside this process.
+        engine_settings: what the launcher tells the engine; empty where the engine is to work inside this process.
     """
 
     params: P
@@ -166,7 +163,7 @@ class StageRun(Generic[P]):
     scratch: Path
     save_checkpoint: Callable[[], None] = lambda: None
     engine: str = IN_PROCESS
-    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    engine_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
@@ -183,12 +180,11 @@ class Stage(Generic[P]):
         params: parameter model.
         inputs: input datasets and files by name.
         run: import string `module:function` of the work, in the stage's own process.
-        engines: import strings of the same work on other engines, by engine, such as
-            `{"spark": "superworkflow.tasks.walk.on_spark:run"}`.
+        engines: import strings of the same work on other engines, by engine.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source are
             those of `Input.stats_of`.
-        image: kind of image that holds what the stage needs in process: `cpu` or `torch`. On another engine the
-            kind has the engine's name.
+        image: kind of image that holds what the stage needs in process: `cpu` or `torch`. An engine may have a kind
+            of its own.
         help: one line for people.
         late: modules that `run` imports only when some parameters need them; where one process starts many stages,
             it has them imported beforehand.
@@ -222,36 +218,34 @@ class Stage(Generic[P]):
         if self.check:
             _imported(self.check)(params)
 
-    def check_engine(self, engine: str, where: str) -> None:
+    def check_engine(self, name: str, where: str) -> None:
         """Refuse an engine that this stage does not have.
 
         Args:
-            engine: its name.
+            name: of the engine.
             where: what asked for it, for the error.
 
         Raises:
             UserError: names the engines that there are.
         """
-        if engine != IN_PROCESS and engine not in self.engines:
+        if name != IN_PROCESS and name not in self.engines:
             raise UserError(
-                f"stage {self.name} does not run on this engine", where=where, value=engine,
+                f"stage {self.name} does not run on this engine", where=where, value=name,
                 remedy=f"Valid for {self.name}: {', '.join([IN_PROCESS, *self.engines])}",
             )  # fmt: skip
 
-    def image_kind(self, engine: str = IN_PROCESS) -> str:
+    def image_kind(self, on: str = IN_PROCESS) -> str:
         """Kind of image that holds what the stage needs on an engine."""
-        return self.image if engine == IN_PROCESS else engine
+        return engine(on).image or self.image
 
-    def function(self, engine: str = IN_PROCESS) -> Callable[[StageRun[P]], Output]:
+    def function(self, on: str = IN_PROCESS) -> Callable[[StageRun[P]], Output]:
         """Import the function that does the work on an engine.
 
         Raises:
             UserError: the stage does not have this engine.
         """
-        self.check_engine(engine, "--engine")
-        return cast(
-            "Callable[[StageRun[P]], Output]", _imported(self.run if engine == IN_PROCESS else self.engines[engine])
-        )
+        self.check_engine(on, "--engine")
+        return cast("Callable[[StageRun[P]], Output]", _imported(self.run if on == IN_PROCESS else self.engines[on]))
 
 
 def _imported(text: str) -> Any:

@@ -164,5 +164,5 @@ def visible_files(folder: Location, prefix: str = "") -> dict[str, FileState]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers of tables pass over a file of this name, as Spark and Arrow do."""
+    """Whether readers of tables pass over a file of this name, as Arrow does."""
     return name.startswith((".", "_"))

@@ -30,7 +30,6 @@ COMMANDS = {
 INTERNAL = {
     "serve": "what launchers start beside a run: a process that has imported what its stages need",
     "probe": "what `check` runs in a pod: write to the store from there",
-    "executor": "what the pods of Spark executors run",
 }
 """Commands that the platform itself starts; `--help` does not list them."""
 
@@ -64,10 +63,15 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     Raises:
         UserError: there is no such command, or what the command's own arguments name.
     """
+    members: dict[str, str] = {}
     if given and not given[0].startswith("-") and given[0] not in {**COMMANDS, **INTERNAL}:
-        from superworkflow.infra.params import nearest
+        from superworkflow.infra.engines import member_commands
 
-        raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
+        members = dict.fromkeys(member_commands(), "what members of an engine run")
+        if given[0] not in members:
+            from superworkflow.infra.params import nearest
+
+            raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
     parser = Parser(
         prog="superworkflow",
         description="Graph-learning pipelines in which every stage chooses its own engine and resources.",
@@ -76,7 +80,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser.given = given[:1]
     parser.add_argument("--version", action="version", version=f"superworkflow {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in {**COMMANDS, **INTERNAL}.items():
+    for name, text in {**COMMANDS, **INTERNAL, **members}.items():
         sub = commands.add_parser(name, help=text) if name in COMMANDS else commands.add_parser(name)
         sub.description = text[0].upper() + text[1:] + "."
         if given and given[0] == name:
@@ -92,7 +96,8 @@ def _tell(error: SuperworkflowError) -> int:
 
 
 def _module(command: str) -> ModuleType:
-    return importlib.import_module(f"superworkflow.commands.{command}")
+    found = command if command in {**COMMANDS, **INTERNAL} else "member"
+    return importlib.import_module(f"superworkflow.commands.{found}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
@@ -89,6 +89,7 @@ def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
+        known=known_names,
     )  # fmt: skip
     return superworkflow, request
 

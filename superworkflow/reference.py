@@ -16,10 +16,11 @@ from superworkflow.__main__ import COMMANDS, build_parser
 from superworkflow.arguments import add_request_arguments
 from superworkflow.commands.sweep import ACTIONS
 from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.infra.engines import engines
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.params_help import param_rows, values_text
 from superworkflow.infra.profile import FOLDER, Profile
-from superworkflow.infra.resources import QUANTITY
+from superworkflow.infra.resources import QUANTITY, Resources
 from superworkflow.parser import Parser
 from superworkflow.tasks import load_stage, stage_names
 
@@ -53,6 +54,10 @@ def profile_schema() -> Schema:
     definitions: dict[str, Schema] = schema["$defs"]
     for name in ("cpu", "memory"):
         definitions["Resources"]["properties"][name]["anyOf"].append({"const": "auto"})
+    for engine in engines():
+        for role in engine.roles:
+            group = definitions["Resources"]["properties"][Resources.path(role)]
+            group["description"] = f"{str(group['description']).rstrip('.')} (`engine: {engine.name}`)."
     del definitions["Placement"]["properties"]["auto"]
     del definitions["Executors"]["required"], schema["required"]
     for each in (schema, *definitions.values()):

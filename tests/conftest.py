@@ -67,8 +67,8 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
     """
     from pyspark import SparkConf, SparkContext
 
+    from superworkflow.infra.engines.spark.session import end_java, session_settings
     from superworkflow.infra.resources import Resources
-    from superworkflow.infra.spark.session import end_java, session_settings
 
     settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))

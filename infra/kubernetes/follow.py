@@ -6,21 +6,24 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
+from superworkflow.infra.engines import IN_PROCESS
+from superworkflow.infra.engines import engine as engine_named
+from superworkflow.infra.holdings import Holding
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
-from superworkflow.infra.kubernetes.executors import ExecutorPods
+from superworkflow.infra.kubernetes.members import Members
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.pod_log import read_log
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.values import read_time
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.progress import parse_event
-from superworkflow.infra.resources import Executors
+from superworkflow.infra.resources import Group
 
 RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""
@@ -42,12 +45,13 @@ class Ended:
     Args:
         diagnosis: why it failed; None when its container ended well.
         final: the stage's own last event, None when it told none or the log was lost.
-        held_s: seconds for which a node held the resources.
+        held_s: seconds for which a node held the resources of the Job's own pod.
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
         exit_code: of the container; None when it never ended.
-        of_executor: the diagnosis is that of a Spark executor.
+        role: whose the diagnosis is: a member's of this role, or the stage's own where it is empty.
         deleted: the Job was deleted, before its end or after.
+        members: what its members held.
     """
 
     diagnosis: Diagnosis | None
@@ -56,8 +60,9 @@ class Ended:
     figures: dict[str, float] = field(default_factory=dict)
     image: str = ""
     exit_code: int | None = None
-    of_executor: bool = False
+    role: str = ""
     deleted: bool = False
+    members: tuple[Holding, ...] = ()
 
     @property
     def was_deleted(self) -> bool:
@@ -78,7 +83,8 @@ class JobFollower:
         stage: name of the stage, for its log.
         tell: receives each event of the stage but the final one.
         adopted: the Job was there before this follower; its own times are used then.
-        executors: what the Job asks the cluster for, where it is a Spark driver.
+        engine: name of the stage's engine.
+        groups: members that the Job has beside its own pod, by role.
     """
 
     def __init__(
@@ -90,17 +96,20 @@ class JobFollower:
         tell: Callable[[Event], None],
         *,
         adopted: bool = False,
-        executors: Executors | None = None,
+        engine: str = IN_PROCESS,
+        groups: Mapping[str, Group] = {},
     ):
         self._api, self._settings, self.name, self._stage = api, settings, name, stage
-        self._tell, self._adopted, self._asked = tell, adopted, executors
+        self._tell, self._adopted = tell, adopted
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod: Json | None = None
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = Patience(settings, self._say)
-        self._executors = ExecutorPods(api, settings, name, executors.count, self._say) if executors else None
+        self._members: Sequence[Members] = ()
+        if groups:
+            self._members = engine_named(engine).on_cluster.members(api, settings, name, groups, self._say)
         self._log: asyncio.Task[None] | None = None
         self._log_pod = ""
         self._log_ended = asyncio.Event()
@@ -112,12 +121,12 @@ class JobFollower:
             Unreachable: the API did not answer for longer than the settings' patience.
         """
         try:
-            problem, of_executor = None, False
+            problem, role = None, ""
             while not await self._look():
                 problem = await self._waiting()
-                if problem is None and self._executors is not None and "started" in self._seen:
-                    problem = await self._executors.look()
-                    of_executor = problem is not None
+                for members in self._members if problem is None and "started" in self._seen else ():
+                    if problem is None and (problem := await members.look(self._pod)) is not None:
+                        role = members.role
                 problem = problem or self._overdue()
                 if problem is not None:
                     break
@@ -131,15 +140,16 @@ class JobFollower:
                 problem = diagnose(self._job, self._pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
                 )
-            if self._executors is not None:
+            for members in self._members:
                 if self._terminated():
-                    await self._executors.finish()
-                if problem is not None and (lost := self._executors.failure(problem)) is not None:
-                    problem, of_executor = lost, True
+                    await members.finish()
+                if problem is not None and not role and (lost := members.failure(problem)) is not None:
+                    problem, role = lost, members.role
             return Ended(
                 diagnosis=problem, final=self._final or self._kept_event(), held_s=self.held_s(),
+                members=self.members_held(),
                 figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
-                of_executor=of_executor, deleted=self._job is None,
+                role=role, deleted=self._job is None,
             )  # fmt: skip
         finally:
             if self._log is not None:
@@ -213,6 +223,8 @@ class JobFollower:
         if event["event"] in ("done", "error"):
             self._final = event
         else:
+            for members in self._members:
+                members.hear(event)
             self._tell(event)
 
     async def _finish_log(self) -> None:
@@ -238,8 +250,8 @@ class JobFollower:
                 figures["start_s"] = seen["started"] - seen["scheduled"]
         if (pulled := await self._pull_seconds()) is not None:
             figures["pull_s"] = pulled
-        if self._executors is not None and self._asked is not None:
-            figures |= self._executors.figures(self._asked.memory)
+        for members in self._members:
+            figures |= members.figures()
         return figures
 
     async def _pull_seconds(self) -> float | None:
@@ -256,13 +268,17 @@ class JobFollower:
     def held_s(self) -> float:
         """Seconds from the moment that a node was given to the container's end, or until now."""
         if self._adopted and self._condition("PodScheduled") == "True":
-            began = _time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
-            ended = _time(self._terminated().get("finishedAt")) or datetime.now(UTC)
+            began = read_time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
+            ended = read_time(self._terminated().get("finishedAt")) or datetime.now(UTC)
             if began is not None:
                 return max(0.0, (ended - began).total_seconds())
         if "scheduled" not in self._seen:
             return 0.0
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
+
+    def members_held(self) -> tuple[Holding, ...]:
+        """What the members of the Job have held, or hold until now."""
+        return tuple(held for members in self._members for held in members.holdings(self._pod))
 
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""
@@ -311,7 +327,3 @@ def parse_duration(text: str) -> float:
     """Seconds of a Go duration such as `1m2.5s` or `830ms`."""
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", text))
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None

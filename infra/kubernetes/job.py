@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER
 from superworkflow.infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.spark import make_driver
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.resources import Resources
 
@@ -53,7 +53,7 @@ def job_manifest(
         supersedes: names of earlier Jobs for the same dataset whose stages have ended.
 
     Raises:
-        UserError: no image is named for this kind of stage, or what Spark needs is missing.
+        UserError: no image is named for this kind of stage, or what its engine needs is missing.
     """
     labels = job_labels(call, launcher, attempt) | settings.labels
     name = _name(call)
@@ -75,9 +75,9 @@ def job_manifest(
             "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources, lock)},
         },
     }
-    if on_spark_cluster(call):
-        assert resources.executors is not None
-        make_driver(manifest, settings, resources.executors, stage_image(call, settings), labels)
+    found = engine(call.placement.engine)
+    if groups := found.groups(resources):
+        found.on_cluster.shape(manifest, settings, groups, stage_image(call, settings), labels)
     return manifest
 
 
@@ -89,11 +89,6 @@ def owner_references(owner: Owner | None) -> list[dict[str, Any]]:
         {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid,
          "controller": False, "blockOwnerDeletion": False}
     ]  # fmt: skip
-
-
-def on_spark_cluster(call: StageCall) -> bool:
-    """Whether the stage's pod asks for executors; without any, Spark runs inside it."""
-    return call.placement.engine == "spark" and call.placement.resources.executors is not None
 
 
 def job_labels(call: StageCall, launcher: str, attempt: int) -> dict[str, str]:
@@ -122,6 +117,13 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
     arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
     arguments += ["--digest", call.digest] if call.digest else []
     return [*arguments, "--engine", call.placement.engine, "--events"]
+
+
+def argument_of(job: dict[str, Any], flag: str) -> str | None:
+    """Value of an argument of the command line that a Job runs."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    arguments = container.get("args") or []
+    return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
 
 
 def _name(call: StageCall) -> str:

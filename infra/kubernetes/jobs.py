@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.executors import remove_executors
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX
+from superworkflow.infra.kubernetes.members import remove_members
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 
 T = TypeVar("T")
@@ -55,12 +55,12 @@ async def remove_jobs(api: KubernetesApi, jobs: list[FoundJob]) -> None:
 
 
 async def remove_job(api: KubernetesApi, name: str) -> None:
-    """Delete one Job and wait until it, its pods and their Spark executors are gone."""
+    """Delete one Job and wait until it, its pods and their members are gone."""
     await api.delete(f"{api.jobs}/{name}")
     while True:
         pods = await api.items(api.pods, labelSelector=f"job-name={name}")
         if not pods and await api.get(f"{api.jobs}/{name}") is None:
-            return await remove_executors(api, name)  # only now: a driver that lives makes new ones
+            return await remove_members(api, name)  # only now: a stage that lives may ask for new ones
         for pod in pods:
             if "deletionTimestamp" in pod["metadata"] and not _has_run(pod):
                 # There is no process to wait for, only a node that takes its time.

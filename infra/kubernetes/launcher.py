@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 import aiohttp
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import StageFailed, SuperworkflowError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.accounts import Account
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
-from superworkflow.infra.kubernetes.executors import remove_executors
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
-from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value, on_spark_cluster
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
-from superworkflow.infra.kubernetes.outcome import failure, launched, peak_memory
+from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
+from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.sizing import Sizing
-from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
@@ -186,14 +186,14 @@ class KubernetesLauncher(Launcher):
         work.call = call = await asyncio.to_thread(make_visible, asked, self._settings)
         sizing = Sizing(call.place.store)
         resources = call.placement.resources
-        for of_executor in (False, True) if resources.executors and on_spark_cluster(call) else (False,):
-            known = await asyncio.to_thread(sizing.memory, _sizing_key(call, of_executor), call.expected_memory)
+        for role in ("", *engine(call.placement.engine).groups(resources)):
+            known = await asyncio.to_thread(sizing.memory, _sizing_key(call, role), call.expected_memory)
             remembered = min(known, self._settings.memory_cap)
-            if remembered > memory_of(resources, of_executor):
-                more = format_bytes(remembered) + (" for each executor" if of_executor else "")
+            if remembered > resources.memory_of(role):
+                more = format_bytes(remembered) + (f" for each {role}" if role else "")
                 work.log(f"starting with {more}: less was not enough for an input of this size before")
-                resources = with_memory(resources, remembered, of_executor)
-        raised: set[bool] = set()
+                resources = resources.with_memory(remembered, role)
+        raised: set[str] = set()
         killed = False
         while True:
             ended, resources, mine = await self._attempt(work, resources)
@@ -201,7 +201,7 @@ class KubernetesLauncher(Launcher):
             dataset = await asyncio.to_thread(_complete, call)
             if dataset is not None:
                 for grown in raised:
-                    enough = memory_of(resources, grown)
+                    enough = resources.memory_of(grown)
                     if peak := peak_memory(ended, dataset, grown):
                         enough = min(enough, 2 * peak)
                     key = _sizing_key(call, grown)
@@ -216,15 +216,15 @@ class KubernetesLauncher(Launcher):
                 killed = True
                 work.log(f"{ended.diagnosis.summary}; retrying once, with the same memory")
                 continue
-            had = memory_of(resources, ended.of_executor)
+            had = resources.memory_of(ended.role)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
             if reason is not Reason.OUT_OF_MEMORY or more_memory <= had:
                 raise failure(asked, call, ended)
             assert ended.diagnosis is not None
-            each = " for each executor" if ended.of_executor else ""
+            each = f" for each {ended.role}" if ended.role else ""
             work.log(f"{ended.diagnosis.summary}; retrying with {format_bytes(more_memory)}{each}")
-            resources = with_memory(resources, more_memory, ended.of_executor)
-            raised.add(ended.of_executor)
+            resources = resources.with_memory(more_memory, ended.role)
+            raised.add(ended.role)
             if not mine:
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
 
@@ -253,7 +253,7 @@ class KubernetesLauncher(Launcher):
         ended: Ended | None = None
         follower = JobFollower(
             api, self._settings, name, call.stage, work.tell, adopted=there,
-            executors=resources.executors if on_spark_cluster(call) else None,
+            engine=call.placement.engine, groups=engine(call.placement.engine).groups(resources),
         )  # fmt: skip
         keeper: asyncio.Task[None] | None = None
         try:
@@ -285,9 +285,10 @@ class KubernetesLauncher(Launcher):
         if uid is None or not (removed or ended is not None):
             return
         if ended is None:
-            attempt = Attempt(resources, follower.held_s(), Reason.CANCELLED, uid)
+            attempt = job_attempt(resources, follower.held_s(), Reason.CANCELLED, uid, follower.members_held())
         else:
-            attempt = Attempt(resources, ended.held_s, ended.diagnosis.reason if ended.diagnosis else None, uid)
+            reason = ended.diagnosis.reason if ended.diagnosis else None
+            attempt = job_attempt(resources, ended.held_s, reason, uid, ended.members)
         work.attempts.append(attempt)
         await work.account.close(name, attempt)
 
@@ -307,9 +308,9 @@ class KubernetesLauncher(Launcher):
         return None
 
     async def _remove(self, work: _Work, name: str, keep: bool) -> bool:
-        """Remove a Job and its executors; of one that is kept to be looked at, the executors alone."""
+        """Remove a Job and its members; of one that is kept to be looked at, the members alone."""
         try:
-            removal = remove_executors(work.api, name) if keep else self._delete(work.api, name)
+            removal = remove_members(work.api, name) if keep else self._delete(work.api, name)
             await asyncio.wait_for(removal, REMOVE_SECONDS)
         except (TimeoutError, SuperworkflowError) as error:
             work.log(f"the Job {name} could not be removed ({error}); see `superworkflow jobs --clean`")
@@ -334,7 +335,7 @@ class KubernetesLauncher(Launcher):
                 async for line in api.lines(api.pods, watch="true", labelSelector=selector, timeoutSeconds="25"):
                     metadata = json.loads(line)["object"].get("metadata") or {}
                     labels = metadata.get("labels") or {}
-                    name = labels.get("job-name") or labels.get(EXECUTOR_LABEL) or ""
+                    name = labels.get("job-name") or labels.get(MEMBER_OF) or ""
                     for follower in self._followers:
                         if follower.name == name:
                             follower.wake.set()
@@ -366,24 +367,8 @@ def _log(call: StageCall, tell: Callable[[Event], None], message: str) -> None:
     tell({"event": "log", "stage": call.stage, "message": message})
 
 
-def _sizing_key(call: StageCall, of_executor: bool) -> str:
-    """Under which what was enough is remembered: what a stage needs in process says nothing of it on Spark."""
-    if not on_spark_cluster(call):
-        return call.stage
-    return f"{call.stage}.{'executor' if of_executor else 'driver'}"
-
-
-def memory_of(resources: Resources, of_executor: bool) -> int:
-    """Bytes of the stage's own pod, or of each executor."""
-    return resources.executors.memory if of_executor and resources.executors else resources.memory
-
-
-def with_memory(resources: Resources, memory: int, of_executor: bool) -> Resources:
-    """The same with other memory for the stage's own pod, or for each executor."""
-    if of_executor and resources.executors:
-        executors = resources.executors.model_copy(update={"memory": memory})
-        return resources.model_copy(update={"executors": executors})
-    return resources.model_copy(update={"memory": memory})
+def _sizing_key(call: StageCall, role: str) -> str:
+    return engine(call.placement.engine).sizing_key(call.stage, call.placement.resources, role)
 
 
 def _complete(call: StageCall) -> Dataset | None:
@@ -392,16 +377,10 @@ def _complete(call: StageCall) -> Dataset | None:
 
 
 def _output(job: Json) -> str | None:
-    return _argument(job, "--output")
-
-
-def _argument(job: Json, flag: str) -> str | None:
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    arguments = container.get("args") or []
-    return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
+    return argument_of(job, "--output")
 
 
 def job_resources(job: Json, default: Resources) -> Resources:
     """Resources of a Job that an earlier launcher made."""
-    text = _argument(job, "--resources-json")
+    text = argument_of(job, "--resources-json")
     return Resources.model_validate_json(text) if text else default

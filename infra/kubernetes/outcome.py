@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.kubernetes.follow import Ended
 from superworkflow.infra.launch.base import Attempt, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
@@ -11,11 +14,21 @@ from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.resources import Resources
 
 
-def peak_memory(ended: Ended, dataset: Dataset, of_executor: bool) -> int:
-    """Most bytes that an attempt used, as its limit counts them where the cluster tells; 0 when nothing does."""
-    if of_executor:
-        return int(ended.figures.get("executor_peak_memory_bytes", 0))
+def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:
+    """Most bytes that the stage's own pod, or a member of a role, used, as the limit counts them; 0 when none tells."""
+    if role:
+        return int(ended.figures.get(f"{role}_peak_memory_bytes", 0))
     return dataset.manifest.measured.memory_bytes
+
+
+def job_attempt(
+    resources: Resources, seconds: float, reason: Reason | None, uid: str, members: Sequence[Holding]
+) -> Attempt:
+    """One Job as an attempt: its own pod held its part for so many seconds, and each member what it was seen to hold.
+
+    Of members of which none was seen there is nothing to pay: they never got a node.
+    """
+    return Attempt(resources, seconds, reason, uid, (*held(resources.only(), seconds), *members))
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:

@@ -1,4 +1,4 @@
-"""What the pods of stages and of their Spark executors have in common."""
+"""What the pods of stages and of their members have in common."""
 
 from __future__ import annotations
 

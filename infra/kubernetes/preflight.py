@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from superworkflow.infra.autosize import LEAST
+from superworkflow.infra.engines import engine, engines
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import JobFollower
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.jobs import remove_job
+from superworkflow.infra.kubernetes.rights import Check, own_right
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.spark import POD_VERBS
+from superworkflow.infra.kubernetes.values import quantity
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.profile import Placement, Profile
-from superworkflow.infra.resources import Executors, Resources, format_bytes
+from superworkflow.infra.resources import Group, Resources, format_bytes
 
 RIGHTS = (
     ("batch", "jobs", "", ("create", "get", "list", "patch", "delete")),
@@ -28,17 +27,6 @@ RIGHTS = (
     ("", "events", "", ("list",)),
 )
 """What a launcher does in its namespace: API group, resource, subresource, verbs."""
-
-_FACTORS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at. `ok` is None where it could not be."""
-
-    name: str
-    ok: bool | None
-    detail: str
 
 
 async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
@@ -52,11 +40,9 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     settings = profile.kubernetes
     version = await api.get("/version") or {}
     checks = [Check("cluster", True, f"{api.server}, Kubernetes {version.get('gitVersion', '?')}, {api.namespace}")]
-    checks += await asyncio.gather(*(_right(api, *right) for right in RIGHTS))
-    if any(
-        placement.engine == "spark" and placement.resources.executors for placement in _placements(profile).values()
-    ):
-        checks.append(await _driver_account(api, settings))
+    checks += await asyncio.gather(*(own_right(api, *right) for right in RIGHTS))
+    for name in dict.fromkeys(each.engine for each in _placements(profile).values() if _groups(each)):
+        checks += await engine(name).on_cluster.checks(api, settings)
     checks += await _sizes(api, profile)
     where = Location.of(store)
     if where.local_path is not None and not settings.covers(where.uri):
@@ -80,59 +66,16 @@ def idle_images(profile: Profile) -> dict[str, str]:
     idle = {kind: "only stages with GPUs run it" for kind in images if kind.endswith("-cuda")}
     if any(placement.resources.gpu.count for placement in placements):
         idle = {}
-    if not any(placement.engine == "spark" for placement in placements):
-        idle["spark"] = "only stages with `engine: spark` run it"
+    for each in engines():
+        if each.image and each.name not in {placement.engine for placement in placements}:
+            idle[each.image] = f"only stages with `engine: {each.name}` run it"
     idle["flow"] = "only flows that are deployed run it"
     used = {image for kind, image in images.items() if kind not in idle} | {each.image for each in placements}
     return {images[kind]: why for kind, why in idle.items() if kind in images and images[kind] not in used}
 
 
-async def _right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
-    refused = []
-    for verb in verbs:
-        what = {"group": group, "resource": resource, "subresource": sub, "verb": verb}
-        review = {
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"namespace": api.namespace, **what}},
-        }  # fmt: skip
-        answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-        if not answer["status"].get("allowed"):
-            refused.append(verb)
-    name = f"right: {resource}{'/' + sub if sub else ''}"
-    if refused:
-        return Check(name, False, f"may not {', '.join(refused)} in {api.namespace}; see infra/kubernetes/rbac.yaml")
-    return Check(name, True, ", ".join(verbs))
-
-
-async def _driver_account(api: KubernetesApi, settings: KubernetesSettings) -> Check:
-    """Whether Spark's drivers may ask for executors."""
-    account = settings.spark_service_account
-    name = f"spark account: {account}"
-    if account is None:
-        return Check(name, False, "the profile names none under kubernetes.spark_service_account")
-    refused = []
-    for verb in POD_VERBS:
-        spec = {
-            "user": f"system:serviceaccount:{api.namespace}:{account}",
-            "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{api.namespace}"],
-            "resourceAttributes": {"namespace": api.namespace, "resource": "pods", "verb": verb},
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
-            "metadata": {"namespace": api.namespace}, "spec": spec,
-        }  # fmt: skip
-        path = f"/apis/authorization.k8s.io/v1/namespaces/{api.namespace}/localsubjectaccessreviews"
-        try:
-            answer = await api.create(path, review)
-        except ApiError as error:
-            return Check(name, None, f"not permitted to query its rights ({error.status})")
-        if not answer["status"].get("allowed"):
-            refused.append(verb)
-    if refused:
-        return Check(
-            name, False, f"may not {', '.join(refused)} pods in {api.namespace}; see infra/kubernetes/rbac.yaml"
-        )
-    return Check(name, True, f"pods: {', '.join(POD_VERBS)}")
+def _groups(placement: Placement) -> dict[str, Group]:
+    return engine(placement.engine).groups(placement.resources)
 
 
 def _placements(profile: Profile) -> dict[str, Placement]:
@@ -146,7 +89,7 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         return [Check("nodes", None, f"not permitted to list them ({error.status}), so sizes were not compared")]
     checks = []
     for name, placement in _placements(profile).items():
-        if placement.auto and placement.engine != "spark":
+        if placement.auto and engine(placement.engine).sized_by_estimate:
             checks.append(_largest(nodes, name, placement, profile.kubernetes))
             continue
         lacking = lacks(nodes, placement.resources, profile.kubernetes)
@@ -154,28 +97,40 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         if gpu := placement.resources.gpu.count:
             asked += f", {gpu} GPU"
         checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
-        if placement.engine == "spark" and (executors := placement.resources.executors):
-            lacking = lacks_executors(nodes, executors, profile.kubernetes)
-            asked = f"{executors.count} × {executors.cpu:g} CPU, {format_bytes(executors.memory)}"
-            checks.append(Check(f"size: executors of {name}", lacking is None, lacking or asked))
+        for role, group in _groups(placement).items():
+            lacking = lacks_group(nodes, group, profile.kubernetes)
+            asked = f"{group.count} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
+            checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or asked))
     return checks
 
 
-def lacks_executors(nodes: Sequence[Json], executors: Executors, settings: KubernetesSettings) -> str | None:
-    """Why these executors could not all run at once, were the cluster empty; None when they could."""
-    each = Resources(cpu=executors.cpu, memory=executors.memory)
-    if (lacking := lacks(nodes, each, settings)) is not None:
+def lacks_group(nodes: Sequence[Json], group: Group, settings: KubernetesSettings) -> str | None:
+    """Why the members of a group could not all run at once, were the cluster empty; None when they could."""
+    if (lacking := lacks(nodes, group.each, settings)) is not None:
         return lacking
-    fit = 0
-    for node in _selected(nodes, settings.node_selector):
+    needs, fit = _needs(group.each, settings), 0
+    for node in _selected(nodes, _labels(group.each, settings)):
         has = node["status"].get("allocatable", {})
-        by_cpu = quantity(has.get("cpu", "0")) / executors.cpu
-        fit += int(min(by_cpu, quantity(has.get("memory", "0")) / executors.memory))
-    if fit < executors.count:
-        return (
-            f"only {fit} of {executors.count} fit at once: {executors.cpu:g} CPU, {format_bytes(executors.memory)} each"
-        )
+        fit += int(min(quantity(has.get(name, "0")) / need for name, need in needs.items()))
+    if fit < group.count:
+        return f"only {fit} of {group.count} fit at once: {group.cpu:g} CPU, {format_bytes(group.memory)} each"
     return None
+
+
+def _labels(resources: Resources, settings: KubernetesSettings) -> dict[str, str]:
+    """Labels that a node must have."""
+    gpu = resources.gpu
+    return settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
+
+
+def _needs(resources: Resources, settings: KubernetesSettings) -> dict[str, float]:
+    """What a node must have, by Kubernetes' names."""
+    needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
+    if resources.gpu.count:
+        needs[settings.gpu_resource] = resources.gpu.count
+    if resources.ephemeral_storage:
+        needs["ephemeral-storage"] = resources.ephemeral_storage
+    return needs
 
 
 def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
@@ -200,16 +155,11 @@ def _largest(nodes: Sequence[Json], name: str, placement: Placement, settings: K
 
 def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSettings) -> str | None:
     """Why no node could ever take a stage of this size, were it empty; None when one could."""
-    gpu = resources.gpu
-    wanted = settings.node_selector | (settings.gpu_selectors.get(gpu.type or "", {}) if gpu.count else {})
+    wanted = _labels(resources, settings)
     selected = _selected(nodes, wanted)
     if not selected:
         return f"no node has the labels {wanted}" if wanted else "the cluster has no node"
-    needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
-    if gpu.count:
-        needs[settings.gpu_resource] = gpu.count
-    if resources.ephemeral_storage:
-        needs["ephemeral-storage"] = resources.ephemeral_storage
+    needs = _needs(resources, settings)
     best: dict[str, float] = {}
     for node in selected:
         has = {name: quantity(node["status"].get("allocatable", {}).get(name, "0")) for name in needs}
@@ -219,12 +169,6 @@ def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSetti
     short = [f"{name} {_shown(name, needs[name])} of {_shown(name, best[name])}" for name in needs
              if needs[name] > best[name]]  # fmt: skip
     return f"no node is large enough: {', '.join(short) or 'no single node has all of it'}"
-
-
-def quantity(text: Any) -> float:
-    """Number of a Kubernetes quantity such as `1930m`, `2` or `24Gi`."""
-    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([a-zA-Z]*)", str(text))
-    return float(match[1]) * _FACTORS.get(match[2], 1) if match else 0.0
 
 
 def _shown(name: str, value: float) -> str:
@@ -263,6 +207,7 @@ def probe_manifest(settings: KubernetesSettings, image: str, store: str) -> Json
     manifest = job_manifest(call, settings, resources, launcher="check")
     pod = manifest["spec"]["template"]["spec"]
     pod["containers"][0]["args"] = ["probe", "--store", store]
-    if image == settings.images.get("spark") and settings.spark_service_account:
-        pod["serviceAccountName"] = settings.spark_service_account
+    for each in engines():
+        if each.image and image == settings.images.get(each.image) and (name := each.on_cluster.account(settings)):
+            pod["serviceAccountName"] = name
     return manifest

@@ -15,13 +15,14 @@ import yaml
 from superworkflow import __version__
 from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
 from superworkflow.deployed import PULL_STEP, entrypoint
-from superworkflow.flows import load_superworkflow
+from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.infra.cost import load_prices
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables
 from superworkflow.infra.masking import has_password
+from superworkflow.infra.placements import check_placements
 from superworkflow.infra.profile import Profile, is_file, load_profile
 from superworkflow.infra.request import parameters_of
 from superworkflow.infra.store import Store
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"removed": removed}) if options.json else f"{title}: {'removed' if removed else 'not there'}")
         return 0
     profile = load_profile(options.profile)
+    check_placements(superworkflow, profile, options.profile, known_names)
     kind = options.type or profile.launcher
     parameters = _parameters(superworkflow, options, profile, kind)
     variables = _variables(options, profile, kind)

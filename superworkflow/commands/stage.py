@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from superworkflow.infra import ending, patience
+from superworkflow.infra.engines import IN_PROCESS, engine_names
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execute import execute
 from superworkflow.infra.extras import missing_package
@@ -25,7 +26,7 @@ from superworkflow.infra.measure import out_of_memory_kills
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
 from superworkflow.infra.settings import read_yaml
-from superworkflow.infra.stage import IN_PROCESS, Input, Stage
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 from superworkflow.tasks import load_stage, stage_names
 
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
     parser.add_argument("--digest", default="", help="fail unless the parameters and inputs give this digest")
-    parser.add_argument("--engine", default=IN_PROCESS, help=f"engine: {IN_PROCESS} (default) or spark")
+    parser.add_argument("--engine", default=IN_PROCESS, help=f"engine: {_engines()}")
     parser.add_argument("--threads", type=int, help="threads to use; all processors by default")
     parser.add_argument("--memory", help="memory to plan with, such as 4Gi")
     parser.add_argument("--resources-json", metavar="JSON", help="all resources as JSON; used by launchers")
@@ -55,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--end-with-stdin", action="store_true", help="end when standard input closes; used by launchers"
     )
+
+
+def _engines() -> str:
+    *others, last = [f"{IN_PROCESS} (default)", *(name for name in engine_names() if name != IN_PROCESS)]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _known(name: str) -> str:
@@ -133,7 +139,7 @@ def _reported(progress: Progress, events: bool) -> Iterator[None]:
 def _words(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # the text of Spark's errors comes from its Java process, which may be gone
+    except Exception:  # the text of an engine's errors may come from a process of its own, which may be gone
         return type(error).__name__
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.engines.spark.session import spark_session
+from superworkflow.infra.engines.spark.tasks import spark_errors
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.filesystem import Location
-from superworkflow.infra.spark.session import spark_session
-from superworkflow.infra.spark.tasks import spark_errors
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks._checks import check_walks
 from superworkflow.tasks.embed import EmbedParams

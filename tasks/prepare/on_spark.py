@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.spark.session import spark_session
+from superworkflow.infra.engines.spark.tasks import collected
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import FileEntry
-from superworkflow.infra.spark.files import TaskWriter
-from superworkflow.infra.spark.session import spark_session
-from superworkflow.infra.spark.tasks import collected
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks._checks import foreign_vertex
 from superworkflow.tasks.prepare import PrepareParams

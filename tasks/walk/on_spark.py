@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Literal
 
+from superworkflow.infra.engines.spark.session import python_memory
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.spark.session import python_memory
 from superworkflow.infra.stage import Output, StageRun, Stats
 from superworkflow.tasks.walk import WalkParams, estimate
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
+from superworkflow.infra.engines.spark.tasks import run_tasks
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import FileEntry
-from superworkflow.infra.spark.files import TaskWriter
-from superworkflow.infra.spark.session import runs_here, spark_session, task_cores
-from superworkflow.infra.spark.shared import SharedDataset
-from superworkflow.infra.spark.tasks import run_tasks
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks.walk import WalkParams
 from superworkflow.tasks.walk.run import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.infra.kubernetes.api import Json
-from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL
+from superworkflow.infra.kubernetes.members import MEMBER_OF
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
 
@@ -36,7 +36,7 @@ def placement(count: int = 2, memory: str = "832Mi") -> Placement:
 
 
 def executors_of(cluster: Cluster) -> list[Json]:
-    return cluster.do(lambda api: api.items(api.pods, labelSelector=EXECUTOR_LABEL))
+    return cluster.do(lambda api: api.items(api.pods, labelSelector=MEMBER_OF))
 
 
 def running(cluster: Cluster, count: int) -> list[Json]:

@@ -74,9 +74,12 @@ def test_entries_are_merged_with_the_default(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(PROFILE)
     profile = load_profile(str(tmp_path / "mine.yaml"))
     assert (profile.name, profile.concurrency, profile.prices) == ("mine", 2, "my-prices.yaml")
-    walk = profile.placement("walk", "walk")
+    walk = profile.stages["walk"]
     assert walk.engine == "spark"
     assert (walk.resources.cpu, walk.resources.memory, walk.resources.total_cpu) == (4, 16 << 30, 16)
+    assert profile.placement("walk", "walk").resources == walk.resources.only()  # on one machine it has no executors
+    on_cluster = profile.model_copy(update={"launcher": "kubernetes"})
+    assert on_cluster.placement("walk", "walk") == walk
     embed = profile.placement("embed", "embed")
     assert (embed.engine, embed.image) == ("in-process", "torch")
     assert (embed.resources.gpu.count, embed.resources.gpu.type) == (2, "T4")

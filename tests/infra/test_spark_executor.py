@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.engines.spark.executor import executor_command, run_executor
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.measure import out_of_memory_kills
-from superworkflow.infra.spark.executor import executor_command, run_executor
 from tests.spark import needs_spark
 
 POD = {

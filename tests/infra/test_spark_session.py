@@ -12,18 +12,18 @@ import psutil
 import pytest
 
 from superworkflow.infra.digest import dataset_digest
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import Executed, execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Executors, Resources
-from superworkflow.infra.source import Source
-from superworkflow.infra.spark.session import (
+from superworkflow.infra.engines.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
     require_spark,
     session_settings,
     settings_from_environment,
 )
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execute import Executed, execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.source import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
 

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
 from superworkflow.infra.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.spark.session import SETTINGS_VARIABLE
 from superworkflow.tasks import walk
 from superworkflow.tasks.walk import STAGE
 from tests.spark import needs_spark

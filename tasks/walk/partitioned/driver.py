@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import AccumulatorParam
 
+from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
+from superworkflow.infra.engines.spark.tasks import collected, run_tasks
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.spark.session import python_memory, runs_here, spark_session, task_cores
-from superworkflow.infra.spark.tasks import collected, run_tasks
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks.walk import WalkParams
 from superworkflow.tasks.walk._files import array_header

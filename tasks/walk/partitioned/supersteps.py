@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.manifest import FileEntry
-from superworkflow.infra.spark.files import TaskWriter
-from superworkflow.infra.spark.shared import SharedDataset
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
 from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, executor_folder, find_cuts, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on

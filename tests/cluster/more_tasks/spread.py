@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import Field
 
+from superworkflow.infra.engines.spark.session import spark_session
+from superworkflow.infra.engines.spark.tasks import collected
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.spark.session import spark_session
-from superworkflow.infra.spark.tasks import collected
 from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
 
 

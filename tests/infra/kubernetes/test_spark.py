@@ -12,16 +12,17 @@ import pytest
 import yaml
 
 import superworkflow.infra.kubernetes
+from superworkflow.infra.engines.spark.cluster import ExecutorPods
+from superworkflow.infra.engines.spark.driver import LEAST_HEAP, POD_VERBS, memory_split
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.kubernetes.executors import ExecutorPods
 from superworkflow.infra.kubernetes.job import job_manifest
+from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
 from superworkflow.infra.kubernetes.preflight import RIGHTS
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.spark import EXECUTOR_LABEL, LEAST_HEAP, POD_VERBS, memory_split
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.resources import Executors, Resources
 
 MIB = 1 << 20
 SETTINGS = KubernetesSettings.model_validate(
@@ -94,8 +95,8 @@ def test_executors_are_as_the_stages_pods() -> None:
 def test_labels_by_which_executors_are_found_and_not_taken_for_the_jobs_own() -> None:
     manifest = _manifest()
     labels = _template(manifest)["metadata"]["labels"]
-    assert labels == manifest["metadata"]["labels"] | {EXECUTOR_LABEL: manifest["metadata"]["name"]}
-    assert EXECUTOR_LABEL not in manifest["spec"]["template"]["metadata"]["labels"]
+    assert labels == manifest["metadata"]["labels"] | {MEMBER_OF: manifest["metadata"]["name"], ROLE: "executor"}
+    assert MEMBER_OF not in manifest["spec"]["template"]["metadata"]["labels"]
     assert labels["app.kubernetes.io/managed-by"] == "superworkflow"
 
 
@@ -183,7 +184,8 @@ def _executors(
 ) -> tuple[ExecutorPods, list[Diagnosis | None], list[str]]:
     told: list[str] = []
     settings = SETTINGS.model_copy(update=patience)
-    executors = ExecutorPods(Answers(*lists), settings, "job", 2, told.append)  # type: ignore[arg-type]
+    group = Executors(count=2, cpu=1, memory=800 * MIB)
+    executors = ExecutorPods(Answers(*lists), settings, "job", "executor", group, told.append)  # type: ignore[arg-type]
 
     async def looks() -> list[Diagnosis | None]:
         return [await executors.look() for _ in lists]
@@ -265,13 +267,34 @@ def test_figures() -> None:
     for pod, time in ((one, "2100-01-01T00:00:00Z"), (two, "2100-01-01T00:00:01Z"), (late, "2100-01-01T00:00:02Z")):
         pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = time
     executors, _, _ = _executors([lost], [one, two, late])
-    figures = executors.figures(800 * MIB)
+    figures = executors.figures()
     assert figures.items() >= {
         "executors": 4.0, "executors_lost": 1.0, "executor_cpu_s": 20.0, "executor_start_s": 4.0,
         "executor_peak_memory_bytes": 200.0 * MIB, "executor_used_memory_share": 0.25,
     }.items()  # fmt: skip
     assert figures["executor_held_s"] > 60
-    assert _executors([])[0].figures(MIB) == {}
+    assert _executors([])[0].figures() == {}
+
+
+def test_each_executor_is_held_from_its_node_to_its_end() -> None:
+    """In the cluster's own time, and as large as it was; one that got no node has held nothing."""
+
+    def scheduled(pod: dict[str, Any], second: int) -> dict[str, Any]:
+        at = f"2026-01-01T00:00:{second:02d}Z"
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
+        return pod
+
+    one, two = scheduled(_ended("e1", 0), 3), scheduled(_ended("e2", 137, reason="OOMKilled"), 5)
+    two["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m", "memory": "1Gi"}
+    waiting = _pod("e3", {}, phase="Pending", conditions=[UNSCHEDULABLE])
+    executors, _, _ = _executors([one, two, waiting])
+    own = scheduled(_pod("driver", {}), 1)
+    assert [
+        (each.begin_s, each.end_s, each.resources.cpu, each.resources.memory) for each in executors.holdings(own)
+    ] == [
+        (2, 33, 1, 800 * MIB),
+        (4, 33, 0.5, 1 << 30),
+    ]
 
 
 def test_the_shipped_rights_are_those_that_check_asks_for() -> None:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from superworkflow.infra.errors import UserError
@@ -61,6 +61,11 @@ def executor_command(environment: Mapping[str, str]) -> list[str]:
         _BACKEND,
         *arguments,
     ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command `executor`, which Spark writes into the pods of executors; all else is in their environment."""
+    return run_executor()
 
 
 def run_executor(environment: Mapping[str, str] = os.environ, message: Path = MESSAGE) -> int:

@@ -1,6 +1,6 @@
 """A Spark session for one stage: inside this process, or as the launcher says.
 
-Settings, weaker first: ours, sized from the resources < `StageRun.spark_settings`, which come from the environment
+Settings, weaker first: ours, sized from the resources < `StageRun.engine_settings`, which come from the environment
 variable `SUPERWORKFLOW_SPARK_CONF` (a JSON object) < the stage's own.
 """
 
@@ -89,7 +89,7 @@ def session_settings(stage: str, resources: Resources, scratch: Path, given: Map
 
 def runs_here(job: StageRun[Any]) -> bool:
     """Whether Spark's tasks run on this machine, inside the stage's own process tree."""
-    return job.spark_settings.get("spark.master", "local").startswith("local")
+    return job.engine_settings.get("spark.master", "local").startswith("local")
 
 
 def task_cores(job: StageRun[Any]) -> int:
@@ -121,7 +121,7 @@ def spark_session(job: StageRun[Any], settings: Mapping[str, str] | None = None)
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    ours = session_settings(job.progress.stage, job.resources, job.scratch, job.spark_settings)
+    ours = session_settings(job.progress.stage, job.resources, job.scratch, job.engine_settings)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors run the same image
     if sys.flags.safe_path:
         os.environ["PYTHONSAFEPATH"] = "1"  # Python workers are to find the same modules as this process

@@ -12,14 +12,14 @@ from typing import Any
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
 from superworkflow.infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.resources import Executors, format_bytes
+from superworkflow.infra.resources import Group, format_bytes
 
 Json = dict[str, Any]
 
-EXECUTOR_LABEL = "superworkflow/executor-of"
-"""Label of executors: the name of the Job whose driver asked for them."""
+ROLE_NAME = "executor"
 
 LEAST_HEAP = 480 << 20
 """Bytes of heap below which Spark refuses to start: 450 MiB, and what Java does not count of a heap."""
@@ -38,7 +38,7 @@ _ANNOTATIONS = {_TEMPLATE: "superworkflow/executor-pod", _USERS: "superworkflow/
 
 
 def make_driver(
-    manifest: Json, settings: KubernetesSettings, executors: Executors, image: str, labels: Mapping[str, str]
+    manifest: Json, settings: KubernetesSettings, executors: Group, image: str, labels: Mapping[str, str]
 ) -> None:
     """Make the pod of a Job a driver: its account and token, Spark's settings, and the template of its executors.
 
@@ -61,7 +61,8 @@ def make_driver(
     job, template = manifest["metadata"]["name"], manifest["spec"]["template"]
     pod, (container,) = template["spec"], template["spec"]["containers"]
     pod |= {"serviceAccountName": settings.spark_service_account, "automountServiceAccountToken": True}
-    _show(template, settings, {_TEMPLATE: json.dumps(executor_template(settings, {**labels, EXECUTOR_LABEL: job}))})
+    executor = executor_template(settings, {**labels, MEMBER_OF: job, ROLE: ROLE_NAME})
+    _show(template, settings, {_TEMPLATE: json.dumps(executor)})
     container["workingDir"] = "/tmp"
     container["env"] += [
         {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
@@ -73,7 +74,7 @@ def make_driver(
     container["env"].append({"name": "SUPERWORKFLOW_SPARK_CONF", "value": spark})
 
 
-def spark_settings(settings: KubernetesSettings, executors: Executors, image: str, job: str) -> dict[str, str]:
+def spark_settings(settings: KubernetesSettings, executors: Group, image: str, job: str) -> dict[str, str]:
     """Spark's configuration of a driver in a pod; `$(NAME)` is filled in by Kubernetes.
 
     Raises:
@@ -114,7 +115,7 @@ def memory_split(memory: int) -> tuple[int, int]:
     """Bytes of Java's heap, and bytes beside it, of an executor's memory; whole MiB that add up to no more than it.
 
     The work is done by Python with NumPy and Arrow; Java only moves rows. So the heap gets two fifths, or the least
-    with which Spark starts. Half is what stages count on for their Python workers (`infra.spark.session`), and a tenth
+    with which Spark starts. Half is what stages count on for their Python workers (`session`), and a tenth
     is for Java's own code, threads and buffers. The workers have no limit of their own
     (`spark.executor.pyspark.memory`): that one is on address space, and a mapped graph would count as memory in use.
 

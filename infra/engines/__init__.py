@@ -1,0 +1,48 @@
+"""What computes inside a stage: one package for each engine, found by its name. `base` is their contract.
+
+What the tasks of members share, whatever the engine: `files` writes to the dataset from there, `shared` reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from superworkflow.infra.engines.base import Engine
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+
+IN_PROCESS = "in-process"
+"""The engine that every stage has."""
+
+
+@functools.cache
+def engine_names() -> list[str]:
+    """Names of all engines; the one that every stage has comes first."""
+    found = sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    return sorted(found, key=lambda name: name != IN_PROCESS)
+
+
+@functools.cache
+def engine(name: str) -> Engine:
+    """The engine of this name.
+
+    Raises:
+        UserError: there is none; the message names the nearest one.
+    """
+    if name not in engine_names():
+        raise UserError("no such engine", where=name, remedy=nearest(name, engine_names()))
+    found = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").ENGINE
+    assert isinstance(found, Engine)
+    return found
+
+
+def engines() -> list[Engine]:
+    """All engines."""
+    return [engine(name) for name in engine_names()]
+
+
+def member_commands() -> dict[str, str]:
+    """Commands that members of engines run, each with the import string of its function."""
+    return {command: function for each in engines() for command, function in each.commands.items()}

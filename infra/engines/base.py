@@ -1,0 +1,86 @@
+"""The contract of every engine: what computes inside a stage.
+
+An engine is a package of this room, named as the engine with `_` for `-`, with an `ENGINE`. The package itself is
+light: profiles and plans read it. What opens its sessions, and what it does on a cluster, is imported where needed.
+
+Nothing outside of the package knows the name. An engine whose stages need more than their own process names groups of
+members (`Group` of the resources) by their roles: the executors of a cluster of its own, say, or ranks. On Kubernetes
+these are pods beside the stage's Job; `OnCluster` of `infra.kubernetes.engines` says what it does there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from superworkflow.infra.resources import Group, Resources
+
+if TYPE_CHECKING:
+    from superworkflow.infra.kubernetes.engines import OnCluster
+
+
+class Engine:
+    """One engine. This base is one that needs nothing beside the stage's own process.
+
+    A stage gets its session from a function of the engine's own, given its `StageRun`; the launcher's settings for it
+    are in `StageRun.engine_settings`.
+    """
+
+    name: str
+    """As in profiles and manifests."""
+    image: str = ""
+    """Kind of image that holds what its stages need; empty where it is the stage's own kind."""
+    packages: ClassVar[Mapping[str, str]] = {}
+    """Packages that it imports, each with the extra of the distribution that has it."""
+    software: tuple[str, ...] = ()
+    """Libraries that compute, whose versions manifests name."""
+    sized_by_estimate: bool = True
+    """Whether the stage's own process does the work, so that its size can follow from the stage's estimate (`auto`)."""
+    roles: tuple[str, ...] = ()
+    """Roles of the groups that it can use."""
+    members_are_processes: bool = False
+    """Whether it has its members also where stages are processes: beside these, on the same machine."""
+    own_role: str = ""
+    """What the stage's own process is called where it has members, such as `driver`."""
+    commands: ClassVar[Mapping[str, str]] = {}
+    """Commands that its members run, with import strings of functions of their arguments to an exit status."""
+
+    def used(self, resources: Resources, on_cluster: bool) -> Resources:
+        """Of the resources that a profile gives, those that this engine uses: groups of other engines are left out.
+
+        Args:
+            resources: of a stage.
+            on_cluster: stages are Jobs; otherwise they are processes on one machine.
+        """
+        return resources.only(self.roles if on_cluster or self.members_are_processes else ())
+
+    def groups(self, resources: Resources) -> dict[str, Group]:
+        """What a stage with these resources needs beside its own process, by role."""
+        return {role: group for role, group in resources.groups.items() if role in self.roles}
+
+    def settings(self) -> Mapping[str, str]:
+        """What a launcher has told this engine, in the environment of the stage's process.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        return {}
+
+    def working_threads(self, resources: Resources) -> int:
+        """Threads that share a stage's work: those of its members where there are any."""
+        groups = self.groups(resources)
+        return max(1, int(sum(each.count * each.cpu for each in groups.values()))) if groups else resources.threads
+
+    def sizing_key(self, stage: str, resources: Resources, role: str = "") -> str:
+        """Under which is remembered what memory was enough for a stage, or for each member of a role.
+
+        What a stage needs by itself says nothing of what it needs where members do the work.
+        """
+        return f"{stage}.{role or self.own_role}" if self.groups(resources) else stage
+
+    @property
+    def on_cluster(self) -> OnCluster:
+        """What it does on Kubernetes."""
+        from superworkflow.infra.kubernetes.engines import OnCluster
+
+        return OnCluster()

@@ -1,0 +1,119 @@
+"""The registry of engines, and that nothing outside of an engine knows its name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from superworkflow.__main__ import COMMANDS, INTERNAL, main
+from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
+from superworkflow.infra.engines import IN_PROCESS, engine, engine_names, engines, member_commands
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import EXTRAS
+from superworkflow.infra.import_strings import check_import
+from superworkflow.infra.placements import node_names
+from superworkflow.infra.profile import load_profile, profile_names
+from superworkflow.infra.resources import Resources
+from tests.second.flows.second import SUPERWORKFLOW as SECOND
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("infra", "superworkflow", "sweeps", "dashboards", "flows")
+KEYS = {"infra/kubernetes/settings.py"}
+"""Keys of profiles that name an engine: of its service account, and of its kind of image."""
+
+
+def test_engines_are_found_by_name() -> None:
+    assert engine_names()[0] == IN_PROCESS
+    assert [each.name for each in engines()] == engine_names()
+    with pytest.raises(UserError, match=r"sparc: no such engine\. Did you mean spark\?"):
+        engine("sparc")
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_every_engine_keeps_the_contract(name: str) -> None:
+    found = engine(name)
+    assert set(found.packages.values()) <= set(EXTRAS.values())
+    assert bool(found.roles) == bool(found.own_role)
+    for command, function in found.commands.items():
+        assert command not in {**COMMANDS, **INTERNAL}
+        check_import(function, name)
+    alone = Resources(cpu=3)
+    assert found.groups(alone) == {}
+    assert found.working_threads(alone) == 3
+    assert found.sizing_key("walk", alone) == "walk"
+    assert found.used(alone, on_cluster=True) is alone
+    assert found.on_cluster is not None
+
+
+def test_only_an_engine_spells_its_name() -> None:
+    """In process is what every stage does, and no engine's own word."""
+    found = []
+    for name in engine_names()[1:]:
+        own = f"infra/engines/{name.replace('-', '_')}/"
+        word = re.compile(rf"(?<![a-z]){name}(?![a-z])", re.IGNORECASE)
+        for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+            where = path.relative_to(ROOT).as_posix()
+            lines = path.read_text().splitlines() if not where.startswith(own) and where not in KEYS else []
+            found += [f"{where}:{number} {line.strip()}" for number, line in enumerate(lines, 1) if word.search(line)]
+    assert found == []
+
+
+def test_resources_keep_the_groups_that_the_engine_uses() -> None:
+    given = Resources.model_validate({"cpu": 1, "executors": {"count": 3, "cpu": 2, "memory": "4Gi"}})
+    assert engine("spark").used(given, on_cluster=True) == given
+    assert engine("spark").used(given, on_cluster=False) == Resources(cpu=1)  # it runs in the stage's own process
+    assert engine(IN_PROCESS).used(given, on_cluster=True) == Resources(cpu=1)
+    assert engine("spark").working_threads(given) == 6
+    assert [engine("spark").sizing_key("walk", given, role) for role in ("", "executor")] == [
+        "walk.driver",
+        "walk.executor",
+    ]
+    more = given.with_memory(8 << 30, "executor")
+    assert (more.memory_of(""), more.memory_of("executor")) == (2 << 30, 8 << 30)
+    assert given.with_memory(8 << 30) == given.model_copy(update={"memory": 8 << 30})
+
+
+def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "executor" in member_commands()
+    assert main(["executor"]) == 2
+    assert "not in the pod of a Spark executor" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "executor" not in capsys.readouterr().out
+
+
+def test_unknown_engines_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("stages: {walk: {engine: sparc}}")
+    with pytest.raises(UserError, match=r"mine\.yaml: stages\.walk\.engine: .*\(got 'sparc'\)\. Did you mean spark\?"):
+        load_profile(str(path))
+
+
+def test_names_of_nodes_whatever_the_options() -> None:
+    names = node_names(load_superworkflow("node2vec"))
+    assert {"index", "label", "holdout", "holdout-walk", "holdout-embed", "publish"} <= names
+    assert {"measurements", "fit", "curved", "choose"} == node_names(SECOND)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_shipped_profiles_name_what_there_is(name: str) -> None:
+    assert load_profile(name).stages.keys() <= known_names()
+    assert superworkflow_names()
+
+
+def test_a_misspelt_stage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edges, profile = tmp_path / "edges.csv", tmp_path / "mine.yaml"
+    edges.write_text("a,b\nb,c\n")
+
+    def planned(text: str) -> tuple[int, str]:
+        profile.write_text(f"stages: {{{text}: {{resources: {{memory: 1Gi}}}}}}")
+        given = ["plan", "node2vec", "--edges", str(edges), "--profile", str(profile), "--store", str(tmp_path / "s")]
+        return main([*given, "--set", "node2vec.link_prediction=false"]), capsys.readouterr().err
+
+    code, error = planned("wlak")
+    assert code == 2
+    assert re.search(r"mine\.yaml: stages\.wlak: no superworkflow .* Did you mean walk\?", error)
+    for known in ("walk", "holdout-walk", "evaluate"):  # also where this diagram leaves them out
+        assert planned(known) == (0, "")

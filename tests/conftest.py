@@ -19,6 +19,7 @@ from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access
 
 set_up_checked_kernels()
+pytest.register_assert_rewrite("tests.launcher_cases")
 
 BUCKET = "superworkflow-tests"
 

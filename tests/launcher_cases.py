@@ -142,6 +142,8 @@ class Ground(ABC):
 
     ends_with_caller = True
     """Whether stages notice that their caller died; otherwise they are adopted."""
+    pays_for_waiting = True
+    """Whether a caller holds resources while it waits for another's stage."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -167,22 +169,24 @@ class Ground(ABC):
         return
 
 
+@pytest.fixture
+def gate(ground: Ground) -> Iterator[Path]:
+    """A file that is not there, made in the end: nothing waits for it any more."""
+    path = ground.folder / f"gate-{uuid.uuid4().hex}"
+    yield path
+    path.touch()
+
+
+@pytest.fixture
+def pool(gate: Path) -> Iterator[ThreadPoolExecutor]:
+    """Threads; what they wait for happens at the latest when the test ends."""
+    with ThreadPoolExecutor(SEVERAL) as pool:
+        yield pool
+        gate.touch()
+
+
 class LauncherCases:
     """Tests of one launcher."""
-
-    @pytest.fixture
-    def gate(self, ground: Ground) -> Iterator[Path]:
-        """A file that is not there; made in the end, so that nothing waits for it any more."""
-        path = ground.folder / f"gate-{uuid.uuid4().hex}"
-        yield path
-        path.touch()
-
-    @pytest.fixture
-    def pool(self, gate: Path) -> Iterator[ThreadPoolExecutor]:
-        """Threads; what they wait for happens at the latest when the test ends."""
-        with ThreadPoolExecutor(SEVERAL) as pool:
-            yield pool
-            gate.touch()
 
     def test_a_complete_dataset_and_what_the_stage_says(self, ground: Ground) -> None:
         call, events = ground.call(seed=7), list[Event]()
@@ -300,8 +304,9 @@ class LauncherCases:
         )
         until(lambda: told[1] and told[2])
         interrupted.cancel()
-        with pytest.raises(StageFailed):
+        with pytest.raises(StageFailed) as raised:
             two.result()
+        assert bool(raised.value.attempts) == ground.pays_for_waiting
         ground.watch(call, owner)
         assert owned <= ground.running(call)
         assert not one.done()
@@ -310,6 +315,7 @@ class LauncherCases:
         made, waited = one.result(), three.result()
         assert (made.reused, waited.reused) == (False, True)
         assert all(attempt.reason is None for attempt in made.attempts)
+        assert (waited.seconds > 0) == ground.pays_for_waiting
         assert waited.attempts == owner.settle(call.output) == waiting.settle(call.output) == ()
 
     def test_who_waits_for_one_that_is_cancelled_makes_the_dataset(

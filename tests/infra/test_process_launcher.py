@@ -24,10 +24,14 @@ from tests.launcher_cases import (
     caller_arguments,
     calling,
     complete,
+    gate,
     gated_call,
     ignore,
+    pool,
     stage_processes,
 )
+
+__all__ = ["gate", "pool"]
 
 
 class Processes(Ground):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,13 +18,22 @@ class StageParams(BaseModel):
     `json_schema_extra={"affects_result": False}` and stays out of the digest. A field that is worth tuning
     declares its search range beside it: `json_schema_extra={"search": {"type": "float", "low": ..., "high": ...}}`;
     `sweeps.space` has all the words.
+
+    A parameter that was removed can stay in the digest with the default that it had, `retired = {"name": default}`:
+    the datasets made with that default keep their names, and those made with another value keep theirs to themselves.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    retired: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        if again := cls.retired.keys() & cls.model_fields.keys():
+            raise TypeError(f"{cls.__name__}: {', '.join(sorted(again))} cannot be both a parameter and a retired one")
 
     def identity(self) -> dict[str, Any]:
-        """The parameters that affect the result, as JSON values."""
-        values = self.model_dump(mode="json")
+        """The parameters that affect the result, as JSON values, and the defaults of retired ones."""
+        values = {**self.retired, **self.model_dump(mode="json")}
         for name, field in type(self).model_fields.items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and extra.get("affects_result") is False:

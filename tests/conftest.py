@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 set_up_checked_kernels()
+pytest.register_assert_rewrite("tests.launcher_cases")
 
 BUCKET = "superworkflow-tests"
 

@@ -3,8 +3,6 @@
 File of the dataset: `embeddings.parquet` with the columns `node` (the label as the user wrote it) and `vector`
 (fixed-size list of float32), in the order of vertex ids, only the vertices that `prepare` kept.
 
-Kernel `mllib`, which is Spark's own Word2Vec, is there to be compared with (`tasks.embed.on_spark`).
-
 Two kernels minimize the same objective (see `tasks.embed.kernel`): `numba`, for processors, and `torch`, for CUDA
 devices. The same parameters give the same vectors, bit by bit, with one thread of the `numba` kernel; several threads
 write to the shared tables without a lock (Niu et al., 2011), and their vectors differ in detail but not in quality.
@@ -13,7 +11,7 @@ write to the shared tables without a lock (Niu et al., 2011), and their vectors 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +22,8 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 class EmbedParams(StageParams):
     """Parameters of skip-gram training."""
+
+    retired: ClassVar[Mapping[str, Any]] = {"partitions": 1}
 
     dimensions: int = Field(
         default=128, ge=2, le=4096, description="Length of a vector, 2 to 4096.",
@@ -72,15 +72,9 @@ class EmbedParams(StageParams):
     )
     batch: int = Field(default=64, ge=1, le=1 << 20, description="Walks that the torch kernel trains together.")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
-    kernel: Literal["auto", "numba", "torch", "mllib"] = Field(
-        default="auto",
-        description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda; mllib is Spark's own Word2Vec, a "
-        "baseline that needs the engine spark.",
+    kernel: Literal["auto", "numba", "torch"] = Field(
+        default="auto", description="numba (cpu only), torch, or auto: numba on cpu, torch on cuda."
     )
-    partitions: int = Field(
-        default=1, ge=1, le=10_000,
-        description="Partitions of the walks that the mllib kernel trains on in parallel; more are faster but worse.",
-    )  # fmt: skip
     products: Literal["float32", "tf32", "bfloat16"] = Field(
         default="bfloat16",
         description="What the factors of matrix products are rounded to: bfloat16, the only one of the numba kernel; "
@@ -143,7 +137,6 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.embed.run:run",
     check="superworkflow.tasks.embed.device:check_device",
-    engines={"spark": "superworkflow.tasks.embed.on_spark:run"},
     estimate=estimate,
     image="torch",
     help="Skip-gram with negative sampling",

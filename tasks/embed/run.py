@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks.embed import EmbedParams
@@ -31,11 +30,6 @@ def run(job: StageRun[EmbedParams]) -> Output:
             training diverged.
     """
     params, graph = job.params, job.inputs["graph"]
-    if params.kernel == "mllib":
-        raise UserError(
-            "this kernel trains on Spark only", where="embed.kernel", value="mllib",
-            remedy="Set the stage's engine to spark in the profile, or choose another kernel",
-        )  # fmt: skip
     check_device(params)
     vocabulary = Vocabulary.read(job.inputs["vocabulary"], int(graph.stats["vertices"] or 0))
     rows = len(vocabulary.threshold)

@@ -10,39 +10,40 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlparse
 
-import numpy as np
 import pytest
 import s3fs
 import yaml
 
+from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.base import Launcher, StageCall
 from superworkflow.infra.s3 import PatientS3
+from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
+from tests.launcher_cases import WITH_TOYS, Ground, caller_arguments
 from tests.s3_servers import make_bucket, s3_access
 
 T = TypeVar("T")
+gate, pool = launcher_cases.gate, launcher_cases.pool
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE = os.environ.get("SUPERWORKFLOW_TEST_NAMESPACE", "superworkflow-tests")
 SPARK_ACCOUNT = "superworkflow-spark"
 EXPECTED = 100 << 20
-"""What the walks of these tests are said to need; what turned out to be needed is remembered under it."""
+"""What the toy stage is said to need; what turned out to be needed is remembered under it."""
 SELECTOR = "app.kubernetes.io/managed-by=superworkflow"
 
 
@@ -172,7 +173,7 @@ def settings(shared_folder: Path) -> Settings:
         "namespace": NAMESPACE,
         "images": {"cpu": "localhost/busybox:1", "torch": "localhost/busybox:1"},
         "command": [sys.executable, "-P", "-m", "superworkflow"],
-        "env": {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(shared_folder / "numba")},
+        "env": {"PYTHONPATH": WITH_TOYS, "NUMBA_CACHE_DIR": str(shared_folder / "numba")},
         "volumes": volumes,
         "ttl_s": 0,
     }
@@ -183,34 +184,55 @@ def settings(shared_folder: Path) -> Settings:
     return make
 
 
-@pytest.fixture(scope="session")
-def graph(shared_folder: Path) -> str:
-    """URI of a small graph in the shared store."""
-    edges, output = shared_folder / "edges.csv", shared_folder / "store" / "index" / ("a" * 32)
-    pairs = np.random.default_rng(0).integers(0, 500, (4000, 2))
-    edges.write_text("".join(f"{u},{v}\n" for u, v in pairs))
-    call = StageCall("index", "index", {}, {"edges": str(edges)}, str(output), Placement(resources=Resources(cpu=1)))
-    ProcessLauncher().launch(call, lambda event: None)
-    subprocess.run(["chmod", "-R", "a+rwX", shared_folder / "store"], check=True)
-    return str(output)
+class Pods(Ground):
+    """The cluster, whose node is this machine."""
+
+    ends_with_caller = False
+    pays_for_waiting = False
+
+    def __init__(self, cluster: Cluster, settings: Settings, folder: Path):
+        super().__init__(folder)
+        self.cluster, self._settings = cluster, settings
+
+    def call(self, gate: Path | None = None, memory: int = 512 << 20, **more: Any) -> StageCall:
+        return replace(super().call(gate, memory=memory, **more), expected_memory=EXPECTED)
+
+    def launcher(self, **settings: Any) -> KubernetesLauncher:
+        return KubernetesLauncher(self._settings(**settings))
+
+    def caller(self, call: StageCall, **settings: Any) -> list[str]:
+        return kubernetes_caller(call, self._settings(**settings))
+
+    def running(self, call: StageCall) -> set[str]:
+        jobs = self.cluster.jobs()
+        return {job["metadata"]["uid"] for job in jobs if not (job.get("status") or {}).get("conditions")}
+
+    def watch(self, call: StageCall, launcher: Launcher) -> None:
+        """Until it would have been taken for dead, had it not shown that it lives."""
+        assert isinstance(launcher, KubernetesLauncher)
+        beats = set[str]()
+        while len(beats) * hold.RENEW_SECONDS <= hold.DEAD_SECONDS + 1:
+            (job,) = self.cluster.jobs()
+            assert hold.launcher_of(job)[0] == launcher.id
+            beats.add(job["metadata"]["annotations"][hold.HEARTBEAT])
+            time.sleep(0.1)
 
 
-Call = Callable[..., StageCall]
+def kubernetes_caller(call: StageCall, settings: KubernetesSettings) -> list[str]:
+    """Command line of a process that launches a call as a Job; see `caller_arguments`."""
+    return caller_arguments(call, {"launcher": "kubernetes", "kubernetes": settings.model_dump()})
 
 
 @pytest.fixture
-def walk(graph: str, request: pytest.FixtureRequest) -> Call:
-    """Calls of the walk stage; each name its own dataset."""
-
-    def make(name: str = "", memory: int = 512 << 20, cpu: float = 0.05, **params: Any) -> StageCall:
-        digest = json.dumps([request.node.nodeid, name]).encode().hex()[-60:]
-        store = Path(graph).parent.parent
-        return StageCall(
-            f"walk{name}", "walk", {"num_walks": 2, **params}, {"graph": graph}, str(store / "walk" / digest),
-            Placement(resources=Resources(cpu=cpu, memory=memory)), {"flow-run": "tests"}, expected_memory=EXPECTED,
-        )  # fmt: skip
-
-    return make
+def ground(cluster: Cluster, settings: Settings, shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    """The cluster and a store of its own, with launchers that show more often than usual that they live."""
+    for name, seconds in (("RENEW", 0.5), ("LOOK", 0.5), ("DEAD", 6.0)):
+        monkeypatch.setattr(hold, f"{name}_SECONDS", seconds)
+    folder = shared_folder / uuid.uuid4().hex
+    for each in (folder, folder / "store"):
+        each.mkdir()
+        each.chmod(0o777)
+    return Pods(cluster, settings, folder)
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from tests.cluster.conftest import Call, Cluster, Settings
-from tests.cluster.test_launcher import FOREVER, parent_arguments
+from tests.cluster.conftest import Cluster, Pods, Settings
 from tests.flows.command_line import SMALL, STAGES
+from tests.launcher_cases import calling
 
 
 def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = None, **changed: Any) -> str:
@@ -94,17 +94,15 @@ def test_check_without_rights(settings: Settings, shared_folder: Path, tmp_path:
 
 
 def test_jobs_of_a_killed_run_are_listed_and_removed(
-    settings: Settings, walk: Call, cluster: Cluster, tmp_path: Path
+    settings: Settings, ground: Pods, gate: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
-    call = walk(**FOREVER)
-    parent = subprocess.Popen(parent_arguments(settings, call), stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    parent.stdout.readline()
-    parent.kill()
-    parent.communicate()
+    with calling(ground.caller(ground.call(gate))):
+        pass
     profile = _profile(tmp_path, settings)
     (job,) = json.loads(_command("jobs", "--profile", profile, "--json"))
-    assert (job["node"], job["state"], job["attempt"], job["flow_run"]) == ("walk", "running", "1", "tests")
+    assert (job["node"], job["state"], job["attempt"], job["flow_run"]) == (
+        "my-gated", "running", "1", "tests",
+    )  # fmt: skip
     assert json.loads(_command("jobs", "--profile", profile, "--json", "--flow-run", "another")) == []
     assert "1 deleted" in _command("jobs", "--profile", profile, "--clean")
     while cluster.jobs():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
 from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.errors import StageFailed
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
@@ -22,9 +20,9 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
-from tests.cluster.conftest import ROOT, Call, Cluster, Settings
+from tests.cluster.conftest import ROOT, Cluster, Pods, Settings
 from tests.cluster.test_commands import _checks, _profile
-from tests.cluster.test_launcher import FOREVER, parent_arguments
+from tests.launcher_cases import at_work, says, stage_processes
 from tests.s3_servers import KIND
 
 NAMESPACE = "superworkflow"
@@ -87,11 +85,13 @@ def _eventually(cluster: Cluster, path: str, there: bool) -> list[Json]:
     raise AssertionError(f"{path}: {found}")
 
 
-def test_jobs_of_a_flow_in_a_pod_end_with_it(rights: None, cluster: Cluster, settings: Settings, walk: Call) -> None:
+def test_jobs_of_a_flow_in_a_pod_end_with_it(
+    rights: None, cluster: Cluster, settings: Settings, ground: Pods, gate: Path
+) -> None:
     """Its account has the shipped rights only; the stages' account has none."""
-    chosen = settings(namespace=NAMESPACE, service_account="superworkflow-stage")
-    command = parent_arguments(lambda: chosen, walk(**FOREVER))
-    pod = cluster.do(lambda api: api.create(PODS, _flow_pod(chosen, command)))
+    chosen = {"namespace": NAMESPACE, "service_account": "superworkflow-stage"}
+    pod = _flow_pod(settings(**chosen), ground.caller(ground.call(gate), **chosen))
+    pod = cluster.do(lambda api: api.create(PODS, pod))
     try:
         _eventually(cluster, JOBS, there=True)
         (job,) = cluster.do(lambda api: api.items(JOBS))
@@ -137,35 +137,25 @@ def test_store_is_a_bucket(settings: Settings, bucket: str, tmp_path: Path) -> N
     assert "a-secret-of-the-cluster" not in str(events)
 
 
-def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(settings: Settings, bucket: str, tmp_path: Path) -> None:
+def test_retry_does_not_wait_for_the_lease_of_its_dead_attempt(ground: Pods, gate: Path, bucket: str) -> None:
     """Killed without a moment to let go, as by the kernel for lack of memory; a lease lasts for a minute."""
-    there = settings(
-        env_secrets=["s3"], env={"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"], "AWS_DEFAULT_REGION": "us-east-1"}
-    )
-    edges = Location.of(f"{bucket}/edges.csv")
-    edges.write_atomic("".join(f"{n},{n + 1}\n" for n in range(1000)))
-    graph, walks = f"{bucket}/s/index/{'c' * 32}", f"{bucket}/s/walk/{'e' * 32}"
-    small = Placement(resources=Resources(cpu=0.05, memory=512 << 20))
-    launcher, killed, told = KubernetesLauncher(there), list[int](), list[Event]()
-    launcher.launch(StageCall("index", "index", {}, {"edges": edges.uri}, graph, small), lambda event: None)
+    there = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")}
+    launcher, killed, told = ground.launcher(env_secrets=["s3"], env=there), set[int](), list[Event]()
+    call = replace(ground.call(gate), output=f"{bucket}/s/gated/{'e' * 32}")
 
-    def follow(event: Event) -> None:
-        told.append(event)
-        if event["event"] != "progress":
-            return
-        stages = [each for each in psutil.process_iter(["cmdline"]) if walks in (each.info["cmdline"] or ())]
+    def kill() -> None:
+        stages = stage_processes(call)
         if not killed:
-            killed.extend(process.pid for process in stages)
+            killed.update(process.pid for process in stages)
             for process in stages:
                 process.kill()
-        elif stages and not {process.pid for process in stages} & set(killed):
-            threading.Thread(target=launcher.cancel).start()  # the second attempt is at work
+        elif not killed & {process.pid for process in stages}:
+            gate.touch()  # the second attempt is at work
 
-    with pytest.raises(StageFailed, match="cancelled"):
-        launcher.launch(StageCall("walk", "walk", FOREVER, {"graph": graph}, walks, small), follow)
+    assert launcher.launch(call, at_work(kill, told)).measured.rows == 2
     assert killed
-    assert any("retrying once" in str(event.get("message")) for event in told)
-    assert not any("another run is making this dataset" in str(event.get("message")) for event in told)
+    assert says(told, "retrying once")
+    assert not says(told, "another run is making this dataset")
 
 
 def test_check_finds_wrong_credentials(settings: Settings, bucket: str, tmp_path: Path) -> None:

@@ -24,9 +24,8 @@ from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.profile import Placement, Profile
-from tests.cluster.conftest import EXPECTED, Cluster, Settings
+from tests.cluster.conftest import EXPECTED, Cluster, Settings, kubernetes_caller
 from tests.cluster.spark import executors_of, placement, running
-from tests.cluster.test_launcher import parent_arguments
 from tests.infra.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
@@ -153,7 +152,7 @@ def test_cancel(spark: Settings, spread: Spread, cluster: Cluster) -> None:
 
 
 def test_executors_of_a_killed_run_are_removed_with_its_job(spark: Settings, spread: Spread, cluster: Cluster) -> None:
-    parent = subprocess.Popen(parent_arguments(spark, spread(**FOREVER)), stdout=subprocess.DEVNULL)
+    parent = subprocess.Popen(kubernetes_caller(spread(**FOREVER), spark()), stdout=subprocess.DEVNULL)
     running(cluster, 2)
     parent.kill()
     parent.wait()

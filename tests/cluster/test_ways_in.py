@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,9 +13,8 @@ import pytest
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
-from tests.cluster.conftest import NAMESPACE, ROOT, Call, Cluster, Settings
-from tests.cluster.test_launcher import PARENT
+from tests.cluster.conftest import NAMESPACE, Cluster, Pods, Settings
+from tests.launcher_cases import WITH_TOYS, ignore
 
 REGISTER = """
 import sys
@@ -26,31 +24,21 @@ KubernetesCredentials(cluster_config=config).save("the-cluster", overwrite=True)
 """
 
 
-def _python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, timeout=200,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+def _ended(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = {**os.environ, "PYTHONPATH": WITH_TOYS, **environment}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=200, env=given)
 
 
-def test_credentials_of_a_block(
-    settings: Settings, walk: Call, cluster: Cluster, prefect_api: str, tmp_path: Path
-) -> None:
+def test_credentials_of_a_block(ground: Pods, cluster: Cluster, prefect_api: str, tmp_path: Path) -> None:
     """The launcher's own process has no kubeconfig: the block in Prefect's server is the only way to the cluster."""
     nowhere = {"PREFECT_API_URL": prefect_api, "KUBECONFIG": f"{tmp_path}/none"}
-    saved = _python(REGISTER, str(cluster.kubeconfig), PREFECT_API_URL=prefect_api)
+    saved = _ended(sys.executable, "-P", "-c", REGISTER, str(cluster.kubeconfig), PREFECT_API_URL=prefect_api)
     assert saved.returncode == 0, saved.stderr
-    call = walk(cpu=0.1)
-
-    def launch(block: str) -> subprocess.CompletedProcess[str]:
-        given = [call.node, call.stage, dict(call.params), dict(call.inputs), call.output]
-        everything = [settings(credentials=block).model_dump(), given, call.placement.model_dump(), dict(call.labels)]
-        return _python(PARENT, json.dumps(everything), **nowhere)
-
-    done = launch("the-cluster")
+    call = ground.call()
+    done = _ended(*ground.caller(call, credentials="the-cluster"), **nowhere)
     assert done.returncode == 0, done.stderr
-    assert Dataset.open(Location.of(call.output)).manifest.rows == 1000
-    wrong = launch("none-such")
+    assert Dataset.open(Location.of(call.output)).manifest.rows == 2
+    wrong = _ended(*ground.caller(call, credentials="none-such"), **nowhere)
     assert wrong.returncode != 0
     assert "profile: kubernetes.credentials" in wrong.stderr
 
@@ -85,13 +73,12 @@ def claim(cluster: Cluster, shared_folder: Path) -> Iterator[str]:
     cluster.do(remove)
 
 
-def test_store_in_a_volume_claim(settings: Settings, walk: Call, claim: str, shared_folder: Path) -> None:
+def test_store_in_a_volume_claim(settings: Settings, ground: Pods, claim: str, shared_folder: Path) -> None:
     volumes = [each.model_dump(exclude_none=True) for each in settings().volumes]
     for volume in volumes:
         if volume["mount_path"] == str(shared_folder):
             del volume["host_path"]
             volume["claim"] = claim
-    call = walk(cpu=0.1)
-    launched = KubernetesLauncher(settings(volumes=volumes)).launch(call, lambda event: None)
-    assert launched.measured.rows == 1000
+    call = ground.call()
+    assert ground.launcher(volumes=volumes).launch(call, ignore).measured.rows == 2
     Dataset.open(Location.of(call.output)).verify()

@@ -37,6 +37,11 @@ def _index(request: Request) -> str:
     return run_node(node, request, ProcessLauncher(), lambda event: None, {}).state
 
 
+def test_pinned(edges: Path) -> None:
+    """A change of this value, which covers all stages before it, trains every model anew that there is."""
+    assert _request(edges).diagram.nodes["embed"].digest == "2642534d331681f9809597605b4b47ad"
+
+
 def test_source_edited_after_planning(edges: Path) -> None:
     request = _request(edges)
     edges.write_text(OTHERS)

@@ -29,6 +29,18 @@ def test_identity_leaves_out_what_does_not_affect_the_result() -> None:
     assert WalkLike(colour="blue").identity() == WalkLike().identity()
 
 
+def test_a_retired_parameter_stays_in_the_digest_and_nowhere_else() -> None:
+    class Shorter(WalkLike):
+        retired = {"alias": True}  # noqa: RUF012  (a ClassVar of the base)
+
+    assert Shorter().identity() == WalkLike().identity() | {"alias": True}
+    assert "alias" not in Shorter().model_dump()
+    with pytest.raises(UserError, match=r"walk\.alias: unknown parameter"):
+        parse_params(Shorter, {"alias": True}, "walk")
+    with pytest.raises(TypeError, match="Both: p cannot be both"):
+        type("Both", (WalkLike,), {"retired": {"p": 1.0}, "__module__": __name__})
+
+
 def test_integer_and_float_are_the_same_value() -> None:
     assert WalkLike(p=2).identity() == WalkLike(p=2.0).identity()
     assert type(WalkLike(p=2).identity()["p"]) is float

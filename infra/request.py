@@ -35,11 +35,12 @@ class Request:
     prices: PriceTable
 
     def missing_stages(self) -> list[str]:
-        """Stages of the datasets that are not in the store yet, in the diagram's order."""
+        """Installed stages of the datasets that are not in the store yet, in the diagram's order."""
         return [
             node.stage.name
             for node in self.diagram.nodes.values()
-            if self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+            if node.code is None
+            and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
         ]
 
     def flat_params(self) -> dict[str, Any]:

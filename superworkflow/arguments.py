@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.flows import listed_superworkflows, load_superworkflow, superworkflow_names
+from superworkflow.infra.code_file import is_code_file
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
 from superworkflow.infra.profile import profile_names
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
-from superworkflow.parser import asks_for_help, describe_parameters
+from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
 
 def add_request_arguments(
@@ -26,14 +27,19 @@ def add_request_arguments(
         reads: the command reads the sources.
     """
 
+    names = superworkflow_names()
+
     def known(name: str) -> str:
-        if name not in superworkflow_names() and "?" in (hint := nearest(name, list(instead))):
+        if name not in names and "?" in (hint := nearest(name, list(instead))):
             raise UserError("neither a superworkflow nor an action", where=name, remedy=hint)
-        return load_superworkflow(name).name
+        load_superworkflow(name)
+        return name
 
     # Checked while parsing: an unknown one has no source files, which would be reported first.
-    parser.add_argument("superworkflow", type=known, help=f"one of: {', '.join(superworkflow_names())}")
-    name = _named(given, superworkflow_names())
+    parser.add_argument(
+        "superworkflow", type=known, help=f"one of: {', '.join(names)}, or the path of a file: ./mine.py"
+    )
+    name = _named(given, names)
     if name is not None:
         chosen = load_superworkflow(name)
         for source, text in chosen.sources.items():
@@ -51,6 +57,11 @@ def add_request_arguments(
             f"`{parser.prog} NAME --help` shows the parameters of a superworkflow.",
         ]
         parser.epilog = ". ".join(epilog)
+        if asks_for_help(given):
+            rows = [(each.name, [each.help, f"from {each.origin}"]) for each in listed_superworkflows()]
+            describe_rows(parser, "Superworkflows", rows)
+        elif not given:
+            raise _which(parser.prog)
     parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `walk: {walk_length: 40}`")
     parser.add_argument(
         "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
@@ -71,9 +82,16 @@ def add_request_arguments(
         )
 
 
+def _which(command: str) -> UserError:
+    """The error for a command that names no superworkflow, with all that there is."""
+    rows = [f"    {each.name}  {each.help} (from {each.origin})\n" for each in listed_superworkflows()]
+    return UserError(f"{command} needs the name of a superworkflow. There is:\n{''.join(rows)}"
+                     "Or the path of a file that defines one: see docs/your-own.md")  # fmt: skip
+
+
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first of the names, rather one that is no option's value."""
-    found = [place for place, text in enumerate(given) if text in names]
+    """The first of the names or files, rather one that is no option's value."""
+    found = [place for place, text in enumerate(given) if text in names or is_code_file(text)]
     free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
     return given[(free or found)[0]] if found else None
 

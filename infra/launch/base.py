@@ -33,6 +33,7 @@ class StageCall:
         digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
         sources: those of the inputs that are sources, where the caller has opened them.
+        code: reference to the user's file that defines the stage (`infra.code_file.read_code`); empty for none.
     """
 
     node: str
@@ -46,6 +47,7 @@ class StageCall:
     digest: str = ""
     expected_memory: int = 0
     sources: Mapping[str, Source] = field(default_factory=dict)
+    code: str = ""
 
     @property
     def place(self) -> Place:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.filesystem import Location
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--storage", metavar="URL", help="database, sqlite:///PATH or postgresql://…; default SQLite in the store"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
+    if action == "resume":
+        parser.add_argument("--code", metavar="FILE", help="file that defines the superworkflow, such as ./mine.py")
     if action in (None, "resume") or action not in ACTIONS:
         _add_run_arguments(parser)
 
@@ -286,7 +289,13 @@ def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
     from superworkflow.flows import load_superworkflow
     from superworkflow.sweeps.setup import restore
 
-    return restore(load_superworkflow(study.spec.superworkflow), study.spec, study.spec.launch)
+    spec = study.spec
+    if INPUT not in spec.sources and options.code:
+        raise UserError("no file defines the superworkflow of this study", where="--code", value=options.code)
+    if INPUT in spec.sources and not options.code:  # a database is not to say what is run
+        raise UserError("a file defines the superworkflow of this study", where=study.name,
+                        remedy="Give it with --code FILE")  # fmt: skip
+    return restore(load_superworkflow(options.code or spec.superworkflow), spec, spec.launch)
 
 
 def _target(options: argparse.Namespace, study: SweepStudy) -> int:
@@ -305,7 +314,8 @@ def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
     else:
         where = ["--storage", shown] if given else ["--store", options.store]
         more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
-        words = ["sweep", "resume", study.name, *where, *more]
+        code = ["--code", options.superworkflow] if INPUT in study.spec.sources else []
+        words = ["sweep", "resume", study.name, *code, *where, *more]
     line = shlex.join(["superworkflow", *words])
     return line + "\nwith the password of the database in PGPASSWORD or ~/.pgpass" if secret else line
 

@@ -18,6 +18,7 @@ from superworkflow.infra.code_file import read_code, run_code
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.request import build_request
 from superworkflow.infra.store import Store
+from superworkflow.sweeps.setup import Wishes, restore, set_up
 from superworkflow.tasks import load_stage, stage_names
 from superworkflow.tasks._own import stage_of_file
 
@@ -71,6 +72,18 @@ def test_the_text_is_in_the_digest_of_the_stages_that_it_defines(folder: Path) -
     assert _digests("same.py") == one, "the name of the file does not matter"
     (folder / "mine.py").write_text("not Python any more")
     assert _digests("mine.py") == one, "what was read counts"
+
+
+def test_a_study_is_of_one_text(folder: Path) -> None:
+    (folder / "space.yaml").write_text("degrees: {minimum: [0, 1]}\n")
+    (folder / "edited.py").write_text(example() + "# another text\n")
+    request = build_request(load_superworkflow("mine.py"), sources={"edges": "edges.csv"})
+    spec = set_up(request, Wishes(objectives=["degrees.gini"], space="space.yaml")).spec
+    assert spec.sources["code"] == read_code("mine.py").sha256
+    launch = {"sources": {"edges": "edges.csv"}, "profile": "laptop", "store": "store", "prices": None}
+    assert restore(load_superworkflow("mine.py"), spec, launch).superworkflow.name == "hubs"
+    with pytest.raises(UserError, match=r"edited\.py: this file has changed since the sweep was started"):
+        restore(load_superworkflow("edited.py"), spec, launch)
 
 
 def test_help_of_a_file_and_of_its_stage(call: Call) -> None:

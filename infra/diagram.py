@@ -184,6 +184,7 @@ class Superworkflow:
         outcomes: metrics by which runs are judged, the preferred first, models to register and pictures to draw.
         prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
             `Diagram.stage(…, params=prefix)`.
+        variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
         code: the user's file that defines it; set by whoever has run that.
         own: names of the stages that this file defines.
     """
@@ -201,6 +202,7 @@ class Superworkflow:
     help: str = ""
     outcomes: tuple[Outcome, ...] = ()
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     code: CodeFile | None = None
     own: frozenset[str] = frozenset()
 

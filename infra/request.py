@@ -83,7 +83,7 @@ def build_request(
         UserError: the first thing that is wrong.
     """
     settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
-    chosen = load_profile(profile)
+    chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {
         name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri, rehash=rehash)

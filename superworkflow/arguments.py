@@ -17,7 +17,7 @@ from superworkflow.parser import asks_for_help, describe_parameters, describe_ro
 
 def add_request_arguments(
     parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = (), reads: bool = True
-) -> None:
+) -> Superworkflow | None:
     """Declare them; the source files and flags are those of the superworkflow that `given` names.
 
     Args:
@@ -25,6 +25,9 @@ def add_request_arguments(
         given: what stands after the command.
         instead: words that the command takes in place of a superworkflow, for the error about one that is neither.
         reads: the command reads the sources.
+
+    Returns:
+        The superworkflow that is named, if one is.
     """
 
     names = superworkflow_names()
@@ -40,8 +43,8 @@ def add_request_arguments(
         "superworkflow", type=known, help=f"one of: {', '.join(names)}, or the path of a file: ./mine.py"
     )
     name = _named(given, names)
-    if name is not None:
-        chosen = load_superworkflow(name)
+    chosen = load_superworkflow(name) if name is not None else None
+    if chosen is not None:
         for source, text in chosen.sources.items():
             metavar = "URI" if source in chosen.datasets else "FILE"
             need = "optional" if source in chosen.optional else "required"
@@ -62,7 +65,7 @@ def add_request_arguments(
             describe_rows(parser, "Superworkflows", rows)
         elif not given:
             raise _which(parser.prog)
-    parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `walk: {walk_length: 40}`")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `train: {epochs: 3}`")
     parser.add_argument(
         "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
         help="one or more parameters; overrides --config",
@@ -80,6 +83,7 @@ def add_request_arguments(
         parser.add_argument(
             "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
         )
+    return chosen
 
 
 def _which(command: str) -> UserError:

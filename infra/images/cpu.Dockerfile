@@ -1,4 +1,4 @@
-# In-process stages on processors: all but embed.
+# In-process stages on processors.
 # docker build -f infra/images/cpu.Dockerfile -t superworkflow/cpu .
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
@@ -21,7 +21,7 @@ COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # The stages' kernels, compiled for this processor; a node with another one compiles them anew.
-RUN NUMBA_CACHE_DIR=/opt/numba infra/images/kernels.sh
+RUN NUMBA_CACHE_DIR=/opt/numba tasks/kernels.sh
 ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000
 ENTRYPOINT ["python", "-m", "superworkflow"]

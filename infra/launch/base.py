@@ -22,7 +22,7 @@ class StageCall:
     """One execution of a stage, in the terms of its command line.
 
     Args:
-        node: name in the diagram, for logs and labels.
+        node: name in the diagram, for logs and what is launched.
         stage: name of the stage.
         params: parameter values.
         inputs: URI of each input.

@@ -81,7 +81,7 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group",
         metavar="STAGE=N",
-        help="N trials share the parameters of STAGE and the stages before it, such as walk=4",
+        help="N trials share the parameters of STAGE and the stages before it",
     )
     parser.add_argument("--trial-budget-usd", type=float, metavar="USD", help="constraint on the full cost of a trial")
     parser.add_argument(
@@ -332,7 +332,7 @@ def _group(text: str | None) -> tuple[str, int] | None:
         return None
     stage, _, number = text.partition("=")
     if not stage or not number.isdigit() or int(number) < 2:
-        raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write walk=4")
+        raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write STAGE=4")
     return stage, int(number)
 
 

@@ -7,7 +7,6 @@ plan, the explanation and the run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.names import is_word
 from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.source import Source
@@ -24,9 +24,6 @@ from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 
 Given = Source | Dataset
 """What a run is given from outside: a source, or a dataset that an earlier run made."""
-
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""Of prefixes, and of superworkflows and stages in files of users."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ class Superworkflow:
     def __post_init__(self) -> None:
         for prefix in self.prefixes:
             taken = [self.name, *(stage.name for stage in self.stages), *self.sources]
-            if not NAME.fullmatch(prefix) or prefix in taken:
+            if not is_word(prefix) or prefix in taken:
                 raise UserError(
                     "not a prefix that parameters can have", where=f"superworkflow {self.name}: prefixes",
                     value=prefix, remedy="Give a word of small letters, digits and _ that no stage or source has",

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.names import is_word
 from superworkflow.infra.params import nearest
 
 T = TypeVar("T")
@@ -81,6 +82,9 @@ class Known(Generic[T]):
                 f"cannot be imported: {type(error).__name__}: {error}", where=where, value=point.value,
                 remedy="Repair or uninstall that package; what others define is not affected",
             ) from error  # fmt: skip
+        if not is_word(point.name):
+            raise UserError("not a name", where=where, value=point.name,
+                            remedy="Give a word of small letters, digits and _")  # fmt: skip
         return self._checked(loaded, point.name, where)
 
     def _checked(self, found: Any, name: str, where: str) -> T:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from superworkflow.infra.code_file import INPUT, CodeFile, imported_names, run_code
-from superworkflow.infra.diagram import NAME, Superworkflow
+from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.import_strings import check_import
+from superworkflow.infra.names import is_word
 from superworkflow.infra.params import nearest
 from superworkflow.infra.stage import Stage
 from superworkflow.tasks import load_stage, stage_names, stage_origins
@@ -42,7 +43,11 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
     """
     own = {stage.name: stage for stage in _stages_of(superworkflow_in(code)) if not _is_installed(stage, code.uri)}
     for stage in own.values():
-        for text in filter(None, [stage.run, *stage.engines.values(), stage.check]):
+        if stage.engines:
+            raise UserError("a stage in a file runs in process: other engines would not find its functions",
+                            where=f"{code.uri}: stage {stage.name}", value=", ".join(stage.engines),
+                            remedy="Leave engines out, or make an installed package")  # fmt: skip
+        for text in filter(None, [stage.run, stage.check]):
             check_import(text, f"{code.uri}: stage {stage.name}")
     return own
 
@@ -76,7 +81,7 @@ def superworkflow_in(code: CodeFile) -> Superworkflow:
                         remedy="Write SUPERWORKFLOW = Superworkflow(…); docs/your-own.md has an example")  # fmt: skip
     superworkflow = names["SUPERWORKFLOW"]
     assert isinstance(superworkflow, Superworkflow)
-    if not NAME.fullmatch(superworkflow.name):
+    if not is_word(superworkflow.name):
         raise _not_a_name(f"{code.uri}: superworkflow", superworkflow.name)
     if INPUT in superworkflow.sources:
         raise UserError(f"a source of a superworkflow in a file cannot be called {INPUT}, as the file is",
@@ -105,7 +110,7 @@ def _is_installed(stage: Stage[Any], where: str) -> bool:
         if load_stage(stage.name) is not stage:
             raise _taken(stage, f"stage {stage.name} of {where}")
         return True
-    if not NAME.fullmatch(stage.name):
+    if not is_word(stage.name):
         raise _not_a_name(f"{where}: stage", stage.name)
     if INPUT in stage.inputs:
         raise UserError(f"no input of a stage in a file can be called {INPUT}, as the file itself is",

@@ -114,6 +114,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (('name="degrees"', 'name="walk"'), r"stage walk of .*mine\.py: another stage .* by superworkflow itself"),
         (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"no prefix of parameters of stage d"),
         (('{"graph": Input', '{"code": Input'), r"no input of a stage in a file can be called code"),
+        (('metrics=("gini",),', 'metrics=("gini",), engines={"spark": ""},'), r"in a file runs in process.*'spark'"),
         (('"gini", "minimize"', '"ginny", "minimize"'), r"no such metric .got 'ginny'.. Did you mean gini\?"),
         ((":degrees", ":degreees"), r"mine\.py: stage degrees: module .* does not .*Did you mean degrees\?"),
     ],
@@ -163,16 +164,17 @@ def test_what_is_not_there_or_not_to_be_run(call: Call, folder: Path, arguments:
 
 
 def test_a_copy_is_run_only_with_its_sum(folder: Path) -> None:
+    (folder / "mine.py").write_bytes(example().replace("\n", "\r\n", 9).encode())
     reference = read_code("mine.py").keep(Store(folder / "store"))
     copy = Path(reference.partition("@")[2])
-    assert copy.read_text() == example()
+    assert copy.read_bytes() == (folder / "mine.py").read_bytes()
     assert stage_of_file("degrees", read_code(reference)).run == f"{read_code('mine.py').module}:degrees"
     other = Path((unread := read_code("mine.py").keep(Store(folder / "other"))).partition("@")[2])
     other.write_text(example() + "raise SystemExit('taken over')\n")
     with pytest.raises(UserError, match=r"this copy of the code has been changed: .* it was not run"):
         read_code(unread)
     assert read_code("mine.py").keep(Store(folder / "other")) == unread
-    assert other.read_text() == example(), "what was changed is written anew"
+    assert other.read_bytes() == copy.read_bytes(), "what was changed is written anew"
 
 
 def test_errors_in_a_stage_show_the_text_that_ran(folder: Path) -> None:
@@ -217,18 +219,19 @@ def test_entry_points(call: Call) -> None:
 
 
 def test_entry_points_that_cannot_be_used_harm_no_other(site: Path, call: Call) -> None:
-    _package(site, "second", "hubs = sw_other\nbroken = sw_broken\nodd = sw_odd:NUMBER\nbare = sw_bare",
+    _package(site, "second", "hubs = sw_other\nbroken = sw_broken\nodd = sw_odd:NUMBER\nbare = sw_bare\na b = sw_bare",
              sw_broken="raise RuntimeError('half installed')", sw_odd="NUMBER = 3",
              sw_bare=example().replace('"degrees"', '"lonely"').replace("hubs", "bare"))  # fmt: skip
     status, _, err = call("run")
     assert status == 2
-    listed = {line.split()[0]: line for line in err.splitlines()[1:-1]}
+    listed = {line[4:].partition("  ")[0]: line for line in err.splitlines()[1:-1]}
     assert listed["node2vec"].endswith("vertex embeddings from biased random walks (from superworkflow itself)")
     both = "this superworkflow is defined by package first 1.5 and by package second 1.5"
     assert both in listed["hubs"]
     for name, message in {
         "hubs": both,
         "broken": "superworkflow broken of package second 1.5: cannot be imported: RuntimeError: half installed",
+        "a b": "superworkflow a b of package second 1.5: not a name (got 'a b')",
         "odd": "superworkflow odd of package second 1.5: is no superworkflow (got 'int')",
         "bare": "stage lonely of package second 1.5: has no entry point",
     }.items():

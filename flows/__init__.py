@@ -1,33 +1,77 @@
-"""In which order: one file for each superworkflow, short enough to read as its diagram."""
+"""In which order: one file for each superworkflow, short enough to read as its diagram.
+
+Installed packages add superworkflows by entry points of the group `superworkflow.flows`, and users by files (see
+`infra.code_file`).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pkgutil
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from superworkflow.infra.code_file import CodeFile, is_code_file, read_code
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest
+from superworkflow.infra.known import Known
 from superworkflow.infra.placements import node_names
 from superworkflow.tasks import stage_names
+from superworkflow.tasks._own import check_stages, stages_of_file, superworkflow_in
+
+_FLOWS: Known[Superworkflow] = Known(
+    "superworkflow", Superworkflow, __name__, __path__, "SUPERWORKFLOW", "superworkflow.flows"
+)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What there is of one name.
+
+    Args:
+        name: of the superworkflow.
+        origin: who defines it.
+        help: one line for people; what is wrong with it, where it cannot be used.
+    """
+
+    name: str
+    origin: str
+    help: str
 
 
 def superworkflow_names() -> list[str]:
-    """Names of all superworkflows."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_") and not m.ispkg)
+    """Names of all superworkflows that are installed; none is imported."""
+    return _FLOWS.names()
+
+
+def listed_superworkflows() -> list[Listed]:
+    """All superworkflows that are installed, also those that cannot be used."""
+    found = []
+    for name in superworkflow_names():
+        try:
+            text = load_superworkflow(name).help
+        except UserError as error:
+            text = f"cannot be used: {error}"
+        found.append(Listed(name, " and ".join(_FLOWS.origins(name)), text))
+    return found
 
 
 def load_superworkflow(name: str) -> Superworkflow:
-    """The superworkflow of this name.
+    """The superworkflow of this name, or that a file defines.
+
+    Args:
+        name: of an installed one, the path of a file, or a reference to one (`infra.code_file.read_code`).
 
     Raises:
-        UserError: there is none; the message names the nearest one.
+        UserError: there is none, the message names the nearest one; several packages define it; or its definition is
+            wrong.
     """
-    if name not in superworkflow_names():
-        raise UserError("no such superworkflow", where=name, remedy=nearest(name, superworkflow_names()))
-    found = importlib.import_module(f"superworkflow.flows.{name}").SUPERWORKFLOW
-    assert isinstance(found, Superworkflow)
+    if is_code_file(name):
+        return _of_file(read_code(name))
+    if name not in superworkflow_names() and Path(f"{name}.py").is_file():
+        raise UserError("no such superworkflow", where=name, remedy=f"Did you mean {name}.py?")
+    found = _FLOWS.load(name)
+    if name not in _FLOWS.shipped():
+        check_stages(found, *_FLOWS.origins(name))
     return found
 
 
@@ -38,3 +82,12 @@ def known_names() -> set[str]:
         with contextlib.suppress(UserError):  # one that cannot be used is no matter of this run
             names |= node_names(load_superworkflow(name))
     return names
+
+
+def _of_file(code: CodeFile) -> Superworkflow:
+    found, own = superworkflow_in(code), stages_of_file(code)
+    if found.name in superworkflow_names():
+        others = " and by ".join(_FLOWS.origins(found.name))
+        raise UserError(f"another superworkflow of this name is defined by {others}", where=code.uri, value=found.name,
+                        remedy="Give it another name")  # fmt: skip
+    return replace(found, code=code, own=frozenset(own))

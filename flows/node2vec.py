@@ -55,6 +55,9 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
     )
 
 
+SMALL = {"label": {"resources": {"cpu": 1}}, "publish": {"resources": {"cpu": 1, "memory": "1Gi"}}}
+ON_SPARK = {"engine": "spark"}
+
 SUPERWORKFLOW = Superworkflow(
     name="node2vec",
     help="vertex embeddings from biased random walks",
@@ -78,6 +81,10 @@ SUPERWORKFLOW = Superworkflow(
     diagram=diagram,
     options=Node2VecOptions,
     flags={"directed": Flag("index.directed", "edges have a direction")},
+    variants={
+        "laptop": {"prepare": {"resources": {"memory": "2Gi"}}, **SMALL},
+        "spark": {**dict.fromkeys(("index", "walk", "prepare", "holdout-walk", "holdout-prepare"), ON_SPARK), **SMALL},
+    },
     outputs={"embeddings": ("embed", "embeddings.parquet")},
     exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
     outcomes=(

@@ -7,15 +7,16 @@ plan, the explanation and the run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from superworkflow.infra.code_file import INPUT, CodeFile
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.names import is_word
 from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.source import Source
@@ -23,8 +24,6 @@ from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 
 Given = Source | Dataset
 """What a run is given from outside: a source, or a dataset that an earlier run made."""
-
-_PREFIX = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class Node:
         inputs: other nodes, or what is given from outside, by input name.
         digest: names its dataset.
         prefix: under which its parameters are set; the stage's name unless the diagram gives it another.
+        code: the user's file that defines the stage, if one does.
     """
 
     name: str
@@ -46,6 +46,12 @@ class Node:
     inputs: Mapping[str, Node | Given]
     digest: str
     prefix: str
+    code: CodeFile | None = None
+
+    @property
+    def input_digests(self) -> dict[str, str]:
+        """Digests by name of all that its dataset is made from."""
+        return _input_digests(self.inputs, self.code)
 
     @property
     def upstream(self) -> list[Node]:
@@ -60,18 +66,27 @@ class Node:
         return given.stats
 
 
+def _input_digests(inputs: Mapping[str, Node | Given], code: CodeFile | None) -> dict[str, str]:
+    digests = {name: given.digest for name, given in inputs.items()}
+    return digests if code is None else {**digests, INPUT: code.sha256}
+
+
 class Diagram:
     """Collects the nodes of one superworkflow, in an order in which they can run.
 
     Args:
         params: validated parameters by prefix.
         options: the superworkflow's own options.
+        codes: the user's file that defines a stage, by the names of the stages that have one.
     """
 
-    def __init__(self, params: Mapping[str, StageParams], options: StageParams):
+    def __init__(
+        self, params: Mapping[str, StageParams], options: StageParams, codes: Mapping[str, CodeFile] | None = None
+    ):
         self.nodes: dict[str, Node] = {}
         self.options = options
         self._params = params
+        self._codes = codes or {}
 
     def option(self, name: str) -> Any:
         """Value of one of the superworkflow's own options."""
@@ -108,9 +123,9 @@ class Diagram:
             remedy = f"Declare it in the superworkflow: prefixes={{{prefix!r}: <stage {stage.name}>}}"
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
-        digests = {key: value.digest for key, value in given.items()}
-        digest = dataset_digest(stage.name, stage.version, values.identity(), digests)
-        node = Node(name, stage, values, given, digest, prefix)
+        code = self._codes.get(stage.name)
+        digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(given, code))
+        node = Node(name, stage, values, given, digest, prefix, code)
         self.nodes[name] = node
         return node
 
@@ -166,6 +181,9 @@ class Superworkflow:
         outcomes: metrics by which runs are judged, the preferred first, models to register and pictures to draw.
         prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
             `Diagram.stage(…, params=prefix)`.
+        variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
+        code: the user's file that defines it; set by whoever has run that.
+        own: names of the stages that this file defines.
     """
 
     name: str
@@ -181,11 +199,14 @@ class Superworkflow:
     help: str = ""
     outcomes: tuple[Outcome, ...] = ()
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    code: CodeFile | None = None
+    own: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for prefix in self.prefixes:
             taken = [self.name, *(stage.name for stage in self.stages), *self.sources]
-            if not _PREFIX.fullmatch(prefix) or prefix in taken:
+            if not is_word(prefix) or prefix in taken:
                 raise UserError(
                     "not a prefix that parameters can have", where=f"superworkflow {self.name}: prefixes",
                     value=prefix, remedy="Give a word of small letters, digits and _ that no stage or source has",
@@ -219,7 +240,17 @@ class Superworkflow:
                 raise UserError(
                     f"{self.name} needs {self.sources[name]}", where=name, remedy=f"Give it with --{name} FILE"
                 )
-        diagram = Diagram(params, params[self.name])
+        diagram = Diagram(params, params[self.name], {name: self.code for name in self.own if self.code is not None})
         self.diagram(diagram, **{name: sources.get(name) for name in self.sources})
+        if self.code is not None:
+            self._check_stages(diagram)
         check_declarations(self, diagram.nodes, params)
         return diagram
+
+    def _check_stages(self, diagram: Diagram) -> None:
+        """Refuse a stage that is not declared: nobody has seen whether its name is another's."""
+        declared = [*self.stages, *self.prefixes.values()]
+        for node in diagram.nodes.values():
+            if not any(node.stage is each for each in declared):
+                raise UserError("this stage is not declared", where=f"superworkflow {self.name}: node {node.name}",
+                                value=node.stage.name, remedy="Name it in stages=(…)")  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.attempt import remove_marker
+from superworkflow.infra.code_file import INPUT, CodeFile
 from superworkflow.infra.compiling import clock
 from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.digest import dataset_digest
@@ -67,6 +68,7 @@ def execute(
     expected: str = "",
     on_lost: Callable[[LeaseLost], None] = lambda error: None,
     claim: Claim = Claim(),  # noqa: B008
+    code: CodeFile | None = None,
 ) -> Executed:
     """Make one dataset.
 
@@ -81,6 +83,7 @@ def execute(
         expected: digest that a run has planned with; empty for whatever the inputs give.
         on_lost: called from another thread when another run has taken over the dataset; it may end this process.
         claim: under which name the dataset is locked on an object store.
+        code: the user's file that defines the stage.
 
     Raises:
         UserError: bad parameters, inputs, engine or output, or inputs that gave another digest than was expected, or
@@ -99,6 +102,8 @@ def execute(
     given: dict[str, InputEntry] = {
         name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage) for name, dataset in datasets.items()
     } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
+    if code is not None:
+        given[INPUT] = InputEntry(digest=code.sha256)
     identity = parsed.identity()
     digest = dataset_digest(stage.name, stage.version, identity, {n: entry.digest for n, entry in given.items()})
     if expected not in ("", digest):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.request import Request
@@ -16,7 +17,7 @@ class Difference:
     """One thing that differs from the nearest dataset.
 
     Args:
-        kind: `parameter`, `input`, or `version`.
+        kind: `parameter`, `input`, `version`, or `code`, the user's file that defines the stage.
         name: of the parameter or input.
         before: value in the nearest dataset; a digest for an input.
         now: value in this request.
@@ -28,6 +29,8 @@ class Difference:
     now: Any
 
     def __str__(self) -> str:
+        if self.kind == "code":
+            return "the file that defines the stage differs"
         if self.kind == "input":
             return f"input {self.name} differs"
         label = "stage version" if self.kind == "version" else self.name
@@ -92,9 +95,10 @@ def differences(node: Node, dataset: Dataset) -> tuple[Difference, ...]:
         before, value = manifest.params.get(name), now.get(name)
         if before != value:
             found.append(Difference("parameter", f"{node.prefix}.{name}", before, value))
-    given = {name: entry.digest for name, entry in node.inputs.items()}
+    given = node.input_digests
     for name in sorted(given.keys() | manifest.inputs.keys()):
         entry = manifest.inputs.get(name)
         if (entry.digest if entry else None) != given.get(name):
-            found.append(Difference("input", name, entry.digest if entry else None, given.get(name)))
+            kind = "code" if node.code is not None and name == INPUT else "input"
+            found.append(Difference(kind, name, entry.digest if entry else None, given.get(name)))
     return tuple(found)

@@ -30,7 +30,7 @@ def output_uri(dataset: Dataset, name: str) -> str | None:
 
     Args:
         dataset: that of the node.
-        name: of a file, of a folder (`shards/`), or a pattern such as `walks-*.npy`; see `infra.tables.find_files`.
+        name: of a file, of a folder (`shards/`), or a pattern such as `part-*.npy`; see `infra.tables.find_files`.
     """
     return f"{dataset.uri}/{name}" if matching(dataset.files(), name) else None
 

@@ -17,6 +17,7 @@ NAME_BYTES = 1024
 """Longest path inside a folder: what S3 takes for a whole key."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -55,6 +56,11 @@ def checked_name(name: str, where: str) -> str:
             where=where, value=name, remedy="Find out who wrote it there, and remove it",
         )  # fmt: skip
     return name
+
+
+def is_word(text: str) -> bool:
+    """Whether this may name a prefix of parameters, or a superworkflow or stage of a user."""
+    return _WORD.fullmatch(text) is not None
 
 
 def is_digest(text: str) -> bool:

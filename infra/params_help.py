@@ -20,7 +20,7 @@ def describe_params(model: type[StageParams], prefix: str, width: int) -> str:
 
     Args:
         model: the parameter model.
-        prefix: shown before each name, such as `walk.`.
+        prefix: shown before each name, such as `train.`.
         width: columns to fill.
     """
     rows = [(f"{prefix}{name}", [f"{values}; {default}", text]) for name, values, default, text in param_rows(model)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,6 +78,11 @@ class Profile(BaseModel):
     kubernetes: KubernetesSettings = Field(
         default=KubernetesSettings(), description="Settings of `launcher: kubernetes`."
     )
+    variant: str | None = Field(
+        default=None,
+        description="Entries that superworkflows add to `stages` themselves, by the name that they declare them under, "
+        "such as spark; those of the file win.",
+    )
     default: Placement = Field(default=Placement(), description="What every stage gets unless `stages` says otherwise.")
     stages: dict[str, Placement] = Field(
         default_factory=dict,
@@ -104,8 +110,12 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def load_profile(name: str) -> Profile:
+def load_profile(name: str, variants: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
     """A shipped profile by its name, or any by the path or URI of its file.
+
+    Args:
+        name: which.
+        variants: entries of `stages` that a superworkflow declares, by the profile's `variant`.
 
     Raises:
         UserError: unknown name, unreadable file, or a bad entry (with its dotted path).
@@ -117,7 +127,8 @@ def load_profile(name: str) -> Profile:
         raise UserError("no such profile", where="--profile", value=name, remedy=nearest(name, profile_names()))
     values = read_yaml(path)
     default = _mapping(values.get("default"), path, "default")
-    entries = _mapping(values.get("stages"), path, "stages")
+    declared = (variants or {}).get(str(values.get("variant")), {})
+    entries = {**declared, **_mapping(values.get("stages"), path, "stages")}
     stages = {key: _merge(default, _mapping(entry, path, f"stages.{key}")) for key, entry in entries.items()}
     try:
         return Profile.model_validate({"name": stem, **values, "default": default, "stages": stages})

@@ -34,7 +34,7 @@ class Progress:
         Args:
             done: units finished.
             total: units in all.
-            unit: what is counted, in the plural, such as `walks`.
+            unit: what is counted, in the plural, such as `rows`.
             facts: further figures, such as `loss=0.41` or `tokens_per_s=2.1e6`.
         """
         now = time.monotonic()
@@ -72,7 +72,7 @@ class Progress:
 
 
 def progress_text(fields: dict[str, Any]) -> str:
-    """One progress event for people: `42%  4.2M/10M walks  loss 0.41`."""
+    """One progress event for people: `42%  4.2M/10M rows  loss 0.41`."""
     done, total = fields["done"], fields["total"]
     share = 100 * done / total if total else 100
     facts = "  ".join(

@@ -37,11 +37,12 @@ class Request:
     prices: PriceTable
 
     def missing_stages(self) -> list[str]:
-        """Stages of the datasets that are not in the store yet, in the diagram's order."""
+        """Installed stages of the datasets that are not in the store yet, in the diagram's order."""
         return [
             node.stage.name
             for node in self.diagram.nodes.values()
-            if self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+            if node.code is None
+            and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
         ]
 
     def flat_params(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def build_request(
         UserError: the first thing that is wrong.
     """
     settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
-    chosen = load_profile(profile)
+    chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {
         name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri, rehash=rehash)

@@ -5,8 +5,8 @@ Precedence, later wins:
 | source | example |
 | --- | --- |
 | defaults | the stage's parameter model |
-| configuration file | `--config my.yaml` holding `walk: {walk_length: 40}` |
-| command line | `--set walk.walk_length=40` |
+| configuration file | `--config my.yaml` holding `train: {epochs: 3}` |
+| command line | `--set train.epochs=3` |
 | trial of a sweep | suggested by the sampler |
 """
 
@@ -56,7 +56,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             "must be a mapping",
             where=str(path),
             value=type(value).__name__,
-            remedy="Write lines such as `walk: {p: 0.5}`",
+            remedy="Write lines such as `train: {epochs: 3}`",
         )
     return value
 
@@ -73,7 +73,10 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
         stage, dot, parameter = key.strip().partition(".")
         if not (equals and dot and stage and parameter):
             raise UserError(
-                "not of the form stage.parameter=value", where="--set", value=text, remedy="Write --set walk.p=0.5"
+                "not of the form stage.parameter=value",
+                where="--set",
+                value=text,
+                remedy="Write --set train.epochs=3",
             )
         try:
             values.setdefault(stage, {})[parameter] = _number(yaml.safe_load(raw))

@@ -4,12 +4,12 @@ A stage is one module in `tasks/` with a `STAGE` object. The module itself is li
 function that does the work is named by an import string, so that plans and flows need none of its libraries:
 
     STAGE = Stage(
-        name="walk", version="1", params=WalkParams, inputs={"graph": Input("index dataset")},
-        run="superworkflow.tasks.walk.run:run", image="cpu", estimate=estimate,
+        name="degrees", version="1", params=DegreesParams, inputs={"graph": Input("index dataset")},
+        run="superworkflow.tasks.degrees.run:run", image="cpu", estimate=estimate,
     )
 
-    # tasks/walk/run.py
-    def run(job: StageRun[WalkParams]) -> Output: ...
+    # tasks/degrees/run.py
+    def run(job: StageRun[DegreesParams]) -> Output: ...
 
 A stage knows nothing of the orchestrator, the tracker or the cluster. Given the same parameters and inputs it
 makes the same dataset, whatever its threads, engine or machine; its `version` is raised when that changes.
@@ -90,7 +90,7 @@ class Output:
     """What a stage says of the dataset it wrote.
 
     Args:
-        rows: rows in the field's sense: edges, walks, embeddings, …
+        rows: rows in the field's sense, such as vertices of a graph.
         stats: facts that later stages, plans and records read from the manifest. Numbers under `metrics.` are quality.
     """
 

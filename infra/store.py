@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -121,6 +122,19 @@ class Store:
         before, digest = Location.of(path).state(), file_sha256(path)
         kept = self.root.join(folder, digest, _plain(path.name))
         self._copy(path, kept, digest, lambda: Location.of(path).state() == before)
+        return kept.uri
+
+    def keep_text(self, text: str, name: str) -> str:
+        """Write a short text to where all that see the store can read it, below its SHA-256; its URI there."""
+        folder = self.root.join(SOURCES, hashlib.sha256(text.encode()).hexdigest())
+        kept = folder.join(_plain(name))
+        try:
+            is_kept = kept.read_text() == text
+        except (FileNotFoundError, UnicodeDecodeError):
+            is_kept = False
+        if not is_kept:
+            folder.make()
+            kept.write_atomic(text)
         return kept.uri
 
     def keep_source(self, source: Source) -> str:

@@ -1,7 +1,7 @@
 """Text files that users give, gzipped or not, read within limits: a small file cannot fill memory or run for hours.
 
-Gzip stores up to a thousand bytes in one. Lists of edges and labels pack 3 to 30 times smaller, so a file that goes far
-beyond that is damaged or malicious, and is refused before it is unpacked. Nothing here holds more than a line.
+Gzip stores up to a thousand bytes in one. Lists of numbers and names pack 3 to 30 times smaller, so a file that goes
+far beyond that is damaged or malicious, and is refused before it is unpacked. Nothing here holds more than a line.
 """
 
 from __future__ import annotations

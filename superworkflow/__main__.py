@@ -44,17 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(_module(options.command).run(options))
     except SuperworkflowError as error:
         return _tell(error)
-    except ImportError as error:
-        from superworkflow.infra.extras import missing_package
-
-        if (missing := missing_package(error)) is None:
-            raise
-        return _tell(missing)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
+    except Exception as error:
+        from superworkflow.infra.code_file import fault_of
+        from superworkflow.infra.extras import missing_package
+
+        if (told := missing_package(error) or fault_of(error)) is None:
+            raise
+        return _tell(told)
 
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
+from superworkflow.flows import known_names, listed_superworkflows, load_superworkflow, superworkflow_names
+from superworkflow.infra.code_file import is_code_file
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
 from superworkflow.infra.profile import profile_names
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
-from superworkflow.parser import asks_for_help, describe_parameters
+from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
 
 def add_request_arguments(
     parser: argparse.ArgumentParser, given: Sequence[str], instead: Iterable[str] = (), reads: bool = True
-) -> None:
+) -> Superworkflow | None:
     """Declare them; the source files and flags are those of the superworkflow that `given` names.
 
     Args:
@@ -24,18 +25,26 @@ def add_request_arguments(
         given: what stands after the command.
         instead: words that the command takes in place of a superworkflow, for the error about one that is neither.
         reads: the command reads the sources.
+
+    Returns:
+        The superworkflow that is named, if one is.
     """
 
+    names = superworkflow_names()
+
     def known(name: str) -> str:
-        if name not in superworkflow_names() and "?" in (hint := nearest(name, list(instead))):
+        if name not in names and "?" in (hint := nearest(name, list(instead))):
             raise UserError("neither a superworkflow nor an action", where=name, remedy=hint)
-        return load_superworkflow(name).name
+        load_superworkflow(name)
+        return name
 
     # Checked while parsing: an unknown one has no source files, which would be reported first.
-    parser.add_argument("superworkflow", type=known, help=f"one of: {', '.join(superworkflow_names())}")
-    name = _named(given, superworkflow_names())
-    if name is not None:
-        chosen = load_superworkflow(name)
+    parser.add_argument(
+        "superworkflow", type=known, help=f"one of: {', '.join(names)}, or the path of a file: ./mine.py"
+    )
+    name = _named(given, names)
+    chosen = load_superworkflow(name) if name is not None else None
+    if chosen is not None:
         for source, text in chosen.sources.items():
             metavar = "URI" if source in chosen.datasets else "FILE"
             need = "optional" if source in chosen.optional else "required"
@@ -51,7 +60,12 @@ def add_request_arguments(
             f"`{parser.prog} NAME --help` shows the parameters of a superworkflow.",
         ]
         parser.epilog = ". ".join(epilog)
-    parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `walk: {walk_length: 40}`")
+        if asks_for_help(given):
+            rows = [(each.name, [each.help, f"from {each.origin}"]) for each in listed_superworkflows()]
+            describe_rows(parser, "Superworkflows", rows)
+        elif not given:
+            raise _which(parser.prog)
+    parser.add_argument("--config", metavar="FILE", help="YAML file of parameters: `train: {epochs: 3}`")
     parser.add_argument(
         "--set", metavar="STAGE.PARAMETER=VALUE", action="append", default=[],
         help="one or more parameters; overrides --config",
@@ -69,11 +83,19 @@ def add_request_arguments(
         parser.add_argument(
             "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
         )
+    return chosen
+
+
+def _which(command: str) -> UserError:
+    """The error for a command that names no superworkflow, with all that there is."""
+    rows = [f"    {each.name}  {each.help} (from {each.origin})\n" for each in listed_superworkflows()]
+    return UserError(f"{command} needs the name of a superworkflow. There is:\n{''.join(rows)}"
+                     "Or the path of a file that defines one: see docs/your-own.md")  # fmt: skip
 
 
 def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first of the names, rather one that is no option's value."""
-    found = [place for place, text in enumerate(given) if text in names]
+    """The first of the names or files, rather one that is no option's value."""
+    found = [place for place, text in enumerate(given) if text in names or is_code_file(text)]
     free = [place for place in found if place == 0 or not given[place - 1].startswith("-")]
     return given[(free or found)[0]] if found else None
 

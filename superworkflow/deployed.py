@@ -1,15 +1,19 @@
 """Flows as deployments run them: `superworkflow.deployed.NAME` is the flow of the superworkflow NAME.
 
-A deployment names this import path, so that the image or the machine that runs it holds all the code.
+A deployment names this import path, so that the image or the machine that runs it holds all the code. That of a user's
+file names the file as well, by its SHA-256 and its copy in the store, in the environment of its runs.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from superworkflow import __version__
 from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.infra.code_file import VARIABLE
+from superworkflow.infra.errors import UserError
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -19,7 +23,14 @@ if TYPE_CHECKING:
 
 
 def entrypoint(superworkflow: str) -> str:
-    """Import path of a superworkflow's flow."""
+    """Import path of a superworkflow's flow.
+
+    Raises:
+        UserError: something else has that path.
+    """
+    if superworkflow in globals():
+        raise UserError("a deployed superworkflow cannot have this name", where=superworkflow,
+                        remedy="Give it another name")  # fmt: skip
     return f"{__name__}.{superworkflow}"
 
 
@@ -32,12 +43,17 @@ def installed() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Flow[..., Any]:
-    if name not in superworkflow_names():
+    if name.startswith("_"):
         raise AttributeError(name)
+    file = os.environ.get(VARIABLE)
+    found = load_superworkflow(file) if file else None
+    if found is None or found.name != name:
+        if name not in superworkflow_names():
+            raise AttributeError(name)
+        found = load_superworkflow(name)
     from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 
-    found = load_superworkflow(name)
     return make_flow(found, tracker=_tracker, finish=partial(attach_pictures, pictures=found.pictures))
 
 

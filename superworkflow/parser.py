@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 def _one_value_each(given: Sequence[str], option: str) -> list[str]:
     """Repeat an option before each of its values, so that it does not take the name that may follow them.
 
-    A value after the first is one that looks like an assignment: `--set walk.p=1 walk.q=2 node2vec`.
+    A value after the first is one that looks like an assignment: `--set train.rate=1 train.epochs=2 NAME`.
     """
     words: list[str] = []
     wanted = follows = False  # the option's first value; another value

@@ -164,7 +164,8 @@ def _study_actions() -> list[str]:
     parser = _parser(["sweep", "plot"])
     rows = [each for each in _actions(parser) if each.option_strings]
     actions = [(f"`sweep {name} STUDY`", text) for name, text in ACTIONS.items()]
-    note = "`resume` also takes the options of a new sweep from `--trials` on. The others take:"
+    note = "`resume` also takes the options of a new sweep from `--trials` on, and `--code FILE` where a file defines"
+    note += " the superworkflow. The others take:"
     return [_table(("action", "purpose"), actions), note, "", _arguments(rows)]
 
 

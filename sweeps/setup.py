@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric
@@ -98,7 +99,7 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
     }
     spec = Spec(
         superworkflow=request.superworkflow.name,
-        sources={name: source.digest for name, source in request.sources.items()},
+        sources=_source_digests(request),
         params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
         sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
         shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd, steps=steps,
@@ -121,13 +122,23 @@ def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any])
         superworkflow, sources=launch["sources"], parameters=spec.params, profile=launch["profile"],
         store=launch["store"], prices=launch["prices"],
     )  # fmt: skip
-    for name, source in request.sources.items():
-        if source.digest != spec.sources[name]:
+    if superworkflow.name != spec.superworkflow:
+        raise UserError("this study is of another superworkflow", where=superworkflow.name, value=spec.superworkflow)
+    for name, digest in _source_digests(request).items():
+        if digest != spec.sources.get(name):
+            given = superworkflow.code if name == INPUT else request.sources[name]
             raise UserError(
-                "this file has changed since the sweep was started", where=source.uri,
+                "this file has changed since the sweep was started", where=given.uri if given else name,
                 remedy="Start another sweep with it, or restore the old file",
             )  # fmt: skip
     return request
+
+
+def _source_digests(request: Request) -> dict[str, str]:
+    """Digest of each source by its name, and of the file that defines the superworkflow."""
+    digests = {name: source.digest for name, source in request.sources.items()}
+    code = request.superworkflow.code
+    return digests if code is None else {**digests, INPUT: code.sha256}
 
 
 def most_steps(node: Node, space: Space) -> int:

@@ -7,11 +7,11 @@ searched only where a space file names it.
 A space file is YAML with the same words:
 
     extends: default           # keep the declared ranges of what is not named here; else only what is named is searched
-    walk:
-      p: [0.25, 0.5, 1]        # choices
-      num_walks: default       # the declared range
-    embed:
-      window: {high: 10}       # the declared range, narrowed
+    sample:
+      fanout: [5, 10, 20]      # choices
+      hops: default            # the declared range
+    train:
+      epochs: {high: 10}       # the declared range, narrowed
       learning_rate: {low: 0.01, high: 0.1, log: true}
       optimizer: false         # not searched
 """
@@ -43,7 +43,7 @@ class Dimension:
     """One searched parameter.
 
     Args:
-        name: dotted, such as `walk.p`.
+        name: dotted, such as `train.epochs`.
         kind: `float`, `int` or `categorical`.
         low: least value; None for choices.
         high: largest value; None for choices.
@@ -201,7 +201,7 @@ def _from_file(
 
 
 def _flattened(values: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Entries by dotted name; both `walk: {p: …}` and `walk.p: …` are read."""
+    """Entries by dotted name; both `train: {epochs: …}` and `train.epochs: …` are read."""
     flat: dict[str, Any] = {}
     for prefix, entries in values.items():
         if "." in str(prefix):

@@ -52,7 +52,7 @@ class Spec:
 
     Args:
         superworkflow: name of the pipeline.
-        sources: SHA-256 of each source file by name.
+        sources: digest of each source by name, and of the user's file that defines the superworkflow as `code`.
         params: parameters by prefix, without those that are searched.
         space: see `Space.document`.
         objectives: (name, maximize) of each.

@@ -1,27 +1,33 @@
-"""What a stage does: one module or folder for each stage, found by its name."""
+"""What a stage does: one module or folder for each stage, found by its name.
+
+Installed packages add stages by entry points of the group `superworkflow.stages`.
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from typing import Any, cast
+from typing import Any
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest
+from superworkflow.infra.known import Known
 from superworkflow.infra.stage import Stage
+
+_STAGES: Known[Stage[Any]] = Known("stage", Stage, __name__, __path__, "STAGE", "superworkflow.stages")
 
 
 def stage_names() -> list[str]:
-    """Names of all stages."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """Names of all stages that are installed; none is imported."""
+    return _STAGES.names()
+
+
+def stage_origins(name: str) -> list[str]:
+    """Who defines a stage of this name, for people."""
+    return _STAGES.origins(name)
 
 
 def load_stage(name: str) -> Stage[Any]:
-    """The stage of this name.
+    """The stage of this name. One of the project's own is never another's, whatever packages are installed.
 
     Raises:
-        UserError: there is none; the message names the nearest one.
+        UserError: there is none (the message names the nearest one), several packages define it, or it cannot be
+            imported.
     """
-    if name not in stage_names():
-        raise UserError("no such stage", where=name, remedy=nearest(name, stage_names()))
-    return cast("Stage[Any]", importlib.import_module(f"superworkflow.tasks.{name}").STAGE)
+    return _STAGES.load_shipped(name) if name in _STAGES.shipped() else _STAGES.load(name)

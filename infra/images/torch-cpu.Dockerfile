@@ -1,4 +1,4 @@
-# The embed stage without a GPU.
+# Stages that train with PyTorch, without a GPU.
 # docker build -f infra/images/torch-cpu.Dockerfile -t superworkflow/torch-cpu .      # after cpu, whose compiled kernels it takes
 ARG BASE=python:3.11-slim-bookworm
 ARG KERNELS=superworkflow/cpu:0.1.0

@@ -1,4 +1,4 @@
-# The embed stage on GPUs; the node gives the driver.
+# Stages that train with PyTorch on GPUs; the node gives the driver.
 # docker build -f infra/images/torch-cuda.Dockerfile -t superworkflow/torch-cuda .
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}

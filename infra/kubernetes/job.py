@@ -116,6 +116,7 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
         arguments += ["--input", f"{name}={uri}"]
     arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
     arguments += ["--digest", call.digest] if call.digest else []
+    arguments += ["--code", call.code] if call.code else []
     return [*arguments, "--engine", call.placement.engine, "--events"]
 
 

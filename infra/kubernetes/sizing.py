@@ -14,7 +14,7 @@ FOLDER = ".memory"
 class Sizing:
     """What is remembered in one store.
 
-    One small file for each stage and each doubling of its estimate in bytes: `.memory/walk-29.json`. Parameters change
+    One small file for each stage and each doubling of its estimate in bytes: `.memory/index-29.json`. Parameters change
     what a stage needs as much as its input does; the estimate knows both. Without one nothing is remembered.
     """
 

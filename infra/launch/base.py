@@ -23,7 +23,7 @@ class StageCall:
     """One execution of a stage, in the terms of its command line.
 
     Args:
-        node: name in the diagram, for logs and labels.
+        node: name in the diagram, for logs and what is launched.
         stage: name of the stage.
         params: parameter values.
         inputs: URI of each input.
@@ -34,6 +34,7 @@ class StageCall:
         digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
         sources: those of the inputs that are sources, where the caller has opened them.
+        code: reference to the user's file that defines the stage (`infra.code_file.read_code`); empty for none.
     """
 
     node: str
@@ -47,6 +48,7 @@ class StageCall:
     digest: str = ""
     expected_memory: int = 0
     sources: Mapping[str, Source] = field(default_factory=dict)
+    code: str = ""
 
     @property
     def place(self) -> Place:

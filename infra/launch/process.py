@@ -98,6 +98,7 @@ class ProcessLauncher(Launcher):
         resources = call.placement.resources
         arguments = ["stage", call.stage, "--output", call.output]
         arguments += ["--digest", call.digest] if call.digest else []
+        arguments += ["--code", call.code] if call.code else []
         for name, uri in call.inputs.items():
             arguments += ["--input", f"{name}={uri}"]
         arguments += ["--resources-json", resources.model_dump_json(), "--engine", call.placement.engine]

@@ -20,6 +20,7 @@ from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.declarations import parameter
 from superworkflow.infra.diagram import Node, Superworkflow
@@ -109,6 +110,8 @@ def _execute(
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
     tags = {f"superworkflow.source.{key}": source.uri for key, source in request.sources.items()}
+    if (code := request.superworkflow.code) is not None:
+        tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
     tags["superworkflow.flow_run_id"] = flow_run_id
     declared = request.superworkflow.metrics

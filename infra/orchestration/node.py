@@ -57,6 +57,7 @@ def run_node(
             image_kind=node.stage.image_kind(placement.engine),
             digest=node.digest,
             expected_memory=_expected_memory(node, request, placement, stats),
+            code=node.code.keep(request.store) if node.code is not None else "",
         )
         on_event({"event": "resources", "resources": placement.resources})
         try:

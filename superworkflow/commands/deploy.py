@@ -16,6 +16,7 @@ from superworkflow import __version__
 from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
 from superworkflow.deployed import PULL_STEP, entrypoint
 from superworkflow.flows import known_names, load_superworkflow
+from superworkflow.infra.code_file import VARIABLE
 from superworkflow.infra.cost import load_prices
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
@@ -73,6 +74,10 @@ def run(options: argparse.Namespace) -> int:
     kind = options.type or profile.launcher
     parameters = _parameters(superworkflow, options, profile, kind)
     variables = _variables(options, profile, kind)
+    if superworkflow.code is not None:
+        store = Store(options.store)
+        store.check_writable()
+        variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
     from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register

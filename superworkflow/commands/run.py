@@ -22,10 +22,15 @@ from superworkflow.infra.tracking.base import Tracker
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    add_request_arguments(parser, given)
+    chosen = add_request_arguments(parser, given)
+    formats = ", ".join(chosen.exports) or "there is none" if chosen is not None else "those of the superworkflow"
     parser.add_argument("--name", help="name of the run in Prefect and MLflow")
     parser.add_argument(
-        "--export", action="append", default=[], metavar="FORMAT", help="also write the result in this format: word2vec"
+        "--export",
+        action="append",
+        default=[],
+        metavar="FORMAT",
+        help=f"also write the result as FORMAT: {formats}",
     )
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")

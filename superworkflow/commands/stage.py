@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from superworkflow.infra import ending, patience
+from superworkflow.infra.code_file import CodeFile, read_code
 from superworkflow.infra.engines import IN_PROCESS, engine_names
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execute import execute
@@ -34,10 +35,13 @@ from superworkflow.tasks import load_stage, stage_names
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
     # A launcher, which reads events, is told of an unknown one by an event.
-    kind = str if "--events" in given else _known
-    parser.add_argument("name", type=kind, help=f"one of: {', '.join(stage_names())}")
-    if asks_for_help(given) and (name := next((text for text in given if text in stage_names()), None)):
-        _describe(parser, load_stage(name))
+    code = _code(given)
+    kind = str if "--events" in given or code else _known
+    names = None if "--events" in given else f"one of: {', '.join(stage_names())}"  # to find them takes a moment
+    parser.add_argument("name", type=kind, help=names)
+    parser.add_argument("--code", metavar="FILE", help="file that defines the stage, such as ./mine.py")
+    if asks_for_help(given) and (stage := _named(given, code)):
+        _describe(parser, stage)
     parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; others keep their defaults")
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON; overrides --params")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
@@ -65,6 +69,26 @@ def _engines() -> str:
 
 def _known(name: str) -> str:
     return load_stage(name).name
+
+
+def _code(given: Sequence[str]) -> str:
+    """What `--code` names."""
+    for place, text in enumerate(given):
+        if text == "--code" and place + 1 < len(given):
+            return given[place + 1]
+        if text.startswith("--code="):
+            return text.partition("=")[2]
+    return ""
+
+
+def _named(given: Sequence[str], code: str) -> Stage[Any] | None:
+    """The stage that is named, for its help."""
+    if code:
+        from superworkflow.tasks._own import stages_of_file
+
+        stages = stages_of_file(read_code(code))
+        return next((stages[text] for text in given if text in stages), None)
+    return next((load_stage(text) for text in given if text in stage_names()), None)
 
 
 def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
@@ -99,12 +123,13 @@ def run(options: argparse.Namespace) -> int:
 
     told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
     with ending.when_asked(), told, _reported(progress, options.events):
-        stage = load_stage(options.name)
+        code = read_code(options.code) if options.code else None
+        stage = _stage(options.name, code)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
         executed = execute(
             stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
-            options.digest, lost, Claim(options.holder, options.supersedes),
+            options.digest, lost, Claim(options.holder, options.supersedes), code,
         )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
@@ -113,6 +138,14 @@ def run(options: argparse.Namespace) -> int:
         if not options.events:
             print(json.dumps({"output": executed.dataset.uri, "reused": executed.reused, **measured}))
     return 0
+
+
+def _stage(name: str, code: CodeFile | None) -> Stage[Any]:
+    if code is None:
+        return load_stage(name)
+    from superworkflow.tasks._own import stage_of_file
+
+    return stage_of_file(name, code)
 
 
 @contextlib.contextmanager

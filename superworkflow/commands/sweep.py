@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.filesystem import Location
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--storage", metavar="URL", help="database, sqlite:///PATH or postgresql://…; default SQLite in the store"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
+    if action == "resume":
+        parser.add_argument("--code", metavar="FILE", help="file that defines the superworkflow, such as ./mine.py")
     if action in (None, "resume") or action not in ACTIONS:
         _add_run_arguments(parser)
 
@@ -78,7 +81,7 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group",
         metavar="STAGE=N",
-        help="N trials share the parameters of STAGE and the stages before it, such as walk=4",
+        help="N trials share the parameters of STAGE and the stages before it",
     )
     parser.add_argument("--trial-budget-usd", type=float, metavar="USD", help="constraint on the full cost of a trial")
     parser.add_argument(
@@ -286,7 +289,13 @@ def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
     from superworkflow.flows import load_superworkflow
     from superworkflow.sweeps.setup import restore
 
-    return restore(load_superworkflow(study.spec.superworkflow), study.spec, study.spec.launch)
+    spec = study.spec
+    if INPUT not in spec.sources and options.code:
+        raise UserError("no file defines the superworkflow of this study", where="--code", value=options.code)
+    if INPUT in spec.sources and not options.code:  # a database is not to say what is run
+        raise UserError("a file defines the superworkflow of this study", where=study.name,
+                        remedy="Give it with --code FILE")  # fmt: skip
+    return restore(load_superworkflow(options.code or spec.superworkflow), spec, spec.launch)
 
 
 def _target(options: argparse.Namespace, study: SweepStudy) -> int:
@@ -305,7 +314,8 @@ def _resume_command(options: argparse.Namespace, study: SweepStudy) -> str:
     else:
         where = ["--storage", shown] if given else ["--store", options.store]
         more = ["--parallel", str(options.parallel)] if options.parallel > 1 else []
-        words = ["sweep", "resume", study.name, *where, *more]
+        code = ["--code", options.superworkflow] if INPUT in study.spec.sources else []
+        words = ["sweep", "resume", study.name, *code, *where, *more]
     line = shlex.join(["superworkflow", *words])
     return line + "\nwith the password of the database in PGPASSWORD or ~/.pgpass" if secret else line
 
@@ -322,7 +332,7 @@ def _group(text: str | None) -> tuple[str, int] | None:
         return None
     stage, _, number = text.partition("=")
     if not stage or not number.isdigit() or int(number) < 2:
-        raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write walk=4")
+        raise UserError("not of the form STAGE=N with N above 1", where="--group", value=text, remedy="Write STAGE=4")
     return stage, int(number)
 
 

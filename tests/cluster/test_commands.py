@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,9 +14,11 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from tests.cluster.conftest import Cluster, Pods, Settings
+from tests.cluster.conftest import ROOT, Cluster, Pods, Settings
 from tests.flows.command_line import SMALL, STAGES
 from tests.launcher_cases import calling
+from tests.second.conftest import SITE, write_graph
+from tests.second.test_own import OUTLIERS
 
 
 def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = None, **changed: Any) -> str:
@@ -158,6 +161,28 @@ def test_run_is_as_on_this_machine(
     figures = [run.data.metrics for run in runs if "container_cpu_s" in run.data.metrics]
     assert len(images) == len(figures) == 1
     assert figures[0].keys() >= {"schedule_s", "start_s", "pull_s", "used_memory_share", "requested_memory_bytes"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_file_of_the_user_runs_in_jobs(
+    settings: Settings, shared_folder: Path, tmp_path: Path, prefect_api: str
+) -> None:
+    """Its own stage by the copy in the store, those that it takes from a package by their entry points."""
+    file, store = tmp_path / "mine.py", shared_folder / "own"
+    file.write_text(OUTLIERS.read_text())
+    store.mkdir()
+    store.chmod(0o777)
+    path = os.pathsep.join([str(SITE), str(ROOT)])
+    profile = _profile(tmp_path, settings, env={"PYTHONPATH": path})
+    arguments = ["run", str(file), "--graph", str(write_graph(tmp_path)), "--profile", profile, "--store", str(store)]
+    environment = {"PREFECT_API_URL": prefect_api, "PYTHONPATH": path}
+    done = json.loads(_command(*arguments, "--no-tracking", "--json", **environment))
+    assert [(stage["name"], stage["state"]) for stage in done["stages"]] == [
+        ("measurements", "ran"), ("fit", "ran"), ("outliers", "ran"),
+    ]  # fmt: skip
+    assert all(stage["image"].startswith("localhost/busybox:1@sha256:") for stage in done["stages"])
+    manifest = json.loads((Path(done["stages"][2]["output"]) / "manifest.json").read_text())
+    assert manifest["inputs"]["code"]["digest"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @pytest.mark.usefixtures("cluster")

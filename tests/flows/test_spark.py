@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.profile import FOLDER, load_profile
@@ -37,7 +38,7 @@ def _run(command_line: CommandLine, store: Path, profile: str) -> dict[str, dict
 
 
 def test_the_same_datasets_on_spark(command_line: CommandLine, profile: str, tmp_path: Path) -> None:
-    placed = load_profile(profile).stages
+    placed = load_profile(profile, NODE2VEC.variants).stages
     assert {name for name, placement in placed.items() if placement.engine == "spark"} == ON_SPARK
     here = _run(command_line, tmp_path / "here", "laptop")
     there = _run(command_line, tmp_path / "there", profile)

@@ -100,6 +100,16 @@ def test_shipped_profiles_load(name: str) -> None:
     assert load_profile(name).name == name
 
 
+def test_a_superworkflow_adds_entries_by_the_variant(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PROFILE + "variant: small\n")
+    small = {"walk": {"engine": "in-process"}, "publish": {"resources": {"memory": "1Gi"}}}
+    profile = load_profile(str(tmp_path / "mine.yaml"), {"small": small, "other": {"x": {}}})
+    assert profile.placement("walk", "walk").engine == "spark", "the file's own entry wins"
+    publish = profile.placement("publish", "publish").resources
+    assert (publish.memory, publish.cpu) == (1 << 30, 4)
+    assert "x" not in profile.stages
+
+
 def test_unknown_profile() -> None:
     with pytest.raises(UserError, match=r"--profile: no such profile \(got 'labtop'\). Did you mean laptop\?"):
         load_profile("labtop")

@@ -1,5 +1,5 @@
-"""A second superworkflow, small but real: measurements of patients, one regression twice with parameters of its own.
+"""A second superworkflow, small but real: patients, their practices and who resembles whom, one regression twice.
 
-It shares nothing with Node2Vec but the platform. In processes of their own its stages and flow are found like those of
-the project, since `site/sitecustomize.py` puts their folders beside the project's.
+It shares nothing with Node2Vec but the platform. `site/` holds the metadata of an installed package whose entry points
+name its flow and stages; processes that have that folder on their path find them.
 """

@@ -14,29 +14,29 @@ from tests.second.conftest import Second
 from tests.second.flows.second import SUPERWORKFLOW
 
 
-def _set_up(table: Path, *assignments: str, space: str = "", **wishes: object) -> Setup:
-    request = build_request(SUPERWORKFLOW, sources={"table": str(table)}, assignments=assignments)
+def _set_up(graph: Path, *assignments: str, space: str = "", **wishes: object) -> Setup:
+    request = build_request(SUPERWORKFLOW, sources={"graph": str(graph)}, assignments=assignments)
     fixed = frozenset(text.partition("=")[0] for text in assignments)
-    file = table.parent / "space.yaml"
+    file = graph.parent / "space.yaml"
     file.write_text(space)
     return set_up(request, Wishes(fixed=fixed, space=str(file) if space else None, **wishes))  # type: ignore[arg-type]
 
 
-def test_number_of_steps(table: Path) -> None:
-    assert _set_up(table, "fit.rounds=27").spec.steps == 27, "the first fit is the nearest to the headline"
-    assert _set_up(table, "curved.rounds=9", objectives=["curved.rmse"]).spec.steps == 9
-    searched = _set_up(table, objectives=["curved.rmse"], space="curved: {rounds: {low: 2, high: 40}, degree: [1, 2]}")
+def test_number_of_steps(graph: Path) -> None:
+    assert _set_up(graph, "fit.rounds=27").spec.steps == 27, "the first fit is the nearest to the headline"
+    assert _set_up(graph, "curved.rounds=9", objectives=["curved.rmse"]).spec.steps == 9
+    searched = _set_up(graph, objectives=["curved.rmse"], space="curved: {rounds: {low: 2, high: 40}, degree: [1, 2]}")
     assert searched.spec.steps == 40
     assert (
-        _set_up(table, objectives=["curved.rmse"], space="curved: {rounds: [9, 3, 27], degree: [1]}").spec.steps == 27
+        _set_up(graph, objectives=["curved.rmse"], space="curved: {rounds: [9, 3, 27], degree: [1]}").spec.steps == 27
     )
-    assert _set_up(table, "fit.rounds=27", objectives=["cost"]).spec.steps == 0, "no step tells what a trial will cost"
+    assert _set_up(graph, "fit.rounds=27", objectives=["cost"]).spec.steps == 0, "no step tells what a trial will cost"
 
 
-def test_pruner_by_default(table: Path) -> None:
-    assert _set_up(table).pruner.name == "median"
-    assert _set_up(table, "fit.rounds=1").pruner.name == "none"
-    assert _set_up(table, objectives=["cost"]).pruner.name == "none"
+def test_pruner_by_default(graph: Path) -> None:
+    assert _set_up(graph).pruner.name == "median"
+    assert _set_up(graph, "fit.rounds=1").pruner.name == "none"
+    assert _set_up(graph, objectives=["cost"]).pruner.name == "none"
 
 
 def _pruned_at(folder: Path, steps: int, trials: int) -> list[int]:

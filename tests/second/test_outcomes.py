@@ -77,10 +77,20 @@ def test_records(
     assert "rmse_std" not in compared
 
 
-def test_the_model_answers_with_its_own_code(second: Second, ran: dict[str, Any], table: Path) -> None:
+def _rows(folder: Path) -> pd.DataFrame:
+    """What is known of each patient, joined from the tables."""
+    patients, practices, visits, resembles = (
+        pd.read_csv(folder / f"{name}.csv", dtype=float) for name in ("patients", "practices", "visits", "resembles")
+    )
+    staff = visits.merge(practices, left_on="practice", right_on="id").set_index("patient")["staff"]
+    alike = resembles.merge(patients, left_on="other", right_on="id").groupby("patient")["s5"].mean()
+    return patients.set_index("id").assign(staff=staff, alike_s5=alike).reset_index(drop=True)
+
+
+def test_the_model_answers_with_its_own_code(second: Second, ran: dict[str, Any], graph: Path) -> None:
     with process_tracking_uri(f"sqlite:///{second.store}/mlflow/mlflow.db"):
         model = mlflow.pyfunc.load_model(ran["model"])
-        given = pd.read_csv(table, dtype=float)
+        given = _rows(graph.parent)
         answer = model.predict(given.drop(columns="progression"), params={"digits": 1})
         error = ((answer["prediction"] - given["progression"]) ** 2).mean() ** 0.5
         assert error < ran["metrics"]["choose.rmse"] * 1.05
@@ -107,7 +117,7 @@ def test_a_sweep_minimizes_what_is_declared_so(second: Second, ran: dict[str, An
 
 def test_directions() -> None:
     declared = SUPERWORKFLOW.metrics
-    quality = choose_quality(SUPERWORKFLOW, ["table"])
+    quality = choose_quality(SUPERWORKFLOW, ["graph"])
     assert quality == declared[0]
     objectives = parse_objectives(["quality", "-fit.rmse", "fit.other", "-fit.another"], quality, declared)
     assert [(each.name, each.direction) for each in objectives] == [
@@ -115,8 +125,8 @@ def test_directions() -> None:
     ]  # fmt: skip
 
 
-def test_an_unknown_metric_is_refused_before_any_trial(table: Path) -> None:
-    request = build_request(SUPERWORKFLOW, sources={"table": str(table)})
+def test_an_unknown_metric_is_refused_before_any_trial(graph: Path) -> None:
+    request = build_request(SUPERWORKFLOW, sources={"graph": str(graph)})
     with pytest.raises(UserError, match=r"choose.rsme.*Did you mean choose.rmse\?"):
         set_up(request, Wishes(objectives=["choose.rsme"]))
 
@@ -146,7 +156,7 @@ def test_records_of_others_declare_nothing(text: str) -> None:
         (Metric("fit", "rmse", uncertainty="std"), "metric fit.rmse: stage fit has no such metric .got 'std'"),
         (Metric("measurements", "rows"), "stage measurements has no such metric .*It has none"),
         (Metric("fit", "rmse", "smaller"), "metric fit.rmse: no such direction .got 'smaller'"),  # type: ignore[arg-type]
-        (Metric("fit", "rmse", source="tabel"), r"metric fit.rmse: no such source .*Did you mean table\?"),
+        (Metric("fit", "rmse", source="grahp"), r"metric fit.rmse: no such source .*Did you mean graph\?"),
         (Metric("fit", "rmse", options={"fast": True}), "metric fit.rmse: no such parameter .got 'second.fast'"),
         (Picture("fit", "tests.second.outcomes:drew", "a"), r"picture a: module .* does not define this .*mean draw\?"),
         (Picture("fit", "tests.second.pictures:draw", "a"), "picture a: no such module .got 'tests.second.pictures'"),
@@ -160,10 +170,10 @@ def test_records_of_others_declare_nothing(text: str) -> None:
         (replace(MODEL, title="weights"), "output or model: declared twice .got 'weights'"),
     ],
 )  # fmt: skip
-def test_wrong_declarations_are_refused_before_any_stage(table: Path, outcome: Any, message: str) -> None:
+def test_wrong_declarations_are_refused_before_any_stage(graph: Path, outcome: Any, message: str) -> None:
     wrong = replace(SUPERWORKFLOW, outcomes=(outcome,))
     with pytest.raises(UserError, match=f"^superworkflow second: .*{message}"):
-        build_request(wrong, sources={"table": str(table)})
+        build_request(wrong, sources={"graph": str(graph)})
 
 
 @pytest.mark.parametrize(
@@ -174,14 +184,14 @@ def test_wrong_declarations_are_refused_before_any_stage(table: Path, outcome: A
         ({"outcomes": (Metric("fit", "rmse"), Metric("fit", "rmse"))}, "metric: declared twice .got 'fit.rmse'"),
     ],
 )  # fmt: skip
-def test_other_declarations(table: Path, more: dict[str, Any], message: str) -> None:
+def test_other_declarations(graph: Path, more: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build_request(replace(SUPERWORKFLOW, **more), sources={"table": str(table)})
+        build_request(replace(SUPERWORKFLOW, **more), sources={"graph": str(graph)})
 
 
-def test_a_node_that_diagrams_may_do_without(table: Path) -> None:
+def test_a_node_that_diagrams_may_do_without(graph: Path) -> None:
     wishful = replace(SUPERWORKFLOW, outcomes=(Metric("judge", "f1", optional=True),))
-    assert build_request(wishful, sources={"table": str(table)}).superworkflow.metrics
+    assert build_request(wishful, sources={"graph": str(graph)}).superworkflow.metrics
 
 
 class _Keeps(Tracker):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
@@ -15,25 +17,53 @@ from tests.second.stages.measurements import MeasurementsParams
 
 STEPS = 50
 """Of gradient descent, in a round."""
-Matrix = NDArray[np.float64]
+Matrix = Vector = NDArray[np.float64]
 
 
 def measurements(job: StageRun[MeasurementsParams]) -> Output:
-    """`features.npy` float64 `[n, d]`, each column with mean 0 and variance 1, `target.npy` `[n]`, `columns.json`."""
-    source = job.sources["table"]
-    with source.local(job.scratch).open(newline="") as stream:
-        header, *rows = list(csv.reader(stream))
-    if job.params.target not in header:
-        raise UserError("no such column", where=source.uri, value=job.params.target, remedy=f"Valid: {header}")
-    values = np.array(rows, dtype=np.float64)
-    place = header.index(job.params.target)
-    features = np.delete(values, place, axis=1)
-    mean, spread = features.mean(axis=0), features.std(axis=0)
-    job.output.array("features.npy", (features - mean) / spread)
-    job.output.array("target.npy", values[:, place])
-    columns = [name for name in header if name != job.params.target]
-    job.output.json("columns.json", {"names": columns, "mean": mean.tolist(), "spread": spread.tolist()})
+    """`features.npy` float64 `[n, d]`, each column with mean 0 and variance 1, `target.npy` `[n]`, `columns.json`.
+
+    Of each patient: the own measurements, the staff of the practice, and the mean `s5` of those who are alike.
+    """
+    source = job.sources["graph"]
+    described = yaml.safe_load(source.local(job.scratch).read_text())
+    tables = {
+        name: _columns(source.local(job.scratch, entry["file"]))
+        for part in ("nodes", "edges")
+        for name, entry in described[part].items()
+    }
+    patients, practices = tables["patient"], tables["practice"]
+    if job.params.target not in patients:
+        raise UserError("no such column", where=source.uri, value=job.params.target, remedy=f"Valid: {list(patients)}")
+    columns = {name: values for name, values in patients.items() if name not in ("id", job.params.target)}
+    visits, resembles = tables["visits"], tables["resembles"]
+    staff = practices["staff"][_places(practices["id"], visits["practice"])]
+    columns["staff"] = _mean(_places(patients["id"], visits["patient"]), staff, len(patients["id"]))
+    alike = columns["s5"][_places(patients["id"], resembles["other"])]
+    columns["alike_s5"] = _mean(_places(patients["id"], resembles["patient"]), alike, len(patients["id"]))
+    values = np.column_stack(list(columns.values()))
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    job.output.array("features.npy", (values - mean) / spread)
+    job.output.array("target.npy", patients[job.params.target])
+    job.output.json("columns.json", {"names": list(columns), "mean": mean.tolist(), "spread": spread.tolist()})
     return Output(rows=len(values), stats={"rows": len(values)})
+
+
+def _columns(path: Path) -> dict[str, Vector]:
+    """Columns of numbers by their names."""
+    with path.open(newline="") as stream:
+        header, *rows = list(csv.reader(stream))
+    return dict(zip(header, np.array(rows, dtype=np.float64).T, strict=True))
+
+
+def _places(ids: Vector, wanted: Vector) -> NDArray[np.intp]:
+    """Where each wanted id is among the ids, which are sorted."""
+    return np.searchsorted(ids, wanted)
+
+
+def _mean(places: NDArray[np.intp], values: Vector, count: int) -> Vector:
+    """Mean of the values at each place."""
+    return np.bincount(places, values, count) / np.bincount(places, minlength=count)
 
 
 def powers(features: Matrix, degree: int) -> Matrix:

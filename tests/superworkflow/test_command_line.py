@@ -161,7 +161,7 @@ def test_version(folder: Path) -> None:
         ("plan node2vec --edges edges.csv --set wlak.p=2",
          "--set wlak.p: unknown parameter. Did you mean walk.p?"),
         ("plan node2vec --edges edges.csv --set walk.p",
-         "--set: not of the form stage.parameter=value (got 'walk.p'). Write --set walk.p=0.5."),
+         "--set: not of the form stage.parameter=value (got 'walk.p'). Write --set train.epochs=3."),
         ("explain node2vec --edges edges.csv --config none.yaml",
          "none.yaml: cannot be read: No such file or directory. Check the path."),
         ("plan node2vec --edges edges.csv --profile labtop",

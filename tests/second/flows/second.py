@@ -1,4 +1,4 @@
-"""A regression of patients' measurements, fitted twice with parameters of its own; the better one is kept."""
+"""A regression on a graph of patients, fitted twice with parameters of its own; the better one is kept."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from superworkflow.infra.source import Source
 from tests.second.stages import choose, fit, measurements
 
 
-def diagram(flow: Diagram, table: Source) -> None:
+def diagram(flow: Diagram, graph: Source) -> None:
     """Read, fit twice, choose."""
-    data = flow.stage(measurements.STAGE, table=table)
+    data = flow.stage(measurements.STAGE, graph=graph)
     first = flow.stage(fit.STAGE, data=data)
     second = flow.stage(fit.STAGE, name="curved", params="curved", data=data)
     flow.stage(choose.STAGE, first=first, second=second)
@@ -21,7 +21,7 @@ SUPERWORKFLOW = Superworkflow(
     help="a regression fitted twice",
     stages=(measurements.STAGE, fit.STAGE, choose.STAGE),
     prefixes={"curved": fit.STAGE},
-    sources={"table": "a CSV file of numbers with a header"},
+    sources={"graph": "a description of tables of patients and practices"},
     diagram=diagram,
     outputs={"weights": ("choose", "weights.npy")},
     outcomes=(

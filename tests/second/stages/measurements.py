@@ -1,4 +1,4 @@
-"""Stage `measurements`: a table of numbers as arrays."""
+"""Stage `measurements`: what is known of each patient, from two node tables and two edge tables."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 
 class MeasurementsParams(StageParams):
-    """How the table is read."""
+    """How the tables are read."""
 
     target: str = Field(default="progression", description="Column that is predicted from the others.")
 
 
 def estimate(params: MeasurementsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """From the bytes of the file, about ten for a number."""
-    numbers = int(inputs["table"]["bytes"] or 0) // 10
+    """From the bytes of the tables, about ten for a number."""
+    numbers = int(inputs["graph"]["bytes"] or 0) // 10
     return Estimate(
         memory_bytes=(60 << 20) + 24 * numbers, cpu_s=0.3 + 1e-6 * numbers, output_bytes=8 * numbers,
         stats={"rows": numbers // 11}, start_s=0.3, base_bytes=60 << 20,
@@ -30,8 +30,8 @@ STAGE = Stage(
     name="measurements",
     version="1",
     params=MeasurementsParams,
-    inputs={"table": Input("a CSV file of numbers with a header", file=True)},
+    inputs={"graph": Input("a description of tables", tables="superworkflow.infra.tables:named_files")},
     run="tests.second.work:measurements",
     estimate=estimate,
-    help="A table of numbers as arrays.",
+    help="What is known of each patient.",
 )

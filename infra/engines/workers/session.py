@@ -1,0 +1,161 @@
+"""A worker group for one stage: processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superworkflow.infra import ending
+from superworkflow.infra.engines.workers.channel import Server
+from superworkflow.infra.engines.workers.group import (
+    LOSSES,
+    SILENCE_SECONDS,
+    START_SECONDS,
+    Checkpoint,
+    WorkerGroup,
+    WorkersFailed,
+)
+from superworkflow.infra.engines.workers.member import Setup
+from superworkflow.infra.engines.workers.processes import AGENT, Processes
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import needs_package
+from superworkflow.infra.launch.exit_status import diagnose_exit
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.stage import StageRun
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Role:
+    """Workers of one kind.
+
+    Args:
+        name: of the role.
+        count: how many.
+        threads, gpus: of each.
+    """
+
+    name: str
+    count: int
+    threads: int = 1
+    gpus: int = 0
+
+
+class _LocalMembers:
+    """One agent for each role, as processes of this machine."""
+
+    def __init__(self, roles: Sequence[Role]):
+        self._processes, self._lost = Processes(), 0
+        self._roles = roles
+        for role in roles:
+            threads = str(role.threads)
+            self._processes.start(
+                AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+            )
+
+    def tell(self, setup: Callable[[Role, int, int], Setup]) -> None:
+        """Give each agent its setup, by its role, and the rank and first GPU of its first worker."""
+        offset = gpus = 0
+        for number, role in enumerate(self._roles):
+            self._processes.tell(number, setup(role, offset, gpus))
+            offset, gpus = offset + role.count, gpus + role.count * role.gpus
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        """See `Members`."""
+        for role, code in self._processes.replace_lost():
+            self._lost += 1
+            why = diagnose_exit(code).summary
+            if self._lost > LOSSES:
+                raise WorkersFailed(f"the agent of role {role} was lost: {why}; that was the {self._lost}th loss")
+            tell(f"the agent of role {role} was lost: {why}; starting another")
+
+    def end(self, *, well: bool) -> None:
+        """See `Members`."""
+        if well:
+            self._processes.wait()
+        self._processes.close()
+
+    def kill(self) -> None:
+        """End all at once; from any thread."""
+        self._processes.kill()
+
+
+@contextlib.contextmanager
+def local_group(
+    roles: Sequence[Role],
+    checkpoint: Checkpoint,
+    progress: Progress,
+    logs: Path,
+    silence_s: float = SILENCE_SECONDS,
+    start_s: float = START_SECONDS,
+) -> Iterator[WorkerGroup]:
+    """A group of processes on this machine.
+
+    Args:
+        roles: in the order of their ranks.
+        checkpoint: of the stage.
+        progress: of the stage.
+        logs: folder for what torch notes of errors.
+        silence_s, start_s: see `WorkerGroup`.
+    """
+    members = _LocalMembers(roles)
+    well = False
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: members.end(well=well))
+        from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it as well
+
+        server = Server(LOOPBACK)
+        stack.callback(server.close)
+        store = host_store(LOOPBACK)
+        size = sum(role.count for role in roles)
+
+        def setup(role: Role, offset: int, first_gpu: int) -> Setup:
+            return Setup(
+                host=LOOPBACK, port=server.port, store_port=store.port, keys=server.keys, role=role.name,
+                count=role.count, offset=offset, agents=len(roles), threads=role.threads, gpus=role.gpus,
+                first_gpu=first_gpu, parent=os.getpid(), path=tuple(sys.path), logs=str(logs),
+            )  # fmt: skip
+
+        members.tell(setup)
+        group = WorkerGroup(server, members, size, checkpoint, progress, silence_s, start_s)
+        stack.enter_context(ending.at_end(members.kill))
+        yield group
+        if not group.failed:
+            group.end()
+            well = True
+
+
+def worker_group(
+    job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float = START_SECONDS
+) -> AbstractContextManager[WorkerGroup]:
+    """The worker group of a stage, of the size that its resources say; ended with the block, whatever happens.
+
+    Args:
+        job: the stage's run.
+        silence_s: seconds without a sign after which a worker is taken for hanging.
+        start_s: seconds in which the group must be complete, at first and after a loss.
+
+    Raises:
+        UserError: the resources name no workers, or a package is missing.
+    """
+    if not job.resources.workers:
+        raise UserError(
+            "the stage needs a worker group, and its resources name no workers", where="resources.workers",
+            remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile",
+        )  # fmt: skip
+    if importlib.util.find_spec("torch") is None:
+        raise needs_package("torch", "engine workers")
+    roles = [
+        Role(name, group.count, max(1, int(group.cpu)), group.gpu.count)
+        for name, group in job.resources.workers.items()
+    ]
+    checkpoint = Checkpoint(job.checkpoint, job.save_checkpoint)
+    return local_group(roles, checkpoint, job.progress, job.scratch / "workers", silence_s, start_s)

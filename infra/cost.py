@@ -1,21 +1,43 @@
-"""What a stage costs: resources × time × a dated price table."""
+"""What a stage costs: what it held, for how long, by a dated price table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.holdings import Holding, held, span_s, widest
 from superworkflow.infra.params import nearest
 from superworkflow.infra.resources import Gpu, Resources
 from superworkflow.infra.settings import read_yaml
 
 FOLDER = Path(__file__).parent / "prices"
 GIB = 1 << 30
+
+
+class FunctionPrices(BaseModel):
+    """Functions that are paid for by call, as on AWS Lambda: memory × time in whole steps, and a fee for each call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gb_second: float = Field(ge=0, description="USD for one GiB of memory for one second; its vCPUs are included.")
+    request: float = Field(default=0, ge=0, description="USD for one call.")
+    step_ms: float = Field(default=1, gt=0, description="Each call is paid for in whole steps of so many milliseconds.")
+
+    def cost(self, memory: int, requests: int, seconds: float) -> float:
+        """USD for calls that took equally long.
+
+        Args:
+            memory: bytes that the function was given.
+            requests: how many calls.
+            seconds: that they took together.
+        """
+        steps = math.ceil(round(seconds * 1000 / requests / self.step_ms, 6))  # 0.3 s are three steps of 0.1 s
+        return requests * (self.request + self.gb_second * memory / GIB * steps * self.step_ms / 1000)
 
 
 class PriceTable(BaseModel):
@@ -30,13 +52,33 @@ class PriceTable(BaseModel):
     gib_hour: float = Field(ge=0)
     gpu_hour: dict[str, float] = Field(default_factory=dict)
 
+    functions: FunctionPrices | None = None
+
     def rate(self, resources: Resources) -> float:
-        """USD per hour of `resources`.
+        """USD per hour of `resources`, members included.
 
         Raises:
             UserError: a GPU type that the table does not price.
         """
-        rate = resources.total_cpu * self.vcpu_hour + resources.total_memory / GIB * self.gib_hour
+        return sum(self._rate(each.resources) * each.count for each in held(resources, 0))
+
+    def price(self, holdings: Iterable[Holding]) -> float:
+        """USD for what was held.
+
+        Raises:
+            UserError: a GPU type that the table does not price, or functions where it prices none.
+        """
+        return sum(
+            self._function(each) if each.requests else self._rate(each.resources) * each.count * each.seconds / 3600
+            for each in holdings
+        )
+
+    def cost(self, resources: Resources, seconds: float) -> float:
+        """USD for holding `resources`, members included, for `seconds`."""
+        return self.rate(resources) * seconds / 3600
+
+    def _rate(self, resources: Resources) -> float:
+        rate = resources.cpu * self.vcpu_hour + resources.memory / GIB * self.gib_hour
         gpu = resources.gpu
         if gpu.count:
             if gpu.type is None or gpu.type not in self.gpu_hour:
@@ -47,9 +89,13 @@ class PriceTable(BaseModel):
             rate += gpu.count * self.gpu_hour[gpu.type]
         return rate
 
-    def cost(self, resources: Resources, seconds: float) -> float:
-        """USD for holding `resources` for `seconds`."""
-        return self.rate(resources) * seconds / 3600
+    def _function(self, holding: Holding) -> float:
+        if self.functions is None:
+            raise UserError(
+                f"the price table {self.name} has no price for functions", where="functions",
+                remedy="Add `functions: {gb_second: …, request: …, step_ms: …}` to it",
+            )  # fmt: skip
+        return holding.count * self.functions.cost(holding.resources.memory, holding.requests, holding.seconds)
 
 
 def load_prices(name: str | None = None) -> PriceTable:
@@ -73,35 +119,31 @@ def load_prices(name: str | None = None) -> PriceTable:
                         remedy="Correct the price table") from None  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Usage:
-    """One stage's hold on its resources."""
-
-    resources: Resources
-    seconds: float
-
-
-def largest(all_resources: Iterable[Resources]) -> Resources:
-    """The smallest single allocation into which every one of these fits."""
-    sizes = list(all_resources)
-    gpu = max((size.gpu for size in sizes), key=lambda gpu: gpu.count, default=Gpu())
-    executors = max(
-        (size.executors for size in sizes if size.executors),
-        key=lambda each: each.count * each.cpu,
-        default=None,
-    )
-    return Resources(
-        cpu=max(size.cpu for size in sizes), memory=max(size.memory for size in sizes), gpu=gpu, executors=executors
-    )
-
-
-def unified_cost(usages: Iterable[Usage], prices: PriceTable) -> float:
+def unified_cost(stages: Iterable[Sequence[Holding]], prices: PriceTable) -> float:
     """USD that the same work costs on one cluster sized for the largest stage and kept for the whole run.
 
     The counterfactual to per-stage resources. It assumes that each stage takes as long on the larger cluster, which
     holds where the smaller one was not the bottleneck; it is an upper bound where more resources would help.
+
+    Args:
+        stages: what each of them held.
     """
-    held = list(usages)
-    if not held:
-        return 0.0
-    return prices.cost(largest(usage.resources for usage in held), sum(usage.seconds for usage in held))
+    held_by = [holdings for holdings in stages if holdings]
+    seconds = sum(map(span_s, held_by))
+    return prices.price(each.model_copy(update={"begin_s": 0.0, "end_s": seconds}) for each in largest(held_by))
+
+
+def largest(stages: Sequence[Sequence[Holding]]) -> tuple[Holding, ...]:
+    """The smallest cluster into which each stage fits: its own process on one machine, its members beside that.
+
+    Returns:
+        Its machine, and the members of the stage that has most of them at once, by vCPUs.
+    """
+    own = [each.resources for holdings in stages for each in holdings if not each.role]
+    if not own:
+        return ()
+    gpu = max((size.gpu for size in own), key=lambda gpu: gpu.count, default=Gpu())
+    machine = Resources(cpu=max(size.cpu for size in own), memory=max(size.memory for size in own), gpu=gpu)
+    sets = [widest([each for each in holdings if each.role]) for holdings in stages]
+    members = max(sets, key=lambda held: sum(each.count * each.resources.cpu for each in held), default=())
+    return (Holding(resources=machine, end_s=0.0), *members)

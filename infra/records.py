@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from superworkflow.infra.cost import PriceTable, Usage, unified_cost
+from superworkflow.infra.cost import PriceTable, unified_cost
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.holdings import Holding, consecutive, held, shortened
 from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.manifest import Manifest, Stat
 from superworkflow.infra.outcomes import Metric
@@ -28,13 +29,14 @@ class StageRecord:
         runtime_s: seconds for which the resources were held, those of waiting for another run included and those of
             compiling kernels not; 0 when nothing was held.
         peak_memory_bytes: of the container where there is one, else of the process; 0 when cached.
-        cost_usd: price of `runtime_s`.
+        cost_usd: price of `holdings`.
         compile_s: seconds of compiling kernels besides, in a first run on a machine.
         saved_usd: what a cached stage cost when it ran.
         figures: what the launcher measured besides, by name with its unit.
         image: image that ran, with its digest.
         attempts: every try with its resources, seconds and cost, where a launcher makes several.
         error: why it failed.
+        holdings: what was held from when to when, of all attempts one after the other.
     """
 
     name: str
@@ -58,6 +60,7 @@ class StageRecord:
     attempts: tuple[Mapping[str, Any], ...] = ()
     error: str = ""
     compile_s: float = 0.0
+    holdings: tuple[Holding, ...] = ()
 
     @property
     def rows_per_s(self) -> float:
@@ -81,7 +84,8 @@ class StageRecord:
             "error", "compile_s",
         )  # fmt: skip
         values = asdict(self)
-        return {key: values[key] for key in keys}
+        holdings = [each.model_dump(mode="json", exclude_defaults=True) for each in self.holdings]
+        return {key: values[key] for key in keys} | {"holdings": holdings}
 
 
 def stage_record(
@@ -95,11 +99,12 @@ def stage_record(
     ran = launched is not None and not launched.reused
     compile_s = measured.compile_s if ran else 0.0
     seconds = max(0.0, launched.seconds - compile_s) if launched is not None else 0.0
-    attempts, cost = _priced(launched.attempts if launched is not None else (), prices, compile_s)
+    attempts, holdings, cost = _priced(launched.attempts if launched is not None else (), prices, compile_s)
     if launched is not None and launched.attempts:
         resources = launched.attempts[-1].resources
-    else:
-        cost = prices.cost(resources, seconds)
+    elif seconds:
+        holdings = held(resources, seconds)
+        cost = prices.price(holdings)
     return StageRecord(
         name=node.name,
         stage=node.stage.name,
@@ -120,6 +125,7 @@ def stage_record(
         figures=launched.figures if launched is not None else {},
         image=launched.image if launched is not None else "",
         attempts=attempts,
+        holdings=holdings,
         compile_s=compile_s,
     )
 
@@ -128,7 +134,7 @@ def failed_record(
     node: Node, uri: str, resources: Resources, prices: PriceTable, error: SuperworkflowError
 ) -> StageRecord:
     """Record a node that was launched and left no dataset: its attempts have cost what they held."""
-    attempts, cost = _priced(error.attempts, prices)
+    attempts, holdings, cost = _priced(error.attempts, prices)
     return StageRecord(
         name=node.name,
         stage=node.stage.name,
@@ -146,23 +152,27 @@ def failed_record(
         output=uri,
         params=node.params.model_dump(mode="json"),
         attempts=attempts,
+        holdings=holdings,
         error=str(error),
     )
 
 
 def _priced(
     attempts: Sequence[Attempt], prices: PriceTable, compile_s: float = 0.0
-) -> tuple[tuple[Mapping[str, Any], ...], float]:
-    """Attempts as they are recorded, and what they cost together in USD; the last one compiled for `compile_s`."""
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[Holding, ...], float]:
+    """Attempts as they are recorded, what they held one after the other, and what that cost in USD.
+
+    The last one compiled for `compile_s`, which is nobody's.
+    """
     priced: list[Mapping[str, Any]] = []
-    total = 0.0
+    parts: list[Sequence[Holding]] = []
     for number, each in enumerate(attempts, start=1):
-        held = max(0.0, each.seconds - compile_s) if number == len(attempts) else each.seconds
-        usd = prices.cost(each.resources, held)
-        total += usd
-        priced.append({"memory_bytes": each.resources.memory, "seconds": held, "cost_usd": usd,
-                       "reason": each.reason.value if each.reason else None, "uid": each.uid})  # fmt: skip
-    return tuple(priced), total
+        compiled = compile_s if number == len(attempts) else 0.0
+        parts.append(shortened(each.holdings, compiled))
+        priced.append({"memory_bytes": each.resources.memory, "seconds": max(0.0, each.seconds - compiled),
+                       "cost_usd": prices.price(parts[-1]), "reason": each.reason.value if each.reason else None,
+                       "uid": each.uid})  # fmt: skip
+    return tuple(priced), consecutive(parts), sum(each["cost_usd"] for each in priced)
 
 
 @dataclass
@@ -182,8 +192,7 @@ class RunRecord:
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""
-        ran = [Usage(record.resources, record.runtime_s) for record in self.stages if record.state == "ran"]
-        self.unified_usd = unified_cost(ran, prices)
+        self.unified_usd = unified_cost([each.holdings for each in self.stages if each.state == "ran"], prices)
         self.wall_s = wall_s
 
     @property

@@ -175,10 +175,10 @@ class Resources(BaseModel):
 
     @property
     def total_cpu(self) -> float:
-        """vCPUs of all together."""
+        """vCPUs of all together, members included."""
         return self.cpu + sum(group.count * group.cpu for group in self.groups.values())
 
     @property
     def total_memory(self) -> int:
-        """Bytes of memory of all together."""
+        """Bytes of memory of all together, members included."""
         return self.memory + sum(group.count * group.memory for group in self.groups.values())

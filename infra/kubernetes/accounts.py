@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.engines import IN_PROCESS, engine, engine_names
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import is_dead, this_process
+from superworkflow.infra.kubernetes.job import argument_of
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
 from superworkflow.infra.kubernetes.ledger import Entry, Ledger
+from superworkflow.infra.kubernetes.outcome import job_attempt
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
@@ -48,7 +51,7 @@ class Account:
     async def close(self, name: str, attempt: Attempt) -> None:
         """Note what a Job has held, in case this launcher dies before that is in its record."""
         entry = self._entry(attempt.uid, name, attempt.resources)
-        await self._try(None, self._ledger.write, _ended(entry, attempt.seconds, attempt.reason))
+        await self._try(None, self._ledger.write, _ended(entry, attempt))
 
     async def book(self, attempts: Iterable[Attempt]) -> list[Attempt]:
         """Those of the attempts that no other run has booked; from now on they are this one's."""
@@ -85,22 +88,27 @@ class Account:
             return None
         seen: Ended | None = None
         if entry.seconds is None and job is not None:
-            seen = await JobFollower(api, settings, entry.job, "", lambda event: None, adopted=True).follow()
+            name = argument_of(job, "--engine") or IN_PROCESS
+            groups = engine(name).groups(entry.resources) if name in engine_names() else {}
+            seen = await JobFollower(
+                api, settings, entry.job, "", lambda event: None, adopted=True, engine=name, groups=groups
+            ).follow()
             if not seen.was_deleted:
                 # Noted before the Job goes: another launcher may look for it at this moment.
-                entry = _ended(entry, seen.held_s, seen.diagnosis.reason if seen.diagnosis else None)
+                entry = _ended(entry, _attempt(entry, seen, seen.diagnosis.reason if seen.diagnosis else None))
                 await self._try(None, self._ledger.write, entry)
                 await remove_job(api, entry.job)
         if entry.seconds is None:
             noted: Entry | None = await self._try(None, self._ledger.read, entry.uid)
             entry = noted or entry
         if entry.seconds is None and seen is not None:
-            entry = _ended(entry, seen.held_s, Reason.DELETED)
+            entry = _ended(entry, _attempt(entry, seen, Reason.DELETED))
         if entry.seconds is None:  # the cluster has removed it; what the stage measured is the nearest
             dataset = await self._try(None, Dataset.find, Location.of(self._output))
-            entry = _ended(entry, dataset.manifest.measured.runtime_s if dataset is not None else 0.0, None)
+            seconds = dataset.manifest.measured.runtime_s if dataset is not None else 0.0
+            entry = _ended(entry, Attempt(entry.resources, seconds))
         assert entry.seconds is not None
-        return Attempt(entry.resources, entry.seconds, entry.reason, entry.uid)
+        return Attempt(entry.resources, entry.seconds, entry.reason, entry.uid, entry.holdings)
 
     def _entry(self, uid: str, name: str, resources: Resources) -> Entry:
         return Entry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
@@ -113,5 +121,9 @@ class Account:
             return otherwise
 
 
-def _ended(entry: Entry, seconds: float, reason: Reason | None) -> Entry:
-    return entry.model_copy(update={"seconds": seconds, "reason": reason})
+def _attempt(entry: Entry, seen: Ended, reason: Reason | None) -> Attempt:
+    return job_attempt(entry.resources, seen.held_s, reason, entry.uid, seen.members)
+
+
+def _ended(entry: Entry, attempt: Attempt) -> Entry:
+    return entry.model_copy(update={"seconds": attempt.seconds, "reason": attempt.reason, "holdings": attempt.holdings})

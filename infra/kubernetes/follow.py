@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from superworkflow.infra.engines import IN_PROCESS
 from superworkflow.infra.engines import engine as engine_named
+from superworkflow.infra.holdings import Holding
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
 from superworkflow.infra.kubernetes.members import Members
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.pod_log import read_log
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.values import read_time
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.progress import parse_event
@@ -44,12 +45,13 @@ class Ended:
     Args:
         diagnosis: why it failed; None when its container ended well.
         final: the stage's own last event, None when it told none or the log was lost.
-        held_s: seconds for which a node held the resources.
+        held_s: seconds for which a node held the resources of the Job's own pod.
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
         exit_code: of the container; None when it never ended.
         role: whose the diagnosis is: a member's of this role, or the stage's own where it is empty.
         deleted: the Job was deleted, before its end or after.
+        members: what its members held.
     """
 
     diagnosis: Diagnosis | None
@@ -60,6 +62,7 @@ class Ended:
     exit_code: int | None = None
     role: str = ""
     deleted: bool = False
+    members: tuple[Holding, ...] = ()
 
     @property
     def was_deleted(self) -> bool:
@@ -144,6 +147,7 @@ class JobFollower:
                     problem, role = lost, members.role
             return Ended(
                 diagnosis=problem, final=self._final or self._kept_event(), held_s=self.held_s(),
+                members=self.members_held(),
                 figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
                 role=role, deleted=self._job is None,
             )  # fmt: skip
@@ -264,13 +268,17 @@ class JobFollower:
     def held_s(self) -> float:
         """Seconds from the moment that a node was given to the container's end, or until now."""
         if self._adopted and self._condition("PodScheduled") == "True":
-            began = _time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
-            ended = _time(self._terminated().get("finishedAt")) or datetime.now(UTC)
+            began = read_time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
+            ended = read_time(self._terminated().get("finishedAt")) or datetime.now(UTC)
             if began is not None:
                 return max(0.0, (ended - began).total_seconds())
         if "scheduled" not in self._seen:
             return 0.0
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
+
+    def members_held(self) -> tuple[Holding, ...]:
+        """What the members of the Job have held, or hold until now."""
+        return tuple(held for members in self._members for held in members.holdings(self._pod))
 
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""
@@ -319,7 +327,3 @@ def parse_duration(text: str) -> float:
     """Seconds of a Go duration such as `1m2.5s` or `830ms`."""
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", text))
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None

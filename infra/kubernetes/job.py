@@ -119,6 +119,13 @@ def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
     return [*arguments, "--engine", call.placement.engine, "--events"]
 
 
+def argument_of(job: dict[str, Any], flag: str) -> str | None:
+    """Value of an argument of the command line that a Job runs."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    arguments = container.get("args") or []
+    return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
+
+
 def _name(call: StageCall) -> str:
     stem = re.sub(r"[^a-z0-9]+", "-", call.node.lower())[:30].strip("-")
     return f"sw-{stem}-{uuid.uuid4().hex[:10]}"

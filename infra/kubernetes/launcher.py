@@ -25,10 +25,10 @@ from superworkflow.infra.kubernetes.accounts import Account
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
-from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, job_manifest, label_value
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
 from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
-from superworkflow.infra.kubernetes.outcome import failure, launched, peak_memory
+from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.sizing import Sizing
@@ -285,9 +285,10 @@ class KubernetesLauncher(Launcher):
         if uid is None or not (removed or ended is not None):
             return
         if ended is None:
-            attempt = Attempt(resources, follower.held_s(), Reason.CANCELLED, uid)
+            attempt = job_attempt(resources, follower.held_s(), Reason.CANCELLED, uid, follower.members_held())
         else:
-            attempt = Attempt(resources, ended.held_s, ended.diagnosis.reason if ended.diagnosis else None, uid)
+            reason = ended.diagnosis.reason if ended.diagnosis else None
+            attempt = job_attempt(resources, ended.held_s, reason, uid, ended.members)
         work.attempts.append(attempt)
         await work.account.close(name, attempt)
 
@@ -376,16 +377,10 @@ def _complete(call: StageCall) -> Dataset | None:
 
 
 def _output(job: Json) -> str | None:
-    return _argument(job, "--output")
-
-
-def _argument(job: Json, flag: str) -> str | None:
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    arguments = container.get("args") or []
-    return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else None
+    return argument_of(job, "--output")
 
 
 def job_resources(job: Json, default: Resources) -> Resources:
     """Resources of a Job that an earlier launcher made."""
-    text = _argument(job, "--resources-json")
+    text = argument_of(job, "--resources-json")
     return Resources.model_validate_json(text) if text else default

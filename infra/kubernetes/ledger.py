@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from superworkflow.infra.holdings import LONGEST_S, MOST, Holding
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.store import Place
@@ -18,7 +19,6 @@ from superworkflow.infra.store import Place
 FOLDER = ".jobs"
 
 _UID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_LONGEST_S = 366 * 86_400
 
 
 class Entry(BaseModel):
@@ -29,7 +29,8 @@ class Entry(BaseModel):
         job: its name.
         launcher, process: who made or adopted it.
         resources: that it holds.
-        seconds: for which it held them; None while it runs.
+        seconds: for which its own pod held them; None while it runs.
+        holdings: what it and its members held; empty in entries of versions that did not tell them apart.
         reason: why it failed, if it did.
     """
 
@@ -40,8 +41,9 @@ class Entry(BaseModel):
     launcher: Annotated[str, Field(pattern=r"^[0-9A-Za-z]{0,63}$")]
     process: str = ""
     resources: Resources
-    seconds: float | None = Field(default=None, ge=0, le=_LONGEST_S, allow_inf_nan=False)
+    seconds: float | None = Field(default=None, ge=0, le=LONGEST_S, allow_inf_nan=False)
     reason: Reason | None = None
+    holdings: Annotated[tuple[Holding, ...], Field(max_length=MOST)] = ()
 
 
 class Ledger:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from superworkflow.infra.holdings import Holding
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.values import quantity, read_time
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.resources import Group, Resources
@@ -163,6 +165,30 @@ class Members:
             figures[f"{self.role}_used_memory_share"] = max(peaks) / self.group.memory
         return figures
 
+    def holdings(self, own: Json | None) -> list[Holding]:
+        """What each of them held, in the cluster's own time, so far as was seen.
+
+        Args:
+            own: the stage's own pod.
+        """
+        origin = scheduled(own) if own is not None else None
+        found = []
+        for pod in self._seen.values():
+            begin = scheduled(pod) or _began(pod)
+            if begin is not None:
+                begin_s = max(0.0, (begin - (origin or begin)).total_seconds())
+                end_s = max(begin_s, (self._end(pod) - (origin or begin)).total_seconds())
+                found.append(Holding(role=self.role, resources=self._size(pod), begin_s=begin_s, end_s=end_s))
+        return found
+
+    def _size(self, pod: Json) -> Resources:
+        """What a node kept for a pod; what was asked for where it does not say."""
+        containers = (pod.get("spec") or {}).get("containers") or ()
+        asked: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
+        cpu, memory = quantity(asked.get("cpu", 0)), int(quantity(asked.get("memory", 0)))
+        each = self.group.each
+        return each.model_copy(update={"cpu": cpu or each.cpu, "memory": memory or each.memory})
+
     def _lost(self) -> int:
         """How many ended before the stage let them. It lets all go at once, which some then do with status 0; one
         that was still starting finds nobody."""
@@ -174,7 +200,7 @@ class Members:
     def _end(self, pod: Json) -> datetime:
         """When it ended, so far as was seen."""
         gone = self._gone.get(pod["metadata"]["name"]) or datetime.now(UTC)
-        return _time(_terminated(pod).get("finishedAt")) or gone
+        return read_time(_terminated(pod).get("finishedAt")) or gone
 
     def _held(self, pod: Json) -> float:
         """Seconds for which its container ran, so far as was seen."""
@@ -233,16 +259,19 @@ def _limit(pod: Json) -> str:
     return str(((found.get("resources") or {}).get("limits") or {}).get("memory") or "").replace("Mi", " MiB")
 
 
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+def scheduled(pod: Json) -> datetime | None:
+    """When a node was given to a pod."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    found: Json = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
+    return read_time(found.get("lastTransitionTime"))
 
 
 def _began(pod: Json) -> datetime | None:
     """When its container started."""
-    return _time((_state(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
+    return read_time((_state(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
 
 
 def _startup(pod: Json) -> float:
     """Seconds from asking for it to the start of its container; the cluster tells whole seconds."""
-    asked, began = _time(pod["metadata"].get("creationTimestamp")), _began(pod)
+    asked, began = read_time(pod["metadata"].get("creationTimestamp")), _began(pod)
     return max(0.0, (began - asked).total_seconds()) if asked and began else 0.0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
+from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.kubernetes.follow import Ended
 from superworkflow.infra.launch.base import Attempt, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
@@ -16,6 +19,16 @@ def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:
     if role:
         return int(ended.figures.get(f"{role}_peak_memory_bytes", 0))
     return dataset.manifest.measured.memory_bytes
+
+
+def job_attempt(
+    resources: Resources, seconds: float, reason: Reason | None, uid: str, members: Sequence[Holding]
+) -> Attempt:
+    """One Job as an attempt: its own pod held its part for so many seconds, and each member what it was seen to hold.
+
+    Of members of which none was seen there is nothing to pay: they never got a node.
+    """
+    return Attempt(resources, seconds, reason, uid, (*held(resources.only(), seconds), *members))
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:

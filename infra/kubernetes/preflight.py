@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from superworkflow.infra.autosize import LEAST
 from superworkflow.infra.engines import engine, engines
@@ -17,6 +15,7 @@ from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.jobs import remove_job
 from superworkflow.infra.kubernetes.rights import Check, own_right
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.values import quantity
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Group, Resources, format_bytes
@@ -28,8 +27,6 @@ RIGHTS = (
     ("", "events", "", ("list",)),
 )
 """What a launcher does in its namespace: API group, resource, subresource, verbs."""
-
-_FACTORS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
@@ -172,12 +169,6 @@ def lacks(nodes: Sequence[Json], resources: Resources, settings: KubernetesSetti
     short = [f"{name} {_shown(name, needs[name])} of {_shown(name, best[name])}" for name in needs
              if needs[name] > best[name]]  # fmt: skip
     return f"no node is large enough: {', '.join(short) or 'no single node has all of it'}"
-
-
-def quantity(text: Any) -> float:
-    """Number of a Kubernetes quantity such as `1930m`, `2` or `24Gi`."""
-    match = re.fullmatch(r"([\d.]+(?:e\d+)?)([a-zA-Z]*)", str(text))
-    return float(match[1]) * _FACTORS.get(match[2], 1) if match else 0.0
 
 
 def _shown(name: str, value: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.profile import Placement
@@ -58,16 +59,22 @@ class Attempt:
     """One try at a call.
 
     Args:
-        resources: that were held.
-        seconds: for how long; what cost is computed from.
+        resources: that were asked for.
+        seconds: for which the stage's own process or pod held them.
         reason: why it failed, if it did.
         uid: of the Job, by which it is paid for once; empty for a process.
+        holdings: what cost is computed from; all of the resources for all of the time where nothing tells more.
     """
 
     resources: Resources
     seconds: float
     reason: Reason | None = None
     uid: str = ""
+    holdings: tuple[Holding, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.holdings:
+            object.__setattr__(self, "holdings", held(self.resources, self.seconds))
 
 
 @dataclass(frozen=True)

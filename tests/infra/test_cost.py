@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from superworkflow.infra.cost import FOLDER, PriceTable, Usage, largest, load_prices, unified_cost
+from superworkflow.infra.cost import FOLDER, FunctionPrices, PriceTable, largest, load_prices, unified_cost
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.holdings import Holding, consecutive, held, shortened, span_s, widest
 from superworkflow.infra.resources import Executors, Gpu, Resources
 
 GIB = 1 << 30
@@ -44,36 +47,101 @@ def test_unpriced_gpu() -> None:
         PRICES.rate(Resources(gpu=Gpu(count=1)))
 
 
-def test_smallest_allocation_that_holds_all() -> None:
+def test_smallest_cluster_that_holds_all() -> None:
     sizes = [
         Resources(cpu=2, memory=64 * GIB),
         Resources(cpu=16, memory=GIB, executors=Executors(count=2, cpu=4, memory=GIB)),
         Resources(cpu=1, memory=GIB, gpu=Gpu(count=1, type="T4")),
         Resources(cpu=1, memory=GIB, executors=Executors(count=5, cpu=4, memory=GIB)),
     ]
-    found = largest(sizes)
-    assert (found.cpu, found.memory) == (16, 64 * GIB)
-    assert found.gpu == Gpu(count=1, type="T4")
-    assert found.executors == Executors(count=5, cpu=4, memory=GIB)
+    machine, members = largest([held(size, 10) for size in sizes])
+    assert machine.resources == Resources(cpu=16, memory=64 * GIB, gpu=Gpu(count=1, type="T4"))
+    assert (members.role, members.count, members.resources) == ("executor", 5, Resources(cpu=4, memory=GIB))
+    assert largest([]) == ()
 
 
 def test_unified_cluster_is_kept_for_the_whole_run() -> None:
-    usages = [
-        Usage(Resources(cpu=100, memory=0), 600),
-        Usage(Resources(cpu=1, memory=40 * GIB, gpu=Gpu(count=1, type="T4")), 3000),
+    stages = [
+        held(Resources(cpu=100, memory=0), 600),
+        held(Resources(cpu=1, memory=40 * GIB, gpu=Gpu(count=1, type="T4")), 3000),
     ]
     # 100 × 0.04 + 40 × 0.005 + 0.3 = 4.5 USD an hour for one hour
-    assert unified_cost(usages, PRICES) == pytest.approx(4.5)
+    assert unified_cost(stages, PRICES) == pytest.approx(4.5)
     # each with its own: 4.0 / 6 + (0.04 + 0.2 + 0.3) × 5 / 6 = 1.11667
-    own = sum(PRICES.cost(usage.resources, usage.seconds) for usage in usages)
-    assert own == pytest.approx(1.1166667)
+    assert sum(map(PRICES.price, stages)) == pytest.approx(1.1166667)
     assert unified_cost([], PRICES) == 0
 
 
 def test_unified_costs_no_less() -> None:
-    usages = [Usage(Resources(cpu=cpu, memory=cpu * GIB), 10.0 * cpu) for cpu in (1, 2, 5)]
-    assert unified_cost(usages, PRICES) >= sum(PRICES.cost(usage.resources, usage.seconds) for usage in usages)
-    assert unified_cost(usages[:1], PRICES) == pytest.approx(PRICES.cost(usages[0].resources, 10))
+    stages = [held(Resources(cpu=cpu, memory=cpu * GIB), 10.0 * cpu) for cpu in (1, 2, 5)]
+    assert unified_cost(stages, PRICES) >= sum(map(PRICES.price, stages))
+    assert unified_cost(stages[:1], PRICES) == pytest.approx(PRICES.price(stages[0]))
+
+
+DRIVER = Holding(resources=Resources(cpu=1, memory=2 * GIB), end_s=600)
+SMALL, LARGE = Resources(cpu=4, memory=8 * GIB), Resources(cpu=4, memory=16 * GIB)
+GROWING = (
+    DRIVER,
+    Holding(role="executor", resources=SMALL, begin_s=60, end_s=240, count=2),
+    Holding(role="executor", resources=SMALL, begin_s=240, end_s=600),
+    Holding(role="executor", resources=LARGE, begin_s=240, end_s=600),
+)
+"""Two executors a minute after their driver; one of them is replaced by a larger one."""
+
+
+def test_each_role_is_priced_for_its_own_time() -> None:
+    # driver 0.05 for 1/6 h; executors 0.2 × (2 × 0.05 + 0.1) + 0.24 × 0.1
+    assert PRICES.price(GROWING) == pytest.approx(0.05 / 6 + 0.2 * (0.1 + 0.1) + 0.24 * 0.1)
+    whole = held(Resources(cpu=1, memory=2 * GIB, executors=Executors(count=2, cpu=4, memory=8 * GIB)), 600)
+    assert PRICES.price(whole) == pytest.approx((0.05 + 2 * 0.2) / 6)
+
+
+def test_the_widest_moment() -> None:
+    assert widest(GROWING) == (DRIVER, *GROWING[2:])  # as many vCPUs as before, and more memory
+    assert widest(GROWING[:2]) == GROWING[:2]
+    assert widest([]) == ()
+    unified = unified_cost([GROWING, held(Resources(cpu=2, memory=GIB), 3000)], PRICES)
+    assert unified == pytest.approx(PRICES.rate(Resources(cpu=2, memory=2 * GIB)) + 0.2 + 0.24)
+
+
+def test_attempts_one_after_the_other_without_compiling() -> None:
+    joined = consecutive([GROWING, held(SMALL, 100)])
+    assert (joined[-1].begin_s, joined[-1].end_s) == (600, 700)
+    assert span_s(joined) == 700
+    assert [each.seconds for each in shortened(GROWING, 100)] == [500, 80, 260, 260]
+    assert [each.seconds for each in shortened(held(SMALL, 30), 100)] == [0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"end_s": -1}, {"begin_s": 2, "end_s": 1}, {"end_s": "nan"}, {"end_s": 1, "count": 0},
+              {"end_s": 1, "role": "../x"}, {"end_s": 1, "resources": {"cpu": -1}}],
+)  # fmt: skip
+def test_bad_holdings(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Holding.model_validate({"resources": {}, **wrong})
+
+
+def test_functions_are_paid_for_by_call() -> None:
+    prices = PRICES.model_copy(update={"functions": FunctionPrices(gb_second=2e-5, request=2e-7, step_ms=100)})
+    # 5 functions of 1000 calls each, which take 0.25 s, paid for as 0.3 s of half a GiB
+    calls = Holding(role="tensor", resources=Resources(cpu=0.125, memory=GIB // 2), end_s=250, count=5, requests=1000)
+    assert prices.price([calls]) == pytest.approx(5 * 1000 * (2e-7 + 0.3 * 0.5 * 2e-5))
+    whole = calls.model_copy(update={"end_s": 300})  # no step more for what floating point leaves over
+    assert prices.price([whole]) == pytest.approx(prices.price([calls]))
+    # Beside them the stage's own pod is paid for by the hour
+    assert prices.price([DRIVER, calls]) == pytest.approx(prices.price([DRIVER]) + prices.price([calls]))
+    with pytest.raises(UserError, match=r"functions: the price table hand has no price for functions\. Add"):
+        PRICES.price([calls])
+
+
+def test_a_table_with_functions(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    text = "date: 2026-01-01\nsource: mine\nvcpu_hour: 1\ngib_hour: 1\n"
+    path.write_text(text + "functions: {gb_second: 0.00002, request: 0.0000002, step_ms: 100}\n")
+    assert load_prices(str(path)).functions == FunctionPrices(gb_second=2e-5, request=2e-7, step_ms=100)
+    path.write_text(text + "functions: {gb_second: 1, step_ms: 0}\n")
+    with pytest.raises(UserError, match=r"mine\.yaml: functions\.step_ms: .*\(got 0\)"):
+        load_prices(str(path))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)

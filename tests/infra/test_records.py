@@ -12,6 +12,7 @@ from superworkflow.infra.cost import load_prices
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.errors import StageFailed
 from superworkflow.infra.execute import execute
+from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.manifest import Manifest, Measurement
@@ -41,6 +42,23 @@ def test_each_attempt_costs() -> None:
     assert sum(attempt["cost_usd"] for attempt in document["attempts"]) == pytest.approx(record.cost_usd)
     assert document["figures"] == {"schedule_s": 0.5}
     assert document["image"] == "cpu@sha256:1"
+
+
+def test_each_group_costs_for_as_long_as_it_was_held() -> None:
+    prices = load_prices()
+    small = Holding(role="executor", resources=SMALL, begin_s=10, end_s=25, count=4)
+    first = (*held(LARGE, 30), small)
+    attempts = (Attempt(LARGE, 30, Reason.OUT_OF_MEMORY, holdings=first), Attempt(LARGE, 60))
+    record = stage_record(NODE, MANIFEST, "/store/scale/d", LARGE, prices, Launched(MEASURED, False, 90, attempts))
+    assert record.cost_usd == pytest.approx(prices.cost(LARGE, 90) + 4 * prices.cost(SMALL, 15))
+    assert [(each.role, each.begin_s, each.end_s) for each in record.holdings] == [
+        ("", 0, 30), ("executor", 10, 25), ("", 30, 90),
+    ]  # fmt: skip
+    described = record.document()["holdings"]
+    assert [Holding.model_validate(each) for each in described] == list(record.holdings)
+    run = RunRecord("r", "f", "store", "name", "toy", [record])
+    run.close(prices, 90)
+    assert run.unified_usd == pytest.approx(prices.cost(LARGE, 90) + 4 * prices.cost(SMALL, 90))
 
 
 def test_compiling_kernels_is_told_and_not_priced() -> None:

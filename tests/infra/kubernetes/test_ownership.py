@@ -11,9 +11,11 @@ from typing import Any, cast
 
 import pytest
 
+from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.ledger import FOLDER, Entry, Ledger
+from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.store import Store
@@ -99,10 +101,35 @@ def test_each_job_is_booked_once(store: Store) -> None:
     assert ledger.debts() == []
 
 
+def test_what_members_held_is_in_the_ledger(store: Store) -> None:
+    store.root.make()
+    ledger = Ledger(store.location("walk", "d" * 32).uri)
+    member = Holding(role="executor", resources=Resources(cpu=4), begin_s=12, end_s=80, count=2)
+    ended = ENTRY.model_copy(update={"seconds": 90.0, "holdings": (*held(ENTRY.resources, 90), member)})
+    ledger.write(ended)
+    assert ledger.debts() == [ended]
+
+
+def test_entries_of_versions_without_holdings_are_paid_for_in_full(store: Store) -> None:
+    """As they were written: all that the Job asked for, for as long as its own pod ran."""
+    resources = {"cpu": 1.0, "memory": 2 << 30, "gpu": {"count": 0, "type": None}, "ephemeral_storage": 0, "shm": 0,
+                 "executors": {"count": 2, "cpu": 4.0, "memory": 8 << 30}}  # fmt: skip
+    old = {"uid": UID, "job": "sw-walk-1", "launcher": "l1", "process": "", "resources": resources, "seconds": 90.0,
+           "reason": None}  # fmt: skip
+    store.root.make()
+    store.root.join(FOLDER, "walk", "d" * 32).make()
+    store.root.join(FOLDER, "walk", "d" * 32, f"{UID}.json").write_atomic(json.dumps(old))
+    (entry,) = Ledger(store.location("walk", "d" * 32).uri).debts()
+    assert entry.seconds == 90
+    attempt = Attempt(entry.resources, entry.seconds, entry.reason, entry.uid, entry.holdings)
+    assert [(each.role, each.count, each.seconds) for each in attempt.holdings] == [("", 1, 90), ("executor", 2, 90)]
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"job": "../../pods/x"}, {"uid": "x"}, {"uid": UID.replace("0", "1")}, {"seconds": -1}, {"seconds": "Infinity"},
-     {"seconds": 1e12}, {"resources": {"cpu": -1}}, {"reason": "none-such"}, {"launcher": "a/b"}],
+     {"seconds": 1e12}, {"resources": {"cpu": -1}}, {"reason": "none-such"}, {"launcher": "a/b"},
+     {"holdings": [{"resources": {}, "end_s": "Infinity"}]}, {"holdings": [{"resources": {}, "end_s": 1}] * 10_001}],
 )  # fmt: skip
 def test_entries_that_somebody_edited_are_nothing(store: Store, changed: dict[str, Any]) -> None:
     store.root.make()

@@ -276,6 +276,27 @@ def test_figures() -> None:
     assert _executors([])[0].figures() == {}
 
 
+def test_each_executor_is_held_from_its_node_to_its_end() -> None:
+    """In the cluster's own time, and as large as it was; one that got no node has held nothing."""
+
+    def scheduled(pod: dict[str, Any], second: int) -> dict[str, Any]:
+        at = f"2026-01-01T00:00:{second:02d}Z"
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
+        return pod
+
+    one, two = scheduled(_ended("e1", 0), 3), scheduled(_ended("e2", 137, reason="OOMKilled"), 5)
+    two["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m", "memory": "1Gi"}
+    waiting = _pod("e3", {}, phase="Pending", conditions=[UNSCHEDULABLE])
+    executors, _, _ = _executors([one, two, waiting])
+    own = scheduled(_pod("driver", {}), 1)
+    assert [
+        (each.begin_s, each.end_s, each.resources.cpu, each.resources.memory) for each in executors.holdings(own)
+    ] == [
+        (2, 33, 1, 800 * MIB),
+        (4, 33, 0.5, 1 << 30),
+    ]
+
+
 def test_the_shipped_rights_are_those_that_check_asks_for() -> None:
     documents = yaml.safe_load_all((Path(superworkflow.infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
     roles = {each["metadata"]["name"]: each["rules"] for each in documents if each["kind"] == "Role"}

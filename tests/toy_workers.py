@@ -35,6 +35,7 @@ class RelaxParams(StageParams):
     blocks: int = Field(default=8, ge=1, description="How many blocks.")
     steps: int = Field(default=6, ge=1, description="How many steps.")
     seconds: float = Field(default=0.0, ge=0, description="Seconds that each step takes.", json_schema_extra=_ALONE)
+    fill_mib: int = Field(default=0, ge=0, description="MiB that each worker fills.", json_schema_extra=_ALONE)
     end: str = Field(default="well", description="well, bug or bad-input.", json_schema_extra=_ALONE)
     silence: float = Field(default=120, gt=0, description="Seconds to wait for a sign.", json_schema_extra=_ALONE)
 
@@ -56,6 +57,7 @@ def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, An
     import torch
     import torch.distributed as dist
 
+    filled = np.ones(params["fill_mib"] << 20, np.uint8)
     mine = list(range(worker.rank, params["blocks"], worker.size))
     resumed = step = int((worker.load("step") or b"0").decode())
     blocks = {block: _kept(worker, step, block) if step else _beginning(block) for block in mine}
@@ -83,7 +85,7 @@ def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, An
     writer = TaskWriter(Location.of(output))
     for block, values in blocks.items():
         writer.array(f"block-{block}.npy", values)
-    return {"files": [entry.model_dump() for entry in writer.entries], "resumed": resumed, "process": os.getpid()}
+    return {"files": [entry.model_dump() for entry in writer.entries], "resumed": resumed, "filled": len(filled)}
 
 
 def _beginning(block: int) -> NDArray[np.float64]:
@@ -144,5 +146,5 @@ def estimate(params: RelaxParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="relax", version="1", params=RelaxParams, inputs={}, estimate=estimate,
-    run="tests.toy_workers:nothing", engines={"workers": "tests.toy_workers:relax"},
+    image="torch", run="tests.toy_workers:nothing", engines={"workers": "tests.toy_workers:relax"},
 )  # fmt: skip

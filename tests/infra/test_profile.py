@@ -165,13 +165,6 @@ def test_bad_workers_name_the_dotted_path(tmp_path: Path, workers: str, message:
     assert message in str(raised.value)
 
 
-def test_worker_groups_are_refused_on_a_cluster(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text("launcher: kubernetes\ndefault: {engine: workers}")
-    with pytest.raises(UserError, match="worker groups do not run on Kubernetes yet"):
-        load_profile(str(path)).placement("walk", "walk")
-
-
 def test_missing_profile_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read: No such file"):
         load_profile(str(tmp_path / "none.yaml"))

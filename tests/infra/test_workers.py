@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
 from tests import toy_workers
 
+OURS = Keys.of("token of these tests")
 SOON = 120.0
 """Seconds within which things happen that take one or two on a machine that is not busy."""
 
@@ -73,7 +75,7 @@ def nobody_left() -> Iterator[None]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
+    made = Server("127.0.0.1", OURS)
     yield made
     made.close()
 
@@ -87,12 +89,12 @@ def _hello(server: Server, keys: Keys, header: Any = None, text: bytes | None = 
 
 def test_only_who_has_the_groups_keys_is_heard(server: Server) -> None:
     stranger, secret = zmq.curve_keypair()
-    wrong = server.keys.model_copy(update={"public": stranger.decode(), "secret": secret.decode()})
+    wrong = replace(OURS, member=stranger, member_secret=secret)
     without: zmq.Context[Any] = zmq.Context()
     plain = without.socket(zmq.DEALER)
     plain.connect(f"tcp://127.0.0.1:{server.port}")
     plain.send_multipart([b'{"kind": "stranger"}', b""])
-    contexts = [_hello(server, wrong, {"kind": "stranger"}), _hello(server, server.keys, {"kind": "member"})]
+    contexts = [_hello(server, wrong, {"kind": "stranger"}), _hello(server, OURS, {"kind": "member"})]
     heard: list[Any] = []
     await_that(lambda: bool(heard.extend(m.header for m in server.receive(0.1)) or heard))
     heard += [message.header for message in server.receive(1)]
@@ -103,7 +105,7 @@ def test_only_who_has_the_groups_keys_is_heard(server: Server) -> None:
 
 def test_what_is_no_message_is_passed_over(server: Server) -> None:
     texts = [b"{", b"[1]", b"\xff", b"[" * 100_000, b'{"kind": "member"}']
-    contexts = [_hello(server, server.keys, text=text) for text in texts]
+    contexts = [_hello(server, OURS, text=text) for text in texts]
     heard: list[Any] = []
     await_that(lambda: bool(heard.extend(m.header for m in server.receive(0.1)) or heard))
     assert heard == [{"kind": "member"}]

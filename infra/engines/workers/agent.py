@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
-from superworkflow.infra.engines.workers.member import Setup, end_with_parent, end_with_stdin, read_setup
+from superworkflow.infra.engines.message import leave_message
+from superworkflow.infra.engines.workers.channel import Keys
+from superworkflow.infra.engines.workers.member import (
+    Setup,
+    end_with_coordinator,
+    end_with_parent,
+    end_with_stdin,
+    read_setup,
+    setup_from_environment,
+)
 
 
 def main() -> int:
@@ -21,6 +33,21 @@ def main() -> int:
     if setup.path:
         sys.path[:] = setup.path
     return run_agent(setup)
+
+
+def join(arguments: Sequence[str]) -> int:
+    """The command of pods: take part in the group that the environment describes, until it ends."""
+    setup = setup_from_environment()
+    end_with_coordinator(setup)
+    status = run_agent(setup)
+    leave_message()
+    _end(status)
+
+
+def _end(status: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # taking torch down again takes as long as all the rest
 
 
 def run_agent(setup: Setup) -> int:
@@ -35,7 +62,7 @@ def run_agent(setup: Setup) -> int:
 
     logger.addFilter(_in_one_line)
     store = join_store(setup.host, setup.store_port)
-    handler = rendezvous_handler(store, setup.host, setup.agents, setup.keys.secret.encode())
+    handler = rendezvous_handler(store, socket.gethostname(), setup.agents, Keys.of(setup.token).rendezvous)
     spec = WorkerSpec(
         role=setup.role, local_world_size=setup.count, rdzv_handler=handler, entrypoint=work, args=(setup, os.getpid()),
         max_restarts=sys.maxsize,  # the coordinator counts them, for the whole group
@@ -54,7 +81,4 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # taking torch down again takes as long as all the rest
+    _end(main())

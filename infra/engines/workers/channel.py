@@ -7,14 +7,15 @@ key, and holds them against their limits and models all the same; nothing here i
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
-from pydantic import BaseModel, ConfigDict, Field
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
 
 HEADER_BYTES = 1 << 20
 """Most of a header: calls with their arguments, and what a function returns."""
@@ -23,19 +24,28 @@ PAYLOAD_BYTES = 64 << 20
 LINGER_MILLISECONDS = 2000
 
 
-class Keys(BaseModel):
-    """What a member needs to take part; whoever has it is a member. Each text is a Z85 key of 32 bytes.
+@dataclass(frozen=True)
+class Keys:
+    """What the token of a group gives its members; whoever has the token is a member.
 
     Args:
-        coordinator: public key of the coordinator, by which members know it.
-        public, secret: the pair that all members share, by which the coordinator knows them.
+        coordinator, coordinator_secret: pair of the coordinator, by which members know it, as Z85 texts.
+        member, member_secret: pair that all members share, by which the coordinator knows them.
+        rendezvous: with which members sign what they write into the store of their rendezvous.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    coordinator: bytes
+    coordinator_secret: bytes = field(repr=False)
+    member: bytes
+    member_secret: bytes = field(repr=False)
+    rendezvous: bytes = field(repr=False)
 
-    coordinator: str = Field(min_length=40, max_length=40)
-    public: str = Field(min_length=40, max_length=40)
-    secret: str = Field(min_length=40, max_length=40, repr=False)
+    @classmethod
+    def of(cls, token: str) -> Keys:
+        """The keys of the group with this token."""
+        made = [hmac.digest(token.encode(), use, "sha256") for use in (b"coordinator", b"member", b"rendezvous")]
+        coordinator, member = (z85.encode(secret) for secret in made[:2])
+        return cls(zmq.curve_public(coordinator), coordinator, zmq.curve_public(member), member, made[2])
 
 
 @dataclass(frozen=True)
@@ -62,23 +72,22 @@ class Server:
 
     Args:
         host: address to listen on.
+        keys: of the group.
+        port: to listen on; any when 0.
     """
 
-    def __init__(self, host: str = "127.0.0.1"):
-        ours, our_secret = zmq.curve_keypair()
-        public, secret = zmq.curve_keypair()
-        self.keys = Keys(coordinator=ours.decode(), public=public.decode(), secret=secret.decode())
+    def __init__(self, host: str, keys: Keys, port: int = 0):
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", credentials_provider=_Group(public))
+        self._authenticator.configure_curve_callback("*", credentials_provider=_Group(keys.member))
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.curve_server = True
-        self._socket.curve_publickey, self._socket.curve_secretkey = ours, our_secret
+        self._socket.curve_publickey, self._socket.curve_secretkey = keys.coordinator, keys.coordinator_secret
         self._socket.linger = LINGER_MILLISECONDS
         self._socket.maxmsgsize = max(HEADER_BYTES, PAYLOAD_BYTES)
         self._socket.rcvhwm = self._socket.sndhwm = 0  # what a coordinator that computes has not read yet is small
-        self._socket.bind(f"tcp://{host}:*")
+        self._socket.bind(f"tcp://{host}:{port or '*'}")
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     def receive(self, seconds: float) -> Iterator[Message]:
@@ -127,8 +136,8 @@ def connect(context: zmq.Context[Any], address: str, keys: Keys) -> zmq.Socket[b
         address: `tcp://HOST:PORT` of the coordinator.
     """
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    socket.curve_serverkey = keys.coordinator.encode()
-    socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
+    socket.curve_serverkey = keys.coordinator
+    socket.curve_publickey, socket.curve_secretkey = keys.member, keys.member_secret
     socket.linger = LINGER_MILLISECONDS
     socket.connect(address)
     return socket

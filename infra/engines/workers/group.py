@@ -88,9 +88,6 @@ class Members(Protocol):
             SuperworkflowError: there is no hope for a member.
         """
 
-    def end(self, *, well: bool) -> None:
-        """End all members, and return when nothing of them runs; `well` gives them time to end by themselves."""
-
 
 @dataclass(frozen=True)
 class Checkpoint:

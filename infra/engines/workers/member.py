@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import json
 import os
+import secrets
 import signal
+import socket
 import threading
+import time
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from superworkflow.infra.engines.workers.channel import Keys
+from superworkflow.infra.engines.workers import TOKEN_VARIABLE
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
+"""Where a pod finds what it is told, as JSON; the token of its group is in another variable, from a Secret."""
+CHANNEL_PORT, STORE_PORT = 7071, 7072
+"""On which a coordinator in a pod listens; the pod has an address of its own."""
+LOGS = "/tmp/superworkflow-workers"
+CALL_SECONDS = 0.5
+"""Pause before a coordinator that does not listen yet is called again."""
+_PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 
 
 class Setup(BaseModel):
@@ -21,7 +36,7 @@ class Setup(BaseModel):
         host: address of the coordinator.
         port: of its channel.
         store_port: of the store in which agents and ranks find each other.
-        keys: of the group.
+        token: of the group.
         role: of this member.
         count: workers that this member starts.
         offset: rank of the first worker of this role in the group.
@@ -38,7 +53,7 @@ class Setup(BaseModel):
     host: str
     port: int
     store_port: int
-    keys: Keys
+    token: str = Field(min_length=32, repr=False)
     role: str
     count: int = Field(ge=1)
     offset: int = Field(ge=0)
@@ -48,12 +63,17 @@ class Setup(BaseModel):
     first_gpu: int = Field(default=0, ge=0)
     parent: int = 0
     path: tuple[str, ...] = ()
-    logs: str
+    logs: str = LOGS
 
     @property
     def address(self) -> str:
         """Of the coordinator's channel."""
         return f"tcp://{self.host}:{self.port}"
+
+
+def new_token() -> str:
+    """The token of a new group."""
+    return secrets.token_hex(32)
 
 
 def read_setup() -> Setup:
@@ -73,6 +93,36 @@ def end_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def setup_from_environment() -> Setup:
+    """What a member on another machine than its coordinator's is told."""
+    told = json.loads(os.environ[SETUP_VARIABLE])
+    return Setup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
+
+
+def end_with_coordinator(setup: Setup) -> None:
+    """Wait until the coordinator listens, and from then on end this process when it is gone.
+
+    It is seen by a connection to its store on which nothing is said: the kernel ends it with the coordinator's process,
+    and finds out within two minutes that its machine is gone.
+    """
+    while True:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection((setup.host, setup.store_port))
+            break
+        time.sleep(CALL_SECONDS)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(4096):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="coordinator", daemon=True).start()
 
 
 def end_with_stdin() -> None:

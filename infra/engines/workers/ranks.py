@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.member import Setup, end_with_parent
 from superworkflow.infra.engines.workers.rendezvous import ROUND_VARIABLE, join_store
 from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
@@ -46,7 +47,7 @@ def work(setup: Setup, agent: int) -> None:
     except (RuntimeError, ValueError):
         traceback.print_exc()
         os._exit(PEER_LOST)
-    link = Link(setup.address, setup.keys)
+    link = Link(setup.address, Keys.of(setup.token))
     worker = Worker(
         link, role=setup.role, rank=rank, size=size, role_rank=role_rank,
         role_size=int(os.environ["ROLE_WORLD_SIZE"]), threads=setup.threads,

@@ -36,13 +36,14 @@ PATIENCE = timedelta(days=7)
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 
 
-def host_store(address: str) -> TCPStore:
+def host_store(address: str, port: int = 0) -> TCPStore:
     """A store for the agents and workers of one group, which listens on one address alone; its port is `.port`.
 
     Args:
         address: IPv4 address of this machine.
+        port: to listen on; any when 0.
     """
-    listening = socket.create_server((address, 0), backlog=512)
+    listening = socket.create_server((address, port), backlog=512)
     port = listening.getsockname()[1]
     return TCPStore(
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()

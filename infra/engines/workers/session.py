@@ -1,4 +1,4 @@
-"""A worker group for one stage: processes on this machine."""
+"""The worker group of one stage: processes beside it, or pods that the launcher keeps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from superworkflow.infra import ending
-from superworkflow.infra.engines.workers.channel import Server
+from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.group import (
     LOSSES,
     SILENCE_SECONDS,
@@ -22,15 +21,19 @@ from superworkflow.infra.engines.workers.group import (
     WorkerGroup,
     WorkersFailed,
 )
-from superworkflow.infra.engines.workers.member import Setup
+from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, Setup, new_token
 from superworkflow.infra.engines.workers.processes import AGENT, Processes
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import needs_package
 from superworkflow.infra.launch.exit_status import diagnose_exit
 from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Workers
 from superworkflow.infra.stage import StageRun
 
 LOOPBACK = "127.0.0.1"
+
+_kept: list[Any] = []
+"""Stores that pods look at: they see by them that this process lives."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Role:
     count: int
     threads: int = 1
     gpus: int = 0
+
+
+def roles_of(workers: Mapping[str, Workers]) -> list[Role]:
+    """Roles in the order of their ranks."""
+    return [Role(name, group.count, group.each.threads, group.gpu.count) for name, group in workers.items()]
 
 
 class _LocalMembers:
@@ -74,11 +82,11 @@ class _LocalMembers:
             self._lost += 1
             why = diagnose_exit(code).summary
             if self._lost > LOSSES:
-                raise WorkersFailed(f"the agent of role {role} was lost: {why}; that was the {self._lost}th loss")
+                raise WorkersFailed(f"agents were lost {self._lost} times, last the one of role {role}: {why}")
             tell(f"the agent of role {role} was lost: {why}; starting another")
 
     def end(self, *, well: bool) -> None:
-        """See `Members`."""
+        """End all members, and return when nothing of them runs; `well` gives them time to end by themselves."""
         if well:
             self._processes.wait()
         self._processes.close()
@@ -86,6 +94,13 @@ class _LocalMembers:
     def kill(self) -> None:
         """End all at once; from any thread."""
         self._processes.kill()
+
+
+class _Pods:
+    """Members that the launcher starts, watches and replaces."""
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        """See `Members`."""
 
 
 @contextlib.contextmanager
@@ -106,36 +121,73 @@ def local_group(
         logs: folder for what torch notes of errors.
         silence_s, start_s: see `WorkerGroup`.
     """
-    members = _LocalMembers(roles)
-    well = False
+    members, token, well = _LocalMembers(roles), new_token(), False
     with contextlib.ExitStack() as stack:
-        stack.callback(lambda: members.end(well=well))
+        stack.callback(members.kill)
+        stack.enter_context(ending.at_end(members.kill))
         from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it as well
 
-        server = Server(LOOPBACK)
-        stack.callback(server.close)
         store = host_store(LOOPBACK)
-        size = sum(role.count for role in roles)
+        server = Server(LOOPBACK, Keys.of(token))
+        stack.callback(server.close)
+        stack.callback(lambda: members.end(well=well))
 
         def setup(role: Role, offset: int, first_gpu: int) -> Setup:
             return Setup(
-                host=LOOPBACK, port=server.port, store_port=store.port, keys=server.keys, role=role.name,
+                host=LOOPBACK, port=server.port, store_port=store.port, token=token, role=role.name,
                 count=role.count, offset=offset, agents=len(roles), threads=role.threads, gpus=role.gpus,
                 first_gpu=first_gpu, parent=os.getpid(), path=tuple(sys.path), logs=str(logs),
             )  # fmt: skip
 
         members.tell(setup)
-        group = WorkerGroup(server, members, size, checkpoint, progress, silence_s, start_s)
-        stack.enter_context(ending.at_end(members.kill))
+        group = WorkerGroup(server, members, roles_size(roles), checkpoint, progress, silence_s, start_s)
         yield group
         if not group.failed:
             group.end()
             well = True
 
 
+@contextlib.contextmanager
+def pod_group(
+    address: str,
+    token: str,
+    size: int,
+    checkpoint: Checkpoint,
+    progress: Progress,
+    silence_s: float = SILENCE_SECONDS,
+    start_s: float = START_SECONDS,
+) -> Iterator[WorkerGroup]:
+    """A group whose members are pods, which call this one; a stage can open one.
+
+    Args:
+        address: of this pod.
+        token: of the group.
+        size: ranks.
+        checkpoint: of the stage.
+        progress: of the stage.
+        silence_s, start_s: see `WorkerGroup`.
+    """
+    if _kept:
+        raise RuntimeError("on a cluster a stage can open one worker group, and this one has opened one before")
+    from superworkflow.infra.engines.workers.rendezvous import host_store
+
+    server = Server(address, Keys.of(token), CHANNEL_PORT)
+    with contextlib.closing(server):
+        _kept.append(host_store(address, STORE_PORT))
+        group = WorkerGroup(server, _Pods(), size, checkpoint, progress, silence_s, start_s)
+        yield group
+        if not group.failed:
+            group.end()
+
+
+def roles_size(roles: Sequence[Role]) -> int:
+    """How many ranks there are."""
+    return sum(role.count for role in roles)
+
+
 def worker_group(
     job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float = START_SECONDS
-) -> AbstractContextManager[WorkerGroup]:
+) -> contextlib.AbstractContextManager[WorkerGroup]:
     """The worker group of a stage, of the size that its resources say; ended with the block, whatever happens.
 
     Args:
@@ -153,9 +205,9 @@ def worker_group(
         )  # fmt: skip
     if importlib.util.find_spec("torch") is None:
         raise needs_package("torch", "engine workers")
-    roles = [
-        Role(name, group.count, max(1, int(group.cpu)), group.gpu.count)
-        for name, group in job.resources.workers.items()
-    ]
-    checkpoint = Checkpoint(job.checkpoint, job.save_checkpoint)
+    roles = roles_of(job.resources.workers)
+    checkpoint, told = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
+    if told:
+        size = roles_size(roles)
+        return pod_group(told["address"], told["token"], size, checkpoint, job.progress, silence_s, start_s)
     return local_group(roles, checkpoint, job.progress, job.scratch / "workers", silence_s, start_s)

@@ -7,7 +7,16 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -89,6 +98,13 @@ class Executors(Group):
 
 class Workers(Group):
     """Members of one of several roles."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "most" in values:
+            raise ValueError("roles that grow and shrink while a stage runs (`most`) are not supported; give a `count`")
+        return values
 
     gpu: Gpu = Field(default=Gpu(), description="GPUs of each.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm of each; 0 for the default.")

@@ -82,6 +82,8 @@ def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:
     assert "executor" in member_commands()
     assert main(["executor"]) == 2
     assert "not in the pod of a Spark executor" in capsys.readouterr().err
+    assert main(["worker"]) == 2
+    assert "SUPERWORKFLOW_WORKER: not in the pod of a worker" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "executor" not in capsys.readouterr().out

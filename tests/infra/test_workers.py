@@ -26,6 +26,7 @@ from superworkflow.infra.execute import Executed, execute
 from superworkflow.infra.manifest import CHECKPOINT_FOLDER
 from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.store import Store
 from tests import toy_workers
 
 OURS = Keys.of("token of these tests")
@@ -266,7 +267,7 @@ def relaxed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return run_stage(tmp_path_factory.mktemp("one") / "dataset", {"count": 1, "cpu": 1, "memory": "1Gi"})
 
 
-def run_stage(output: Path, workers: Any, progress: Progress | None = None, **params: Any) -> Executed:
+def run_stage(output: Path | str, workers: Any, progress: Progress | None = None, **params: Any) -> Executed:
     """Make a dataset of the toy stage in this process."""
     resources = Resources.model_validate({"cpu": 1, "workers": workers})
     return execute(toy_workers.STAGE, params, {}, str(output), resources, progress or Told(), "workers")
@@ -277,25 +278,38 @@ def files_of(executed: Executed) -> dict[str, str]:
     return {entry.path: entry.sha256 for entry in executed.manifest.files}
 
 
-@pytest.mark.parametrize(
-    "workers",
-    [
-        {"count": 4, "cpu": 0.5, "memory": "1Gi"},
-        {"graph": {"count": 1, "cpu": 2, "memory": "1Gi"}, "tensor": {"count": 1, "cpu": 1, "memory": "1Gi"}},
-    ],
-    ids=["4", "two-roles"],
-)
-def test_any_number_of_workers_makes_the_same_dataset(
-    relaxed: Executed, tmp_path: Path, workers: Any, nobody_left: None
-) -> None:
-    made = run_stage(tmp_path / "dataset", workers)
+def test_any_number_of_workers_makes_the_same_dataset(relaxed: Executed, tmp_path: Path, nobody_left: None) -> None:
+    made = run_stage(tmp_path / "dataset", {"count": 4, "cpu": 0.5, "memory": "1Gi"})
     assert len(files_of(made)) == 8
     assert files_of(made) == files_of(relaxed)
     assert made.manifest.digest == relaxed.manifest.digest
-    assert made.manifest.stats["ranks"] == (4 if "count" in workers else 2)
+    assert made.manifest.stats["ranks"] == 4
     assert made.manifest.engine == "workers"
     assert not (tmp_path / "dataset" / CHECKPOINT_FOLDER).exists()
     made.dataset.verify()
+
+
+def test_workers_of_two_roles_write_to_a_bucket(relaxed: Executed, s3_store: Store, nobody_left: None) -> None:
+    size = {"count": 1, "cpu": 1, "memory": "1Gi"}
+    location = s3_store.location("relax", relaxed.manifest.digest)
+    made = run_stage(location.uri, {"graph": size, "tensor": {**size, "cpu": 2}})
+    assert files_of(made) == files_of(relaxed)
+    assert made.manifest.stats["ranks"] == 2
+    assert not list(location.join(CHECKPOINT_FOLDER).walk_files())
+    made.dataset.verify()
+
+
+def test_a_checkpoint_is_not_sent_to_the_store_at_each_write(tmp_path: Path) -> None:
+    sent: list[list[str]] = []
+    checkpoint = Checkpoint(tmp_path, lambda: sent.append(sorted(path.name for path in tmp_path.rglob("*.bin"))))
+    for number in range(3):
+        checkpoint.write(f"part/{number}.bin", b"x")
+        checkpoint.save()
+    assert sent == [["0.bin"]]
+    checkpoint.save(now=True)
+    checkpoint.save(now=True)
+    assert sent[1:] == [["0.bin", "1.bin", "2.bin"]]
+    assert (checkpoint.read("part/2.bin"), checkpoint.read("part"), checkpoint.read("3.bin")) == (b"x", None, None)
 
 
 def test_a_killed_stage_leaves_nothing_and_goes_on_from_its_checkpoint(relaxed: Executed, tmp_path: Path) -> None:

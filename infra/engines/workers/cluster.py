@@ -73,8 +73,8 @@ class WorkerPods(Members):
         for number in range(self.group.count):
             pods = {name: pod for name, pod in self._seen.items() if name.startswith(f"{self._stem(number)}-")}
             ended = [name for name, pod in pods.items() if name in self._gone or "terminated" in state_of(pod)]
-            lost += len(ended)
             done = any((state_of(pod).get("terminated") or {}).get("exitCode") == 0 for pod in pods.values())
+            lost += 0 if done else len(ended)
             if len(ended) < len(pods) or done:
                 continue
             if lost > LOSSES:
@@ -83,7 +83,7 @@ class WorkerPods(Members):
                 )
             if ended:
                 self._tell(f"the {self.title} {max(ended)} was lost; starting another")
-            body = self._pod(own, f"{self._stem(number)}-{len(pods)}")
+            body = self.pod(own, f"{self._stem(number)}-{len(pods)}")
             made = await self._api.create(self._api.pods, body)
             self._seen[made["metadata"]["name"]] = made
         return await self._waiting()
@@ -101,7 +101,7 @@ class WorkerPods(Members):
     def _stem(self, number: int) -> str:
         return f"{self._job}-{self.role}-{number}"
 
-    def _pod(self, own: Json, name: str) -> Json:
+    def pod(self, own: Json, name: str) -> Json:
         """The manifest of one worker's pod.
 
         Args:

@@ -21,6 +21,8 @@ START_SECONDS = 600.0
 """How long a group may take to be complete, at first and after a loss."""
 LOSSES = 5
 """Times that a group is completed again within one call."""
+SAVE_SECONDS = 10.0
+"""A checkpoint is sent to a remote store no more often; so much work may be done again where the machine is lost."""
 _POLL_SECONDS = 0.2
 
 
@@ -89,31 +91,37 @@ class Members(Protocol):
         """
 
 
-@dataclass(frozen=True)
 class Checkpoint:
     """The stage's checkpoint, which workers read and write through the coordinator.
 
     Args:
         folder: where it is.
-        save: sends it to the store where that is remote.
+        save: sends all of it to the store where that is remote, in the order in which it was written.
     """
 
-    folder: Path
-    save: Callable[[], None] = lambda: None
+    def __init__(self, folder: Path, save: Callable[[], None] = lambda: None):
+        self._folder, self._save = folder, save
+        self._unsaved, self._saved = False, -SAVE_SECONDS
 
     def write(self, name: str, data: bytes) -> None:
         """Replace one file, as a whole."""
-        path = self.folder / name
+        path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         part.write_bytes(data)
         part.replace(path)
-        self.save()
+        self._unsaved = True
 
     def read(self, name: str) -> bytes | None:
         """One file, None when there is none."""
-        path = self.folder / name
+        path = self._folder / name
         return path.read_bytes() if path.is_file() else None
+
+    def save(self, *, now: bool = False) -> None:
+        """Send what was written to the store, unless that was done a short while ago."""
+        if self._unsaved and (now or time.monotonic() - self._saved >= SAVE_SECONDS):
+            self._unsaved, self._saved = False, time.monotonic()
+            self._save()
 
 
 class WorkerGroup:
@@ -171,11 +179,10 @@ class WorkerGroup:
         """
         if self._failed:
             raise WorkersFailed("the worker group has failed before")
+        call = {"function": _import_string(function), "arguments": list(arguments)}
+        encoded(call)
         self._number += 1
-        self._call = {
-            "kind": "call", "call": self._number, "function": _import_string(function), "arguments": list(arguments),
-        }  # fmt: skip
-        encoded(self._call)
+        self._call = {"kind": "call", "call": self._number, **call}
         try:
             return self._to_results()
         except BaseException:
@@ -183,6 +190,7 @@ class WorkerGroup:
             raise
         finally:
             self._call = None
+            self._checkpoint.save(now=True)
 
     @property
     def failed(self) -> bool:
@@ -207,6 +215,7 @@ class WorkerGroup:
             current = self._round
             if current is not None and len(current.results) == self.size:
                 return [current.results[rank] for rank in range(self.size)]
+            self._checkpoint.save()
             self._members.look(self._progress.log)
             self._check_silence()
             self._check_complete()
@@ -243,7 +252,7 @@ class WorkerGroup:
                     raise StagedUserError(text)
                 raise WorkersFailed(f"{worker} failed: {text}")
             case "lost" if self._of_this_call(header):
-                self._progress.log(f"{worker} has lost another worker; starting all again")
+                self._progress.log(f"{worker} has lost another worker ({header.get('message')}); starting all again")
                 self._retire()
             case "log":
                 self._progress.log(str(header.get("message")))

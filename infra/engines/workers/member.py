@@ -15,6 +15,7 @@ import time
 from pydantic import BaseModel, ConfigDict, Field
 
 from superworkflow.infra.engines.workers import TOKEN_VARIABLE
+from superworkflow.infra.errors import UserError
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
@@ -96,7 +97,14 @@ def end_with_parent(parent: int) -> None:
 
 
 def setup_from_environment() -> Setup:
-    """What a member on another machine than its coordinator's is told."""
+    """What a member on another machine than its coordinator's is told.
+
+    Raises:
+        UserError: nothing is; nobody but a launcher starts members.
+    """
+    for name in (SETUP_VARIABLE, TOKEN_VARIABLE):
+        if name not in os.environ:
+            raise UserError("not in the pod of a worker", where=name, remedy="Leave starting workers to a stage")
     told = json.loads(os.environ[SETUP_VARIABLE])
     return Setup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
 

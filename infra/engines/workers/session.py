@@ -31,6 +31,7 @@ from superworkflow.infra.resources import Workers
 from superworkflow.infra.stage import StageRun
 
 LOOPBACK = "127.0.0.1"
+POD_START_SECONDS = 1800.0
 
 _kept: list[Any] = []
 """Stores that pods look at: they see by them that this process lives."""
@@ -155,7 +156,7 @@ def pod_group(
     checkpoint: Checkpoint,
     progress: Progress,
     silence_s: float = SILENCE_SECONDS,
-    start_s: float = START_SECONDS,
+    start_s: float = POD_START_SECONDS,
 ) -> Iterator[WorkerGroup]:
     """A group whose members are pods, which call this one; a stage can open one.
 
@@ -186,14 +187,15 @@ def roles_size(roles: Sequence[Role]) -> int:
 
 
 def worker_group(
-    job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float = START_SECONDS
+    job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float | None = None
 ) -> contextlib.AbstractContextManager[WorkerGroup]:
     """The worker group of a stage, of the size that its resources say; ended with the block, whatever happens.
 
     Args:
         job: the stage's run.
         silence_s: seconds without a sign after which a worker is taken for hanging.
-        start_s: seconds in which the group must be complete, at first and after a loss.
+        start_s: seconds in which the group must be complete, at first and after a loss; 10 minutes by default for
+            processes. For pods it is half an hour, since the launcher says sooner what keeps them from starting.
 
     Raises:
         UserError: the resources name no workers, or a package is missing.
@@ -209,5 +211,7 @@ def worker_group(
     checkpoint, told = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
     if told:
         size = roles_size(roles)
-        return pod_group(told["address"], told["token"], size, checkpoint, job.progress, silence_s, start_s)
-    return local_group(roles, checkpoint, job.progress, job.scratch / "workers", silence_s, start_s)
+        most = start_s or POD_START_SECONDS
+        return pod_group(told["address"], told["token"], size, checkpoint, job.progress, silence_s, most)
+    logs = job.scratch / "workers"
+    return local_group(roles, checkpoint, job.progress, logs, silence_s, start_s or START_SECONDS)

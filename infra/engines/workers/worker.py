@@ -118,10 +118,11 @@ def outcome_of(
     except MemoryError as error:
         return {"kind": "failed", **about, "user": False, "message": f"out of memory: {error}"}
     except Exception as error:
+        message = f"{type(error).__name__}: {error}"[:2000]
         if is_lost(error):
-            return {"kind": "lost", **about}
+            return {"kind": "lost", **about, "message": message[:200]}
         traceback.print_exc(file=sys.stderr)
-        return {"kind": "failed", **about, "user": False, "message": f"{type(error).__name__}: {error}"[:2000]}
+        return {"kind": "failed", **about, "user": False, "message": message}
 
 
 class Link:

@@ -7,7 +7,16 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -55,6 +64,10 @@ Cpus = Annotated[
 ]
 
 
+EXECUTOR, WORKER = "executor", "worker"
+"""Roles of members where the profile names none."""
+
+
 class Gpu(BaseModel):
     """Accelerators."""
 
@@ -83,6 +96,36 @@ class Executors(Group):
     """Members that have one role, for engines whose members all do."""
 
 
+class Workers(Group):
+    """Members of one of several roles."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "most" in values:
+            raise ValueError("roles that grow and shrink while a stage runs (`most`) are not supported; give a `count`")
+        return values
+
+    gpu: Gpu = Field(default=Gpu(), description="GPUs of each.")
+    shm: Bytes = Field(default=0, description="Size of /dev/shm of each; 0 for the default.")
+
+    @property
+    def each(self) -> Resources:
+        """See `Group`."""
+        return Resources(cpu=self.cpu, memory=self.memory, gpu=self.gpu, shm=self.shm)
+
+
+def _roles(value: Any) -> Any:
+    """Workers by role; those of one role need not name it."""
+    if isinstance(value, dict) and not all(isinstance(each, dict | Workers) for each in value.values()):
+        return {WORKER: value}
+    return value
+
+
+RoleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+RolesOfWorkers = Annotated[dict[RoleName, Workers], BeforeValidator(_roles)]
+
+
 class Resources(BaseModel):
     """Resources of one stage: of its own process or pod, and of members beside it in groups of one role each."""
 
@@ -95,6 +138,19 @@ class Resources(BaseModel):
     shm: Bytes = Field(default=0, description="Size of /dev/shm; 0 for the default.")
     executors: Executors | None = Field(default=None, description="Executors beside the stage's own process.")
 
+    workers: RolesOfWorkers | None = Field(
+        default=None, description="Workers beside the stage's own process: those of one role, or a mapping of roles."
+    )
+
+    @field_validator("workers")
+    @classmethod
+    def _named(cls, workers: dict[str, Workers] | None) -> dict[str, Workers] | None:
+        if EXECUTOR in (workers or ()):
+            raise ValueError(f"a role of workers may not be called {EXECUTOR}")
+        if workers is not None and not workers:
+            raise ValueError("names no role")
+        return workers
+
     @property
     def threads(self) -> int:
         """Threads for the stage's own work: whole vCPUs, at least one."""
@@ -103,17 +159,22 @@ class Resources(BaseModel):
     @property
     def groups(self) -> dict[str, Group]:
         """All groups by role, whichever engine uses them."""
-        return {"executor": self.executors} if self.executors else {}
+        executors: dict[str, Group] = {EXECUTOR: self.executors} if self.executors else {}
+        return executors | dict(self.workers or {})
 
     @staticmethod
     def path(role: str) -> str:
         """Where the group of a role stands in resources, such as `executors`."""
-        return f"{role}s"
+        return f"{role}s" if role in (EXECUTOR, WORKER) else f"workers.{role}"
 
     def only(self, roles: Collection[str] = ()) -> Resources:
         """The same with no groups but those of these roles."""
-        left_out = {self.path(role): None for role in self.groups if role not in roles}
-        return self.model_copy(update=left_out) if left_out else self
+        if all(role in roles for role in self.groups):
+            return self
+        workers = {role: group for role, group in (self.workers or {}).items() if role in roles}
+        return self.model_copy(
+            update={"executors": self.executors if EXECUTOR in roles else None, "workers": workers or None}
+        )
 
     def memory_of(self, role: str) -> int:
         """Bytes of each member of a role; of the stage's own process where there is no such role."""
@@ -124,7 +185,9 @@ class Resources(BaseModel):
         if role not in self.groups:
             return self.model_copy(update={"memory": memory})
         group = self.groups[role].model_copy(update={"memory": memory})
-        return self.model_copy(update={self.path(role): group})
+        if role == EXECUTOR:
+            return self.model_copy(update={"executors": group})
+        return self.model_copy(update={"workers": {**(self.workers or {}), role: group}})
 
     @property
     def total_cpu(self) -> float:

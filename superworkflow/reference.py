@@ -58,8 +58,12 @@ def profile_schema() -> Schema:
         for role in engine.roles:
             group = definitions["Resources"]["properties"][Resources.path(role)]
             group["description"] = f"{str(group['description']).rstrip('.')} (`engine: {engine.name}`)."
+            for several in [each for each in group.get("anyOf", ()) if "patternProperties" in each]:
+                several["additionalProperties"] = False
+                group["anyOf"].insert(0, *several["patternProperties"].values())  # those of one role need not name it
     del definitions["Placement"]["properties"]["auto"]
-    del definitions["Executors"]["required"], schema["required"]
+    for each in (schema, definitions["Executors"], definitions["Workers"]):
+        del each["required"]
     for each in (schema, *definitions.values()):
         for entry in each["properties"].values():
             if isinstance(entry.get("default"), dict):
@@ -77,6 +81,7 @@ def profile_tables() -> str:
         ("Resources", "`resources`", definitions["Resources"]),
         ("Gpu", "`resources.gpu`", definitions["Gpu"]),
         ("Executors", "`resources.executors`", definitions["Executors"]),
+        ("Workers", "`resources.workers`, or each role in it", definitions["Workers"]),
         ("KubernetesSettings", "`kubernetes`", definitions["KubernetesSettings"]),
         ("Volume", "`kubernetes.volumes`, each", definitions["Volume"]),
         ("Toleration", "`kubernetes.tolerations`, each", definitions["Toleration"]),

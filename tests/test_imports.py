@@ -150,6 +150,11 @@ def test_planning_needs_no_orchestrator() -> None:
     assert _loaded_by(f"import {', '.join(modules)}", HEAVY | ORCHESTRATION) == set()
 
 
+def test_no_engine_is_loaded_before_it_is_used() -> None:
+    code = "from superworkflow.infra.engines import engines\nimport superworkflow.infra.profile\nengines()"
+    assert _loaded_by(code, HEAVY | ORCHESTRATION | {"zmq"}) == set()
+
+
 def test_the_orchestrator_needs_no_torch() -> None:
     assert (
         _loaded_by(

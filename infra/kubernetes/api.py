@@ -52,6 +52,7 @@ class KubernetesApi:
         self._client, self.namespace, self._patience = client, namespace, patience_s
         self.jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.secrets = f"/api/v1/namespaces/{namespace}/secrets"
         self.events = f"/api/v1/namespaces/{namespace}/events"
 
     @classmethod

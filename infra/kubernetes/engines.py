@@ -39,6 +39,11 @@ class OnCluster:
             UserError: something that the engine needs is missing or too small.
         """
 
+    def secret(self) -> Mapping[str, str]:
+        """What a Job that has members and these share and nobody else may know; it is in a Secret of the Job's name,
+        which must be there before the Job. Empty for nothing."""
+        return {}
+
     def members(
         self,
         api: KubernetesApi,

@@ -12,7 +12,7 @@ from typing import Any
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER
-from superworkflow.infra.kubernetes.pod import container_spec, cpu_quantity, environment, pod_spec, volumes_and_mounts
+from superworkflow.infra.kubernetes.pod import container_spec, environment, pod_spec, quantities, volumes_and_mounts
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.resources import Resources
@@ -140,7 +140,7 @@ def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, mo
         "image": stage_image(call, settings),
         "imagePullPolicy": settings.image_pull_policy,
         "args": [*stage_arguments(call, resources), *more],
-        "resources": _quantities(settings, resources),
+        "resources": quantities(settings, resources),
     }
     return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)
 
@@ -158,15 +158,3 @@ def stage_image(call: StageCall, settings: KubernetesSettings) -> str:
             remedy=f"Name one: `kubernetes: {{images: {{{call.image_kind}: REGISTRY/NAME:TAG}}}}`",
         )  # fmt: skip
     return image
-
-
-def _quantities(settings: KubernetesSettings, resources: Resources) -> dict[str, dict[str, str]]:
-    """Requests and limits; memory is never lent beyond what is asked for, processors may be."""
-    memory = str(resources.memory)
-    requests = {"cpu": cpu_quantity(resources.cpu), "memory": memory}
-    limits = {"memory": memory}
-    if resources.ephemeral_storage:
-        requests["ephemeral-storage"] = limits["ephemeral-storage"] = str(resources.ephemeral_storage)
-    if resources.gpu.count:
-        requests[settings.gpu_resource] = limits[settings.gpu_resource] = str(resources.gpu.count)
-    return {"requests": requests, "limits": limits}

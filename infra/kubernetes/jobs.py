@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -52,6 +52,36 @@ async def find_jobs(api: KubernetesApi, flow_run: str | None = None) -> list[Fou
 async def remove_jobs(api: KubernetesApi, jobs: list[FoundJob]) -> None:
     """Delete these Jobs and wait until their pods are gone."""
     await asyncio.gather(*(remove_job(api, job.name) for job in jobs))
+
+
+async def create_job(api: KubernetesApi, job: Json, secret: Mapping[str, str]) -> Json:
+    """Create a Job, and a Secret of its name that ends with it.
+
+    The Secret comes first, since a pod that does not find it is tried again only after seconds.
+
+    Args:
+        api: the cluster.
+        job: its manifest.
+        secret: what the Job's pods read from the Secret; empty for none.
+    """
+    if not secret:
+        return await api.create(api.jobs, job)
+    name = job["metadata"]["name"]
+    body = {
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": MANAGED_BY},
+        "stringData": dict(secret), "immutable": True,
+    }  # fmt: skip
+    await api.create(api.secrets, body)
+    created: Json | None = None
+    try:
+        created = await api.create(api.jobs, job)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": created["metadata"]["uid"]}
+        operations = [{"op": "add", "path": "/metadata/ownerReferences", "value": [owner]}]
+        await api.change(f"{api.secrets}/{name}", operations)
+        return created
+    finally:
+        if created is None:
+            await api.delete(f"{api.secrets}/{name}")
 
 
 async def remove_job(api: KubernetesApi, name: str) -> None:

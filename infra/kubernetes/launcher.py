@@ -26,7 +26,7 @@ from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
-from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
+from superworkflow.infra.kubernetes.jobs import create_job, is_finished, remove_job
 from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
 from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
@@ -251,14 +251,16 @@ class KubernetesLauncher(Launcher):
             follows = "adopting the Job" if adopted else "following another run's Job"
             work.log(f"{follows} {name}, which is already making this dataset")
         ended: Ended | None = None
+        computes = engine(call.placement.engine)
+        groups = computes.groups(resources)
         follower = JobFollower(
             api, self._settings, name, call.stage, work.tell, adopted=there,
-            engine=call.placement.engine, groups=engine(call.placement.engine).groups(resources),
+            engine=call.placement.engine, groups=groups,
         )  # fmt: skip
         keeper: asyncio.Task[None] | None = None
         try:
             if not there:
-                job = await api.create(api.jobs, job)
+                job = await create_job(api, job, computes.on_cluster.secret() if groups else {})
             self._followers.add(follower)
             keeper = asyncio.create_task(hold.keep(), name=f"hold {name}")
             if hold.mine:

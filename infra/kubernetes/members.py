@@ -89,9 +89,9 @@ class Members:
         for name in self._seen.keys() - present.keys():
             self._gone.setdefault(name, datetime.now(UTC))
         self._seen |= present
-        if sum(_out_of_memory(pod) for pod in self._seen.values()) >= self.group.count:
+        if sum(is_out_of_memory(pod) for pod in self._seen.values()) >= self.group.count:
             return self._ended_badly()
-        if any("running" in _state(pod) for pod in pods):
+        if any("running" in state_of(pod) for pod in pods):
             return self._patience.consider(None, started=True)
         for pod in pods:
             if not _terminated(pod):
@@ -105,7 +105,7 @@ class Members:
         """Wait until all have ended, for their figures; those that have not within a time are left."""
         until = time.monotonic() + END_SECONDS
         await self.look()
-        while time.monotonic() < until and any("running" in _state(self._seen[name]) for name in self._present()):
+        while time.monotonic() < until and any("running" in state_of(self._seen[name]) for name in self._present()):
             await asyncio.sleep(0.2)
             await self.look()
 
@@ -124,7 +124,7 @@ class Members:
         crashed = ""
         for name, pod in self._seen.items():
             found = None if _terminated(pod).get("exitCode") == 0 else diagnose({}, pod)
-            if _out_of_memory(pod):
+            if is_out_of_memory(pod):
                 limit = _limit(pod)
                 return Diagnosis(
                     Reason.OUT_OF_MEMORY,
@@ -216,14 +216,14 @@ async def remove_members(api: KubernetesApi, job: str) -> None:
     """Delete the members of a Job whose own pod has ended, and wait until they are gone."""
     while pods := await api.items(api.pods, labelSelector=f"{MEMBER_OF}={job}"):
         for pod in pods:
-            if "deletionTimestamp" not in pod["metadata"] or "running" not in _state(pod):
+            if "deletionTimestamp" not in pod["metadata"] or "running" not in state_of(pod):
                 await api.delete(f"{api.pods}/{pod['metadata']['name']}", **_grace(pod))
         await asyncio.sleep(0.2)
 
 
 def _grace(pod: Json) -> dict[str, str]:
     """Nothing to wait for where nothing runs."""
-    return {} if "running" in _state(pod) else {"gracePeriodSeconds": "0"}
+    return {} if "running" in state_of(pod) else {"gracePeriodSeconds": "0"}
 
 
 def _container(pod: Json) -> Json:
@@ -231,12 +231,13 @@ def _container(pod: Json) -> Json:
     return next((c for c in statuses if c["name"] == CONTAINER), {})
 
 
-def _state(pod: Json) -> Json:
+def state_of(pod: Json) -> Json:
+    """State of a pod's container: empty, or one of `waiting`, `running` and `terminated`."""
     return _container(pod).get("state") or {}
 
 
 def _terminated(pod: Json) -> Json:
-    return _state(pod).get("terminated") or {}
+    return state_of(pod).get("terminated") or {}
 
 
 def _told(pod: Json) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def _told(pod: Json) -> dict[str, Any]:
     return {}
 
 
-def _out_of_memory(pod: Json) -> bool:
+def is_out_of_memory(pod: Json) -> bool:
     """Whether the kernel has ended the member, or a process of it, for lack of memory."""
     return _terminated(pod).get("reason") == "OOMKilled" or bool(_told(pod).get("out_of_memory_kills"))
 
@@ -268,7 +269,7 @@ def scheduled(pod: Json) -> datetime | None:
 
 def _began(pod: Json) -> datetime | None:
     """When its container started."""
-    return read_time((_state(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
+    return read_time((state_of(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
 
 
 def _startup(pod: Json) -> float:

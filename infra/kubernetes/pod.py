@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.resources import Resources
 
 Json = dict[str, Any]
 
@@ -108,3 +109,15 @@ def volumes_and_mounts(settings: KubernetesSettings, scratch: int = 0, shm: int 
 def cpu_quantity(cpu: float) -> str:
     """A Kubernetes quantity of processors, whole thousandths."""
     return f"{max(1, round(cpu * 1000))}m"
+
+
+def quantities(settings: KubernetesSettings, resources: Resources) -> dict[str, dict[str, str]]:
+    """Requests and limits; memory is never lent beyond what is asked for, processors may be."""
+    memory = str(resources.memory)
+    requests = {"cpu": cpu_quantity(resources.cpu), "memory": memory}
+    limits = {"memory": memory}
+    if resources.ephemeral_storage:
+        requests["ephemeral-storage"] = limits["ephemeral-storage"] = str(resources.ephemeral_storage)
+    if resources.gpu.count:
+        requests[settings.gpu_resource] = limits[settings.gpu_resource] = str(resources.gpu.count)
+    return {"requests": requests, "limits": limits}

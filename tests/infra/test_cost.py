@@ -38,6 +38,13 @@ def test_cost_with_executors() -> None:
     assert PRICES.rate(resources) == pytest.approx(2.05)
 
 
+def test_members_are_paid_with_their_gpus() -> None:
+    alone = Resources(cpu=8, memory=32 * GIB, gpu=Gpu(count=1, type="T4"))
+    workers = {"graph": {"count": 3, "cpu": 8, "memory": 32 * GIB, "gpu": {"count": 1, "type": "T4"}}}
+    both = Resources.model_validate({"cpu": 8, "memory": 32 * GIB, "gpu": alone.gpu, "workers": workers})
+    assert PRICES.rate(both) == pytest.approx(4 * PRICES.rate(alone))
+
+
 def test_unpriced_gpu() -> None:
     with pytest.raises(
         UserError, match=r"gpu.type: the price table hand has no price .*\(got 'A10'\). Did you mean A100\?"

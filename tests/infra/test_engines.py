@@ -21,8 +21,10 @@ from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("infra", "superworkflow", "sweeps", "dashboards", "flows")
-KEYS = {"infra/kubernetes/settings.py"}
-"""Keys of profiles that name an engine: of its service account, and of its kind of image."""
+KEYS = {"infra/kubernetes/settings.py", "infra/resources.py"}
+"""Keys of profiles that name an engine: of its service account, of its kind of image, and of its members."""
+ORDINARY = {"workers"}
+"""Names that are words of which others have a use as well; as an engine's they would stand in quotes."""
 
 
 def test_engines_are_found_by_name() -> None:
@@ -56,7 +58,8 @@ def test_only_an_engine_spells_its_name() -> None:
     found = []
     for name in engine_names()[1:]:
         own = f"infra/engines/{name.replace('-', '_')}/"
-        word = re.compile(rf"(?<![a-z]){name}(?![a-z])", re.IGNORECASE)
+        ordinary = name in ORDINARY
+        word = re.compile(rf"['\"]{name}['\"]" if ordinary else rf"(?<![a-z]){name}(?![a-z])", 0 if ordinary else re.I)
         for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
             where = path.relative_to(ROOT).as_posix()
             lines = path.read_text().splitlines() if not where.startswith(own) and where not in KEYS else []
@@ -82,6 +85,8 @@ def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:
     assert "executor" in member_commands()
     assert main(["executor"]) == 2
     assert "not in the pod of a Spark executor" in capsys.readouterr().err
+    assert main(["worker"]) == 2
+    assert "SUPERWORKFLOW_WORKER: not in the pod of a worker" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "executor" not in capsys.readouterr().out

@@ -87,6 +87,26 @@ def test_entries_are_merged_with_the_default(tmp_path: Path) -> None:
     assert profile.placement("publish", "publish") == profile.default
 
 
+def test_workers_have_one_role_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "stages:\n"
+        "  one: {engine: workers, resources: {workers: {count: 4, cpu: 2, memory: 8Gi, shm: 1Gi}}}\n"
+        "  two:\n    engine: workers\n    resources:\n      workers:\n"
+        "        graph: {count: 2, cpu: 4, memory: 16Gi, gpu: {count: 1, type: T4}}\n"
+        "        tensor: {count: 3, cpu: 0.5, memory: 1Gi}\n"
+    )
+    profile = load_profile(str(path))
+    one, two = (profile.placement(name, name).resources for name in ("one", "two"))
+    assert list(one.groups) == ["worker"]
+    assert one.groups["worker"].each == Resources(cpu=2, memory=8 << 30, shm=1 << 30)
+    assert list(two.groups) == ["graph", "tensor"]
+    assert (two.total_cpu, two.memory_of("graph")) == (1 + 8 + 1.5, 16 << 30)
+    assert two.with_memory(32 << 30, "graph").memory_of("graph") == 32 << 30
+    assert Resources.model_validate_json(two.model_dump_json()) == two
+    assert two.only() == Resources()
+
+
 def test_node_before_stage_before_default(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(PROFILE)
     profile = load_profile(str(tmp_path / "mine.yaml"))
@@ -134,6 +154,29 @@ def test_bad_profile_names_the_dotted_path(tmp_path: Path, text: str, message: s
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_profile(str(tmp_path / "bad.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        ("{}", "stages.walk.resources.workers: Value error, names no role"),
+        ("{count: 0, cpu: 1, memory: 1Gi}", "workers.worker.count: Input should be greater than or equal to 1"),
+        ("{count: 2, cpu: 1}", "workers.worker.memory: Field required"),
+        ("{graph: {count: 2, cpu: 1, memory: 1Gi, mist: 64}}", "workers.graph.mist: Extra inputs are not permitted"),
+        (
+            "{graph: {count: 2, cpu: 1, memory: 1Gi, most: 64}}",
+            "Value error, roles that grow and shrink",
+        ),
+        ("{Graph: {count: 2, cpu: 1, memory: 1Gi}}", "workers.Graph.[key]: String should match pattern"),
+        ("{executor: {count: 2, cpu: 1, memory: 1Gi}}", "a role of workers may not be called executor"),
+    ],
+)
+def test_bad_workers_name_the_dotted_path(tmp_path: Path, workers: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"stages: {{walk: {{engine: workers, resources: {{workers: {workers}}}}}}}")
+    with pytest.raises(UserError) as raised:
+        load_profile(str(path))
+    assert message in str(raised.value)
 
 
 def test_missing_profile_file(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ ended a process of it for lack of memory go as JSON into the pod's termination m
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -15,10 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from superworkflow.infra.engines.message import MESSAGE, leave_message
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.measure import container_usage, out_of_memory_kills
 
-MESSAGE = Path("/dev/termination-log")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTION = "SPARK_JAVA_OPT_"
@@ -76,7 +74,7 @@ def run_executor(environment: Mapping[str, str] = os.environ, message: Path = ME
     )  # fmt: skip
 
     def end(number: int, frame: object) -> None:
-        _tell(message)  # first: the pod may have no time left after its Java process
+        leave_message(message)  # first: the pod may have no time left after its Java process
         child.terminate()
 
     signal.signal(signal.SIGTERM, end)
@@ -87,11 +85,5 @@ def run_executor(environment: Mapping[str, str] = os.environ, message: Path = ME
         if ("Exception" in line or "ERROR" in line) and not line[0].isspace():  # not the lines of its stack
             error = line.strip()
     code = child.wait()
-    _tell(message, error=error if code else "")
+    leave_message(message, error=error if code else "")
     return code if code >= 0 else 128 - code
-
-
-def _tell(message: Path, error: str = "") -> None:
-    cpu_s, peak = container_usage()
-    told = {"cpu_s": cpu_s, "peak_memory_bytes": peak, "out_of_memory_kills": out_of_memory_kills()}
-    message.write_text(json.dumps(told | ({"error": error[:500]} if error else {})))

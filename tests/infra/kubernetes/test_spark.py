@@ -14,6 +14,7 @@ import yaml
 import superworkflow.infra.kubernetes
 from superworkflow.infra.engines.spark.cluster import ExecutorPods
 from superworkflow.infra.engines.spark.driver import LEAST_HEAP, POD_VERBS, memory_split
+from superworkflow.infra.engines.workers.cluster import RIGHTS as FOR_GROUPS
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
@@ -305,3 +306,7 @@ def test_the_shipped_rights_are_those_that_check_asks_for() -> None:
              for resource in rule["resources"]}  # fmt: skip
     for group, resource, sub, verbs in RIGHTS:
         assert given[group, f"{resource}/{sub}" if sub else resource] == set(verbs)
+    assert roles["superworkflow-worker-groups"] == [
+        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+        for group, resource, _, verbs in FOR_GROUPS
+    ]

@@ -1,0 +1,56 @@
+"""Worker groups as an engine: workers beside the stage's own process, which coordinates them and does no work.
+
+`session.worker_group(job)` is what a stage's author uses. On one machine the workers are processes, started by the
+stage; on Kubernetes they are pods, which the launcher keeps (`cluster`). Only `rendezvous`, `agent` and `ranks` import
+torch, and only while a group is open.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from superworkflow.infra.engines.base import Engine
+from superworkflow.infra.resources import WORKER, Group, Resources
+
+if TYPE_CHECKING:
+    from superworkflow.infra.kubernetes.engines import OnCluster
+
+ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
+"""Where pods find the address of the coordinator's, and the token of the group."""
+
+
+class WorkerGroups(Engine):
+    """Roles are named by the profile. The stage's own kind of image is that of the workers as well, and needs torch."""
+
+    name = "workers"
+    packages: ClassVar[Mapping[str, str]] = {"zmq": "workers"}
+    sized_by_estimate = False  # estimates are of work in one process; the coordinator does none of it
+    roles = (WORKER,)
+    members_are_processes = True
+    own_role = "coordinator"
+    commands: ClassVar[Mapping[str, str]] = {"worker": "superworkflow.infra.engines.workers.agent:join"}
+
+    def used(self, resources: Resources, on_cluster: bool) -> Resources:
+        """See `Engine`."""
+        return resources.only(self.groups(resources))
+
+    def groups(self, resources: Resources) -> dict[str, Group]:
+        """See `Engine`."""
+        return dict(resources.workers or {})
+
+    def settings(self) -> Mapping[str, str]:
+        """See `Engine`."""
+        names = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
+        return {key: os.environ[name] for key, name in names.items() if name in os.environ}
+
+    @property
+    def on_cluster(self) -> OnCluster:
+        """See `Engine`."""
+        from superworkflow.infra.engines.workers.cluster import WorkersOnCluster
+
+        return WorkersOnCluster()
+
+
+ENGINE = WorkerGroups()

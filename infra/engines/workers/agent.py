@@ -1,0 +1,84 @@
+"""A member of fixed roles: torchrun's elastic agent, which starts the workers, watches them and starts them again.
+
+It has torch imported and computes nothing, so that its workers are forked from it and need not import anything again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from superworkflow.infra.engines.message import leave_message
+from superworkflow.infra.engines.workers.channel import Keys
+from superworkflow.infra.engines.workers.member import (
+    Setup,
+    end_with_coordinator,
+    end_with_parent,
+    end_with_stdin,
+    read_setup,
+    setup_from_environment,
+)
+
+
+def main() -> int:
+    """Take part in the group that standard input describes, until it ends."""
+    setup = read_setup()
+    if setup.parent:
+        end_with_parent(setup.parent)
+    end_with_stdin()
+    if setup.path:
+        sys.path[:] = setup.path
+    return run_agent(setup)
+
+
+def join(arguments: Sequence[str]) -> int:
+    """The command of pods: take part in the group that the environment describes, until it ends."""
+    setup = setup_from_environment()
+    end_with_coordinator(setup)
+    status = run_agent(setup)
+    leave_message()
+    _end(status)
+
+
+def _end(status: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # taking torch down again takes as long as all the rest
+
+
+def run_agent(setup: Setup) -> int:
+    """Run the workers of one member to their end; the exit status."""
+    from torch.distributed.elastic.agent.server.api import WorkerSpec
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.api import logger
+
+    from superworkflow.infra.engines.workers.ranks import work
+    from superworkflow.infra.engines.workers.rendezvous import join_store, rendezvous_handler
+
+    logger.addFilter(_in_one_line)
+    store = join_store(setup.host, setup.store_port)
+    handler = rendezvous_handler(store, socket.gethostname(), setup.agents, Keys.of(setup.token).rendezvous)
+    spec = WorkerSpec(
+        role=setup.role, local_world_size=setup.count, rdzv_handler=handler, entrypoint=work, args=(setup, os.getpid()),
+        max_restarts=sys.maxsize,  # the coordinator counts them, for the whole group
+    )  # fmt: skip
+    # The drivers of GPUs do not survive a fork; without them this process has no threads that a fork would lose.
+    start = "spawn" if setup.gpus else "fork"
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=setup.logs), start_method=start)
+    result = agent.run()
+    return int(result is None or result.is_failed())
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Leave out the stack below which the agent noticed the end of a worker."""
+    record.exc_info = None
+    return True
+
+
+if __name__ == "__main__":
+    _end(main())

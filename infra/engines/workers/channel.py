@@ -1,0 +1,160 @@
+"""How the coordinator of a worker group and its workers talk: ZeroMQ over TCP, encrypted and authenticated by CURVE.
+
+A message is a small JSON object, the header, and bytes. The coordinator takes messages only from who holds the group's
+key, and holds them against their limits and models all the same; nothing here is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+
+HEADER_BYTES = 1 << 20
+"""Most of a header: calls with their arguments, and what a function returns."""
+PAYLOAD_BYTES = 64 << 20
+"""Most of the bytes beside it: one file of a checkpoint."""
+LINGER_MILLISECONDS = 2000
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the token of a group gives its members; whoever has the token is a member.
+
+    Args:
+        coordinator, coordinator_secret: pair of the coordinator, by which members know it, as Z85 texts.
+        member, member_secret: pair that all members share, by which the coordinator knows them.
+        rendezvous: with which members sign what they write into the store of their rendezvous.
+    """
+
+    coordinator: bytes
+    coordinator_secret: bytes = field(repr=False)
+    member: bytes
+    member_secret: bytes = field(repr=False)
+    rendezvous: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, token: str) -> Keys:
+        """The keys of the group with this token."""
+        made = [hmac.digest(token.encode(), use, "sha256") for use in (b"coordinator", b"member", b"rendezvous")]
+        coordinator, member = (z85.encode(secret) for secret in made[:2])
+        return cls(zmq.curve_public(coordinator), coordinator, zmq.curve_public(member), member, made[2])
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message to the coordinator; `sender` is its connection, to which answers go."""
+
+    sender: bytes
+    header: Mapping[str, Any]
+    payload: bytes
+
+
+class _Group:
+    """Lets in who has the group's key pair."""
+
+    def __init__(self, public: bytes):
+        self._public = public
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        return key == self._public
+
+
+class Server:
+    """The coordinator's end. For one thread.
+
+    Args:
+        host: address to listen on.
+        keys: of the group.
+        port: to listen on; any when 0.
+    """
+
+    def __init__(self, host: str, keys: Keys, port: int = 0):
+        self._context = zmq.Context()
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", credentials_provider=_Group(keys.member))
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.curve_server = True
+        self._socket.curve_publickey, self._socket.curve_secretkey = keys.coordinator, keys.coordinator_secret
+        self._socket.linger = LINGER_MILLISECONDS
+        self._socket.maxmsgsize = max(HEADER_BYTES, PAYLOAD_BYTES)
+        self._socket.rcvhwm = self._socket.sndhwm = 0  # what a coordinator that computes has not read yet is small
+        self._socket.bind(f"tcp://{host}:{port or '*'}")
+        self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    def receive(self, seconds: float) -> Iterator[Message]:
+        """Messages that are there, or arrive within a time; those that are none are passed over."""
+        while self._socket.poll(int(1000 * seconds)):
+            seconds = 0
+            frames = self._socket.recv_multipart()
+            header = _parsed(frames[1]) if len(frames) == 3 else None
+            if header is not None:
+                yield Message(frames[0], header, frames[2])
+
+    def send(self, receiver: bytes, header: Mapping[str, Any], payload: bytes = b"") -> None:
+        """Send to one member; what is sent to one that has left is dropped."""
+        self._socket.send_multipart([receiver, encoded(header, payload), payload])
+
+    def close(self) -> None:
+        self._socket.close()
+        self._authenticator.stop()
+        self._context.term()
+
+
+class TooLarge(ValueError):
+    """A message over the limits."""
+
+
+def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    """A header as it is sent.
+
+    Raises:
+        TypeError, ValueError: it is not JSON.
+        TooLarge: it or its payload is larger than a message may be.
+    """
+    text = json.dumps(header).encode()
+    if len(text) > HEADER_BYTES:
+        raise TooLarge(f"{len(text)} bytes of JSON; at most {HEADER_BYTES} may be sent")
+    if len(payload) > PAYLOAD_BYTES:
+        raise TooLarge(f"{len(payload)} bytes; at most {PAYLOAD_BYTES} may be sent")
+    return text
+
+
+def connect(context: zmq.Context[Any], address: str, keys: Keys) -> zmq.Socket[bytes]:
+    """A member's end: a DEALER socket, for one thread.
+
+    Args:
+        context: of this process; not one from before a fork.
+        address: `tcp://HOST:PORT` of the coordinator.
+    """
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.curve_serverkey = keys.coordinator
+    socket.curve_publickey, socket.curve_secretkey = keys.member, keys.member_secret
+    socket.linger = LINGER_MILLISECONDS
+    socket.connect(address)
+    return socket
+
+
+def received(socket: zmq.Socket[bytes]) -> tuple[dict[str, Any], bytes]:
+    """One message from the coordinator, which CURVE has shown to be it."""
+    header, payload = socket.recv_multipart()
+    parsed = _parsed(header)
+    assert parsed is not None
+    return parsed, payload
+
+
+def _parsed(header: bytes) -> dict[str, Any] | None:
+    if len(header) <= HEADER_BYTES:
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(header)
+            if isinstance(found, dict):
+                return found
+    return None

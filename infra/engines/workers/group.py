@@ -1,0 +1,331 @@
+"""The coordinator of a worker group: calls functions on all ranks, keeps the checkpoint, and notices who is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from superworkflow.infra.engines.workers.channel import Message, Server, encoded
+from superworkflow.infra.errors import StagedUserError, SuperworkflowError
+from superworkflow.infra.names import fault_of
+from superworkflow.infra.progress import Progress
+
+SILENCE_SECONDS = 120.0
+"""A worker that gives no sign for so long is taken for hanging."""
+START_SECONDS = 600.0
+"""How long a group may take to be complete, at first and after a loss."""
+LOSSES = 5
+"""Times that a group is completed again within one call."""
+SAVE_SECONDS = 10.0
+"""A checkpoint is sent to a remote store no more often; so much work may be done again where the machine is lost."""
+_POLL_SECONDS = 0.2
+
+
+class WorkersFailed(SuperworkflowError):
+    """A worker group could not do what it was called for."""
+
+
+class Hello(BaseModel):
+    """How a worker introduces itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    round: str = Field(pattern=r"^[0-9a-f]{32}$")
+    role: str = Field(max_length=63)
+    rank: int = Field(ge=0)
+    size: int = Field(ge=1)
+    role_rank: int = Field(ge=0)
+    host: str = Field(max_length=255)
+    pid: int = Field(ge=1)
+
+
+class Update(BaseModel):
+    """How far a worker is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    done: float
+    total: float
+    unit: str = Field(max_length=100)
+    facts: dict[str, float | int | str]
+
+
+@dataclass
+class _Present:
+    """One worker that has introduced itself, and when it was last heard of."""
+
+    hello: Hello
+    address: bytes
+    heard: float
+
+    def __str__(self) -> str:
+        hello = self.hello
+        return f"rank {hello.rank} of role {hello.role} (host {hello.host}, process {hello.pid})"
+
+
+@dataclass
+class _Round:
+    """The workers that were started together: all ranks of one process group of torch."""
+
+    name: str
+    present: dict[int, _Present] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+    called: bool = False
+
+
+class Members(Protocol):
+    """Who keeps the members of a group running."""
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        """Replace what was lost.
+
+        Raises:
+            SuperworkflowError: there is no hope for a member.
+        """
+
+
+class Checkpoint:
+    """The stage's checkpoint, which workers read and write through the coordinator.
+
+    Args:
+        folder: where it is.
+        save: sends all of it to the store where that is remote, in the order in which it was written.
+    """
+
+    def __init__(self, folder: Path, save: Callable[[], None] = lambda: None):
+        self._folder, self._save = folder, save
+        self._unsaved, self._saved = False, -SAVE_SECONDS
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace one file, as a whole."""
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        part.write_bytes(data)
+        part.replace(path)
+        self._unsaved = True
+
+    def read(self, name: str) -> bytes | None:
+        """One file, None when there is none."""
+        path = self._folder / name
+        return path.read_bytes() if path.is_file() else None
+
+    def save(self, *, now: bool = False) -> None:
+        """Send what was written to the store, unless that was done a short while ago."""
+        if self._unsaved and (now or time.monotonic() - self._saved >= SAVE_SECONDS):
+            self._unsaved, self._saved = False, time.monotonic()
+            self._save()
+
+
+class WorkerGroup:
+    """A group of workers, to which the stage's own process gives the work. For one thread.
+
+    Args:
+        server: the coordinator's end of the channel.
+        members: who keeps the members running.
+        size: ranks.
+        checkpoint: of the stage.
+        progress: of the stage.
+        silence_s: seconds without a sign after which a worker is taken for hanging.
+        start_s: seconds in which the group must be complete.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        members: Members,
+        size: int,
+        checkpoint: Checkpoint,
+        progress: Progress,
+        silence_s: float = SILENCE_SECONDS,
+        start_s: float = START_SECONDS,
+    ):
+        self._server, self._members, self.size = server, members, size
+        self._checkpoint, self._progress = checkpoint, progress
+        self._silence_s, self._start_s = silence_s, start_s
+        self._round: _Round | None = None
+        self._retired: set[str] = set()
+        self._call: dict[str, Any] | None = None
+        self._number = 0
+        self._incomplete_since = time.monotonic()
+        self._losses = 0
+        self._failed = False
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Call `function(worker, *arguments)` on every rank and wait for all.
+
+        When a worker is lost, the group is completed again and every rank starts the function anew: it goes on from
+        the checkpoint (`Worker.load`), and may do nothing that must not be done twice. What an earlier call has left
+        in the memory of the workers may be gone.
+
+        Args:
+            function: at the top level of a module that workers can import.
+            arguments: JSON values, small.
+
+        Returns:
+            What each rank has returned, by rank: JSON values, at most 1 MiB each.
+
+        Raises:
+            UserError: a worker raised one.
+            WorkersFailed: a worker failed, hangs, or was lost too often. The group is of no further use.
+            ValueError: the function cannot be imported by its name, or an argument is not JSON or too large.
+        """
+        if self._failed:
+            raise WorkersFailed("the worker group has failed before")
+        call = {"function": _import_string(function), "arguments": list(arguments)}
+        encoded(call)
+        self._number += 1
+        self._call = {"kind": "call", "call": self._number, **call}
+        try:
+            return self._to_results()
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._call = None
+            self._checkpoint.save(now=True)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a call has failed, after which there is none."""
+        return self._failed
+
+    def end(self) -> None:
+        """Let the workers end."""
+        for worker in self._present():
+            self._server.send(worker.address, {"kind": "end"})
+
+    def _to_results(self) -> list[Any]:
+        self._losses = 0
+        for worker in self._present():
+            worker.heard = time.monotonic()  # nobody has listened since the last call
+        if self._round is not None:
+            self._round.results, self._round.called = {}, False
+        self._call_all()
+        while True:
+            for message in self._server.receive(_POLL_SECONDS):
+                self._take(message)
+            current = self._round
+            if current is not None and len(current.results) == self.size:
+                return [current.results[rank] for rank in range(self.size)]
+            self._checkpoint.save()
+            self._members.look(self._progress.log)
+            self._check_silence()
+            self._check_complete()
+
+    def _present(self) -> Sequence[_Present]:
+        return list(self._round.present.values()) if self._round is not None else ()
+
+    def _is_complete(self) -> bool:
+        return self._round is not None and len(self._round.present) == self.size
+
+    def _call_all(self) -> None:
+        """Give the call to all workers, once they are all there."""
+        if self._round is not None and self._is_complete() and not self._round.called and self._call is not None:
+            self._round.called = True
+            for worker in self._present():
+                self._server.send(worker.address, self._call)
+
+    def _take(self, message: Message) -> None:
+        header, kind = message.header, message.header.get("kind")
+        if kind == "hello":
+            self._welcome(message)
+            return
+        worker = next((each for each in self._present() if each.address == message.sender), None)
+        if worker is None:
+            return  # one of an earlier round, which its agent is ending
+        worker.heard = time.monotonic()
+        match kind:
+            case "result" if self._of_this_call(header):
+                assert self._round is not None
+                self._round.results[worker.hello.rank] = header.get("value")
+            case "failed" if self._of_this_call(header):
+                text = str(header.get("message"))
+                if header.get("user") is True:
+                    raise StagedUserError(text)
+                raise WorkersFailed(f"{worker} failed: {text}")
+            case "lost" if self._of_this_call(header):
+                self._progress.log(f"{worker} has lost another worker ({header.get('message')}); starting all again")
+                self._retire()
+            case "log":
+                self._progress.log(str(header.get("message")))
+            case "progress":
+                self._update(header)
+            case "save" | "load":
+                self._keep(worker, message)
+
+    def _of_this_call(self, header: Mapping[str, Any]) -> bool:
+        return self._call is not None and header.get("call") == self._number
+
+    def _keep(self, worker: _Present, message: Message) -> None:
+        name = message.header.get("name")
+        if not isinstance(name, str) or fault_of(name) is not None:
+            raise WorkersFailed(f"{worker} has named a bad file of the checkpoint: {name!r}")
+        if message.header["kind"] == "save":
+            self._checkpoint.write(name, message.payload)
+            self._server.send(worker.address, {"kind": "saved"})
+        else:
+            data = self._checkpoint.read(name)
+            self._server.send(worker.address, {"kind": "loaded", "found": data is not None}, data or b"")
+
+    def _welcome(self, message: Message) -> None:
+        try:
+            hello = Hello.model_validate(dict(message.header))
+        except ValidationError:
+            return
+        if hello.size != self.size or hello.rank >= self.size or hello.round in self._retired:
+            return
+        if self._round is not None and self._round.name != hello.round:
+            self._retire()
+        if self._round is None:
+            self._round = _Round(hello.round)
+        self._round.present[hello.rank] = _Present(hello, message.sender, time.monotonic())
+        self._call_all()
+
+    def _retire(self) -> None:
+        """Listen no more to the workers of this round: their agents end them and start the next one's."""
+        assert self._round is not None
+        self._retired.add(self._round.name)
+        self._round, self._incomplete_since = None, time.monotonic()
+        self._losses += 1
+        if self._losses > LOSSES:
+            raise WorkersFailed(f"workers were lost {self._losses} times in one call; see the log above")
+
+    def _check_silence(self) -> None:
+        """Refuse to wait for a worker that gives no sign.
+
+        One that was killed is silent as well, until those that are started in its place introduce themselves.
+        """
+        for worker in self._present():
+            silence = time.monotonic() - worker.heard
+            if silence > self._silence_s:
+                raise WorkersFailed(f"{worker} hangs: no sign for {silence:.0f} s")
+
+    def _check_complete(self) -> None:
+        waited = time.monotonic() - self._incomplete_since
+        if not self._is_complete() and waited > self._start_s:
+            there = sorted(worker.hello.rank for worker in self._present())
+            raise WorkersFailed(
+                f"{len(there)} of {self.size} workers are there after {waited:.0f} s (ranks {there}); see the log above"
+            )
+
+    def _update(self, header: Mapping[str, Any]) -> None:
+        try:
+            told = Update.model_validate(dict(header))
+        except ValidationError:
+            return
+        self._progress.update(told.done, told.total, told.unit, **told.facts)
+
+
+def _import_string(function: Callable[..., Any]) -> str:
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or not name.isidentifier():
+        raise ValueError(f"workers cannot import {function!r}: it must stand at the top of a module")
+    return f"{module}:{name}"

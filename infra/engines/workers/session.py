@@ -1,0 +1,217 @@
+"""The worker group of one stage: processes beside it, or pods that the launcher keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superworkflow.infra import ending
+from superworkflow.infra.engines.workers.channel import Keys, Server
+from superworkflow.infra.engines.workers.group import (
+    LOSSES,
+    SILENCE_SECONDS,
+    START_SECONDS,
+    Checkpoint,
+    WorkerGroup,
+    WorkersFailed,
+)
+from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, Setup, new_token
+from superworkflow.infra.engines.workers.processes import AGENT, Processes
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import needs_package
+from superworkflow.infra.launch.exit_status import diagnose_exit
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Workers
+from superworkflow.infra.stage import StageRun
+
+LOOPBACK = "127.0.0.1"
+POD_START_SECONDS = 1800.0
+
+_kept: list[Any] = []
+"""Stores that pods look at: they see by them that this process lives."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Workers of one kind.
+
+    Args:
+        name: of the role.
+        count: how many.
+        threads, gpus: of each.
+    """
+
+    name: str
+    count: int
+    threads: int = 1
+    gpus: int = 0
+
+
+def roles_of(workers: Mapping[str, Workers]) -> list[Role]:
+    """Roles in the order of their ranks."""
+    return [Role(name, group.count, group.each.threads, group.gpu.count) for name, group in workers.items()]
+
+
+class _LocalMembers:
+    """One agent for each role, as processes of this machine."""
+
+    def __init__(self, roles: Sequence[Role]):
+        self._processes, self._lost = Processes(), 0
+        self._roles = roles
+        for role in roles:
+            threads = str(role.threads)
+            self._processes.start(
+                AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+            )
+
+    def tell(self, setup: Callable[[Role, int, int], Setup]) -> None:
+        """Give each agent its setup, by its role, and the rank and first GPU of its first worker."""
+        offset = gpus = 0
+        for number, role in enumerate(self._roles):
+            self._processes.tell(number, setup(role, offset, gpus))
+            offset, gpus = offset + role.count, gpus + role.count * role.gpus
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        """See `Members`."""
+        for role, code in self._processes.replace_lost():
+            self._lost += 1
+            why = diagnose_exit(code).summary
+            if self._lost > LOSSES:
+                raise WorkersFailed(f"agents were lost {self._lost} times, last the one of role {role}: {why}")
+            tell(f"the agent of role {role} was lost: {why}; starting another")
+
+    def end(self, *, well: bool) -> None:
+        """End all members, and return when nothing of them runs; `well` gives them time to end by themselves."""
+        if well:
+            self._processes.wait()
+        self._processes.close()
+
+    def kill(self) -> None:
+        """End all at once; from any thread."""
+        self._processes.kill()
+
+
+class _Pods:
+    """Members that the launcher starts, watches and replaces."""
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        """See `Members`."""
+
+
+@contextlib.contextmanager
+def local_group(
+    roles: Sequence[Role],
+    checkpoint: Checkpoint,
+    progress: Progress,
+    logs: Path,
+    silence_s: float = SILENCE_SECONDS,
+    start_s: float = START_SECONDS,
+) -> Iterator[WorkerGroup]:
+    """A group of processes on this machine.
+
+    Args:
+        roles: in the order of their ranks.
+        checkpoint: of the stage.
+        progress: of the stage.
+        logs: folder for what torch notes of errors.
+        silence_s, start_s: see `WorkerGroup`.
+    """
+    members, token, well = _LocalMembers(roles), new_token(), False
+    with contextlib.ExitStack() as stack:
+        stack.callback(members.kill)
+        stack.enter_context(ending.at_end(members.kill))
+        from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it as well
+
+        store = host_store(LOOPBACK)
+        server = Server(LOOPBACK, Keys.of(token))
+        stack.callback(server.close)
+        stack.callback(lambda: members.end(well=well))
+
+        def setup(role: Role, offset: int, first_gpu: int) -> Setup:
+            return Setup(
+                host=LOOPBACK, port=server.port, store_port=store.port, token=token, role=role.name,
+                count=role.count, offset=offset, agents=len(roles), threads=role.threads, gpus=role.gpus,
+                first_gpu=first_gpu, parent=os.getpid(), path=tuple(sys.path), logs=str(logs),
+            )  # fmt: skip
+
+        members.tell(setup)
+        group = WorkerGroup(server, members, roles_size(roles), checkpoint, progress, silence_s, start_s)
+        yield group
+        if not group.failed:
+            group.end()
+            well = True
+
+
+@contextlib.contextmanager
+def pod_group(
+    address: str,
+    token: str,
+    size: int,
+    checkpoint: Checkpoint,
+    progress: Progress,
+    silence_s: float = SILENCE_SECONDS,
+    start_s: float = POD_START_SECONDS,
+) -> Iterator[WorkerGroup]:
+    """A group whose members are pods, which call this one; a stage can open one.
+
+    Args:
+        address: of this pod.
+        token: of the group.
+        size: ranks.
+        checkpoint: of the stage.
+        progress: of the stage.
+        silence_s, start_s: see `WorkerGroup`.
+    """
+    if _kept:
+        raise RuntimeError("on a cluster a stage can open one worker group, and this one has opened one before")
+    from superworkflow.infra.engines.workers.rendezvous import host_store
+
+    server = Server(address, Keys.of(token), CHANNEL_PORT)
+    with contextlib.closing(server):
+        _kept.append(host_store(address, STORE_PORT))
+        group = WorkerGroup(server, _Pods(), size, checkpoint, progress, silence_s, start_s)
+        yield group
+        if not group.failed:
+            group.end()
+
+
+def roles_size(roles: Sequence[Role]) -> int:
+    """How many ranks there are."""
+    return sum(role.count for role in roles)
+
+
+def worker_group(
+    job: StageRun[Any], silence_s: float = SILENCE_SECONDS, start_s: float | None = None
+) -> contextlib.AbstractContextManager[WorkerGroup]:
+    """The worker group of a stage, of the size that its resources say; ended with the block, whatever happens.
+
+    Args:
+        job: the stage's run.
+        silence_s: seconds without a sign after which a worker is taken for hanging.
+        start_s: seconds in which the group must be complete, at first and after a loss; 10 minutes by default for
+            processes. For pods it is half an hour, since the launcher says sooner what keeps them from starting.
+
+    Raises:
+        UserError: the resources name no workers, or a package is missing.
+    """
+    if not job.resources.workers:
+        raise UserError(
+            "the stage needs a worker group, and its resources name no workers", where="resources.workers",
+            remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile",
+        )  # fmt: skip
+    if importlib.util.find_spec("torch") is None:
+        raise needs_package("torch", "engine workers")
+    roles = roles_of(job.resources.workers)
+    checkpoint, told = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
+    if told:
+        size = roles_size(roles)
+        most = start_s or POD_START_SECONDS
+        return pod_group(told["address"], told["token"], size, checkpoint, job.progress, silence_s, most)
+    logs = job.scratch / "workers"
+    return local_group(roles, checkpoint, job.progress, logs, silence_s, start_s or START_SECONDS)

@@ -1,0 +1,199 @@
+"""What a function that runs in a worker is given, and the worker's side of the channel to the coordinator."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import zmq
+
+from superworkflow.infra.engines.workers.channel import Keys, TooLarge, connect, encoded, received
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.import_strings import imported
+from superworkflow.infra.names import fault_of
+
+BEAT_SECONDS = 1.0
+"""A worker gives a sign of life this often."""
+_OUTGOING = "inproc://outgoing"
+_END = b"end"
+
+
+class Worker:
+    """The worker that runs a function: the function's first argument.
+
+    Args:
+        role: its role.
+        rank: among all workers of the group, which is also its rank in torch.distributed; roles follow each other in
+            the order of the profile.
+        size: workers in the group.
+        role_rank, role_size: the same within its role.
+        threads: that it may compute with.
+        device: `cpu` or `cuda:0`, for torch.
+    """
+
+    def __init__(
+        self, link: Link, *, role: str, rank: int, size: int, role_rank: int, role_size: int, threads: int,
+        device: str = "cpu",
+    ):  # fmt: skip
+        self.role, self.rank, self.size, self.role_rank, self.role_size = role, rank, size, role_rank, role_size
+        self.threads, self.device = threads, device
+        self._link = link
+
+    def log(self, message: str) -> None:
+        """Tell one thing that happened, in the stage's log."""
+        self._link.send({"kind": "log", "message": message})
+
+    def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
+        """Tell how far the work is; see `Progress.update`. One worker tells it for all."""
+        self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
+
+    def save(self, name: str, data: bytes) -> None:
+        """Replace one file of the stage's checkpoint; returns when the coordinator has it.
+
+        Args:
+            name: path inside the checkpoint.
+            data: at most 64 MiB. What is larger workers write to the store themselves, and name it here.
+
+        Raises:
+            ValueError: a bad name, or too much.
+        """
+        self._link.ask({"kind": "save", "name": _checked(name)}, data)
+
+    def load(self, name: str) -> bytes | None:
+        """One file of the stage's checkpoint as it was saved last; None for none."""
+        answer, data = self._link.ask({"kind": "load", "name": _checked(name)})
+        return data if answer.get("found") else None
+
+    def introduction(self, round_name: str) -> dict[str, Any]:
+        """How this worker makes itself known to the coordinator."""
+        return {
+            "kind": "hello", "round": round_name, "role": self.role, "rank": self.rank, "size": self.size,
+            "role_rank": self.role_rank, "host": socket.gethostname(), "pid": os.getpid(),
+        }  # fmt: skip
+
+
+def _checked(name: str) -> str:
+    fault = fault_of(name)
+    if fault is not None:
+        raise ValueError(f"the name of a checkpoint's file {fault}: {name!r}")
+    return name
+
+
+def outcome_of(
+    worker: Worker, call: Mapping[str, Any], is_lost: Callable[[BaseException], bool] = lambda error: False
+) -> dict[str, Any]:
+    """Do what a call asks for; what to answer.
+
+    Args:
+        worker: who does it.
+        call: the coordinator's.
+        is_lost: whether an error comes from the loss of another worker.
+    """
+    about = {"call": call["call"]}
+    try:
+        value = imported(call["function"])(worker, *call["arguments"])
+        answer = {"kind": "result", **about, "value": value}
+        try:
+            encoded(answer)
+        except TooLarge as error:
+            raise UserError(
+                f"a worker's function returned too much: {error}", where=call["function"],
+                remedy="Let workers write to the store, and return names and figures",
+            ) from None  # fmt: skip
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"a worker's function returned what is not JSON ({error})", where=call["function"],
+                remedy="Return numbers, texts, lists and dicts of them",
+            ) from None  # fmt: skip
+        return answer
+    except UserError as error:
+        return {"kind": "failed", **about, "user": True, "message": str(error)}
+    except MemoryError as error:
+        return {"kind": "failed", **about, "user": False, "message": f"out of memory: {error}"}
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"[:2000]
+        if is_lost(error):
+            return {"kind": "lost", **about, "message": message[:200]}
+        traceback.print_exc(file=sys.stderr)
+        return {"kind": "failed", **about, "user": False, "message": message}
+
+
+class Link:
+    """A worker's connection to the coordinator, kept by a thread of its own, which also gives the signs of life.
+
+    Code that holds the interpreter's lock for longer than the coordinator waits looks dead: kernels must release it.
+    """
+
+    def __init__(self, address: str, keys: Keys):
+        self._context = zmq.Context()
+        self._incoming: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
+        self._guard = threading.Lock()
+        inner = self._context.socket(zmq.PULL)
+        inner.bind(_OUTGOING)
+        self._outgoing = self._context.socket(zmq.PUSH)
+        self._outgoing.connect(_OUTGOING)
+        self._thread = threading.Thread(target=self._run, args=(inner, address, keys), name="link", daemon=True)
+        self._thread.start()
+
+    def greet(self, introduction: Mapping[str, Any]) -> None:
+        """Make this worker known; calls come from then on."""
+        self.send(introduction)
+
+    def next_call(self) -> dict[str, Any] | None:
+        """Wait for the next call; None when the group ends."""
+        return self._incoming.get()
+
+    def send(self, header: Mapping[str, Any], payload: bytes = b"") -> None:
+        """Send a message. Any thread may."""
+        text = encoded(header, payload)
+        with self._guard:
+            self._outgoing.send_multipart([text, payload])
+
+    def ask(self, header: Mapping[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """Send a request and wait for its answer. One thread at a time may."""
+        self.send(header, payload)
+        return self._answers.get()
+
+    def close(self) -> None:
+        """Send what is waiting, and part."""
+        with self._guard:
+            self._outgoing.send_multipart([_END, b""])
+        self._thread.join()
+        self._outgoing.close()
+        self._context.term()
+
+    def _run(self, inner: zmq.Socket[bytes], address: str, keys: Keys) -> None:
+        outer = connect(self._context, address, keys)
+        poller = zmq.Poller()
+        poller.register(inner, zmq.POLLIN)
+        poller.register(outer, zmq.POLLIN)
+        beat = time.monotonic() + BEAT_SECONDS
+        while True:
+            ready = dict(poller.poll(max(0, int(1000 * (beat - time.monotonic())))))
+            if inner in ready:
+                frames = inner.recv_multipart()
+                if frames[0] == _END:
+                    break
+                outer.send_multipart(frames)
+            if outer in ready:
+                header, payload = received(outer)
+                match header["kind"]:
+                    case "call":
+                        self._incoming.put(header)
+                    case "end":
+                        self._incoming.put(None)
+                    case _:
+                        self._answers.put((header, payload))
+            if time.monotonic() >= beat:
+                outer.send_multipart([encoded({"kind": "beat"}), b""])
+                beat = time.monotonic() + BEAT_SECONDS
+        inner.close()
+        outer.close()

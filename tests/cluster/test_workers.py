@@ -1,0 +1,92 @@
+"""Worker groups on the cluster: the Job coordinates, workers are plain pods that the launcher keeps."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superworkflow.infra.dataset import Dataset
+from superworkflow.infra.execute import execute
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from tests import toy_workers
+from tests.cluster.conftest import EXPECTED, Cluster, Settings
+from tests.infra.kubernetes.pod_security import violations
+
+DIGEST = "7" * 32
+
+
+@pytest.fixture
+def workers(settings: Settings) -> KubernetesSettings:
+    """Settings for stages with worker groups, the tests' own among them."""
+    return settings(command=[sys.executable, "-P", "-m", "tests.cluster.with_more_tasks"])
+
+
+def _checksums(dataset: Dataset) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in dataset.manifest.files}
+
+
+def _call(output: Path, **params: Any) -> StageCall:
+    group = {"count": 2, "cpu": 0.2, "memory": "700Mi", "shm": "16Mi"}
+    resources = Resources.model_validate({"cpu": 0.2, "memory": "700Mi", "workers": {"graph": group}})
+    placed = Placement(engine="workers", resources=resources)
+    return StageCall(
+        "relax", "relax", params, {}, str(output), placed, {"flow-run": "tests"}, "torch", expected_memory=EXPECTED
+    )
+
+
+def _secrets(cluster: Cluster) -> list[str]:
+    found = cluster.do(lambda api: api.items(api.secrets, labelSelector="app.kubernetes.io/managed-by=superworkflow"))
+    return [each["metadata"]["name"] for each in found]
+
+
+def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
+    cluster: Cluster, workers: KubernetesSettings, shared_folder: Path, tmp_path: Path
+) -> None:
+    """The first pods have too little memory; of the next ones, which have more, one is deleted at its work."""
+    one = Resources.model_validate({"cpu": 1, "workers": {"count": 1, "cpu": 1, "memory": "1Gi"}})
+    here = execute(toy_workers.STAGE, {}, {}, str(tmp_path / "here"), one, Progress("relax"), "workers")
+    pods: list[Any] = []
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "progress" and event["done"] >= 2 and not pods:
+            pods.extend(cluster.do(lambda api: api.items(api.pods, labelSelector=f"{MEMBER_OF},{ROLE}=graph")))
+            name = pods[1]["metadata"]["name"]
+            cluster.do(lambda api: api.delete(f"{api.pods}/{name}", gracePeriodSeconds="0"))
+        told.append(str(event.get("message")))
+
+    told: list[str] = []
+    output = shared_folder / "store" / "relax" / DIGEST
+    launched = KubernetesLauncher(workers).launch(_call(output, seconds=1.0, fill_mib=800), on_event)
+    made = Dataset.open(Location.of(str(output)))
+    made.verify()
+    assert _checksums(made) == _checksums(here.dataset)
+    assert int(made.stats["resumed"] or 0) >= 2
+    assert any("worker of role graph" in line and "ran out of memory" in line for line in told)
+    assert any("was lost; starting another" in line for line in told)
+    assert [attempt.reason for attempt in launched.attempts] == [Reason.OUT_OF_MEMORY, None]
+    assert len(pods) == 2
+    for pod in pods:
+        assert [fault for fault in violations(pod["spec"]) if "hostPath" not in fault] == []  # the tests' own volumes
+        assert not pod["spec"]["automountServiceAccountToken"]
+        (container,) = pod["spec"]["containers"]
+        assert not any("token" in str(each.get("value")).lower() for each in container["env"])
+        assert pod["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+    assert launched.figures["graphs"] == 3
+    assert {holding.role for holding in launched.attempts[-1].holdings} == {"", "graph"}
+    for _ in range(300):  # the cluster's collector removes it with its Job
+        if not _secrets(cluster):
+            break
+        time.sleep(0.2)
+    assert _secrets(cluster) == []

@@ -1,0 +1,82 @@
+"""The pods of worker groups, as manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import kubernetes_validate
+import pytest
+import yaml
+
+import superworkflow.infra.kubernetes
+from superworkflow.infra.engines import engine
+from superworkflow.infra.engines.workers.cluster import TALKS, WorkerPods
+from superworkflow.infra.kubernetes.api import KubernetesApi
+from superworkflow.infra.kubernetes.job import job_manifest
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.profile import Placement
+from superworkflow.infra.resources import Resources
+from tests.infra.kubernetes.pod_security import violations
+
+SETTINGS = KubernetesSettings.model_validate({"images": {"torch": "torch-cpu:1", "torch-cuda": "torch-cuda:1"}})
+WORKERS = {
+    "graph": {"count": 2, "cpu": 1.5, "memory": "1Gi", "shm": "64Mi"},
+    "tensor": {"count": 3, "cpu": 1, "memory": "2Gi", "gpu": {"count": 1, "type": "T4"}},
+}
+
+
+@pytest.fixture
+def job() -> Any:
+    placed = Placement(engine="workers", resources=Resources.model_validate({"workers": WORKERS}))
+    call = StageCall("relax", "relax", {}, {}, "/store/relax/" + "0" * 32, placed, image_kind="torch")
+    return job_manifest(call, SETTINGS, placed.resources, launcher="here")
+
+
+def _worker(job: Any, role: str) -> Any:
+    groups = engine("workers").groups(Resources.model_validate({"workers": WORKERS}))
+    name = job["metadata"]["name"]
+    api = cast("KubernetesApi", None)  # nothing is asked of the cluster
+    found = {each.role: each for each in engine("workers").on_cluster.members(api, SETTINGS, name, groups, print)}
+    followed = found[role]
+    assert isinstance(followed, WorkerPods)
+    template = job["spec"]["template"]
+    metadata = {"name": "own", "uid": "1", "labels": {**template["metadata"]["labels"], "job-name": name}}
+    own = {"metadata": metadata, "spec": template["spec"], "status": {"podIP": "10.0.0.1"}}
+    return followed.pod(own, f"{name}-{role}-0-0")
+
+
+@pytest.mark.parametrize("role", ["graph", "tensor"])
+def test_workers_are_valid_pods_without_rights(job: Any, role: str) -> None:
+    pod = _worker(job, role)
+    for version in ("1.30", kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(pod, version, strict=True)
+        kubernetes_validate.validate(job, version, strict=True)
+    assert violations(pod["spec"]) == []
+    assert "job-name" not in pod["metadata"]["labels"]
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == ("torch-cuda:1" if role == "tensor" else "torch-cpu:1")
+    assert container["resources"]["limits"].get("nvidia.com/gpu") == ("1" if role == "tensor" else None)
+    (token,) = (each for each in container["env"] if "TOKEN" in each["name"])
+    assert token["valueFrom"]["secretKeyRef"]["name"] == job["metadata"]["name"]
+
+
+def test_ranks_of_roles_follow_each_other(job: Any) -> None:
+    told = {}
+    for role in WORKERS:
+        (container,) = _worker(job, role)["spec"]["containers"]
+        text = next(each["value"] for each in container["env"] if each["name"] == "SUPERWORKFLOW_WORKER")
+        told[role] = yaml.safe_load(text)
+    assert [(each["offset"], each["agents"], each["count"]) for each in told.values()] == [(0, 5, 1), (2, 5, 1)]
+
+
+def test_only_pods_of_groups_may_call_them(job: Any) -> None:
+    documents = yaml.safe_load_all((Path(superworkflow.infra.kubernetes.__file__).parent / "rbac.yaml").read_text())
+    (policy,) = (each for each in documents if each["kind"] == "NetworkPolicy")
+    kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
+    selected = policy["spec"]["podSelector"]["matchLabels"]
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": {"matchLabels": selected}}]}]
+    assert selected == {TALKS: "true"}
+    for labels in (job["spec"]["template"]["metadata"]["labels"], _worker(job, "graph")["metadata"]["labels"]):
+        assert selected.items() <= labels.items()

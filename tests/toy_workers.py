@@ -1,0 +1,150 @@
+"""A small real stage of a worker group, for tests of the platform: an iteration in which every block needs all sums.
+
+Blocks are divided among the ranks; in each step the ranks exchange the sums of their blocks, and sum those in the order
+of the blocks, so that the bytes are the same for any number of workers. The workers write their blocks to the store.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.filesystem import Location
+from superworkflow.infra.manifest import FileEntry
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
+
+_ALONE: dict[str, Any] = {"affects_result": False}
+
+
+class RelaxParams(StageParams):
+    """Parameters of `relax`."""
+
+    blocks: int = Field(default=8, ge=1, description="How many blocks.")
+    steps: int = Field(default=6, ge=1, description="How many steps.")
+    seconds: float = Field(default=0.0, ge=0, description="Seconds that each step takes.", json_schema_extra=_ALONE)
+    fill_mib: int = Field(default=0, ge=0, description="MiB that each worker fills.", json_schema_extra=_ALONE)
+    end: str = Field(default="well", description="well, bug or bad-input.", json_schema_extra=_ALONE)
+    silence: float = Field(default=120, gt=0, description="Seconds to wait for a sign.", json_schema_extra=_ALONE)
+
+
+def relax(job: StageRun[RelaxParams]) -> Output:
+    """Coordinate: the workers do the work and write the files."""
+    params = job.params
+    names = [f"block-{block}.npy" for block in range(params.blocks)]
+    job.output.claim(names)
+    with worker_group(job, silence_s=params.silence) as group:
+        told = group.run(iterate, params.model_dump(mode="json"), job.output.location.uri)
+    for each in told:
+        job.output.adopt(FileEntry.model_validate(entry) for entry in each["files"])
+    return Output(rows=params.blocks, stats={"resumed": max(each["resumed"] for each in told), "ranks": len(told)})
+
+
+def iterate(worker: Worker, params: dict[str, Any], output: str) -> dict[str, Any]:
+    """One rank's part: its blocks, from the checkpoint on."""
+    import torch
+    import torch.distributed as dist
+
+    filled = np.ones(params["fill_mib"] << 20, np.uint8)
+    mine = list(range(worker.rank, params["blocks"], worker.size))
+    resumed = step = int((worker.load("step") or b"0").decode())
+    blocks = {block: _kept(worker, step, block) if step else _beginning(block) for block in mine}
+    while step < params["steps"]:
+        sums = torch.zeros(params["blocks"], dtype=torch.float64)
+        for block, values in blocks.items():
+            sums[block] = values.sum()
+        dist.all_reduce(sums)  # adds zeros to what one rank has: exact
+        total = np.float64(0)
+        for each in sums.tolist():
+            total += each
+        blocks = {block: np.cos(values + total / params["blocks"]) for block, values in blocks.items()}
+        step += 1
+        for block, values in blocks.items():
+            worker.save(f"{step}/{block}", _bytes(values))
+        dist.barrier()
+        if worker.rank == 0:
+            worker.save("step", str(step).encode())
+            worker.update(step, params["steps"], "steps", process=os.getpid())
+        time.sleep(params["seconds"])
+        if worker.rank == worker.size - 1 and params["end"] == "bug":
+            raise RuntimeError("no further than here")
+        if worker.rank == 0 and params["end"] == "bad-input":
+            raise UserError("these blocks cannot be relaxed", where="blocks", value=params["blocks"])
+    writer = TaskWriter(Location.of(output))
+    for block, values in blocks.items():
+        writer.array(f"block-{block}.npy", values)
+    return {"files": [entry.model_dump() for entry in writer.entries], "resumed": resumed, "filled": len(filled)}
+
+
+def _beginning(block: int) -> NDArray[np.float64]:
+    return np.random.Generator(np.random.Philox(key=[7, block])).random(1000)
+
+
+def _bytes(values: NDArray[np.float64]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _kept(worker: Worker, step: int, block: int) -> NDArray[np.float64]:
+    data = worker.load(f"{step}/{block}")
+    assert data is not None
+    found: NDArray[np.float64] = np.load(io.BytesIO(data), allow_pickle=False)
+    return found
+
+
+def meet(worker: Worker, value: Any) -> dict[str, Any]:
+    """What this rank is, and that it has met the others."""
+    import torch
+    import torch.distributed as dist
+
+    ranks = torch.tensor(worker.rank)
+    dist.all_reduce(ranks)
+    return {
+        "role": worker.role, "rank": worker.rank, "size": worker.size, "role_rank": worker.role_rank,
+        "role_size": worker.role_size, "threads": torch.get_num_threads(), "ranks": ranks.item(), "value": value,
+        "process": os.getpid(), "agent": os.getppid(),
+    }  # fmt: skip
+
+
+def wait_in_turn(worker: Worker, steps: int, seconds: float) -> int:
+    """Take steps together, from the checkpoint on; the step from which it went."""
+    import torch.distributed as dist
+
+    begun = int((worker.load("step") or b"0").decode())
+    for step in range(begun, steps):
+        time.sleep(seconds)
+        dist.barrier()
+        if worker.rank == 0:
+            worker.save("step", str(step + 1).encode())
+            worker.update(step + 1, steps, "steps")
+    dist.barrier()
+    return begun
+
+
+def nothing(job: StageRun[RelaxParams]) -> Output:
+    """It has no work to do in process."""
+    return Output(rows=0)
+
+
+def estimate(params: RelaxParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Nobody asks."""
+    return Estimate(memory_bytes=1 << 28, cpu_s=1, output_bytes=8)
+
+
+STAGE = Stage(
+    name="relax", version="1", params=RelaxParams, inputs={}, estimate=estimate,
+    image="torch", run="tests.toy_workers:nothing", engines={"workers": "tests.toy_workers:relax"},
+)  # fmt: skip

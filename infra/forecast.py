@@ -62,6 +62,7 @@ class Forecast:
         start_s: of `runtime_s`, seconds in which process and engine start.
         width: threads that share the work after that.
         groups: of the members, by role.
+        alone_s: of `runtime_s`, seconds before there are members.
     """
 
     memory_bytes: int
@@ -73,6 +74,7 @@ class Forecast:
     start_s: float = 0.0
     width: int = 1
     groups: Mapping[str, MembersForecast] = field(default_factory=dict)
+    alone_s: float = 0.0
 
 
 class Forecaster:
@@ -133,6 +135,7 @@ class Forecaster:
             width=now.width,
             groups={role: self._members(role, now, before) for role in now.groups},
             runs=len(before),
+            alone_s=min(runtime_s, self._start(now) + now.alone_s),
         )
 
     def _members(self, role: str, now: Expected, before: Sequence[tuple[Expected, LaunchRecord]]) -> MembersForecast:

@@ -30,6 +30,7 @@ class PlannedGroup:
         memory_bytes: peak of each.
         cpu_s: CPU seconds of all together.
         fits: whether the memory of each holds its peak.
+        begin_s: seconds after the stage's beginning from which they are held.
     """
 
     role: str
@@ -39,6 +40,7 @@ class PlannedGroup:
     memory_bytes: int
     cpu_s: float
     fits: bool
+    begin_s: float
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,10 @@ def _scheduled(stage: PlannedStage, begin_s: float, end_s: float, prices: PriceT
     if stage.state == "cached":
         return stage
     seconds = end_s - begin_s
-    holdings = held(stage.resources, seconds)
+    begins = {group.role: min(group.begin_s, seconds) for group in stage.groups}
+    holdings = [
+        each.model_copy(update={"begin_s": begins.get(each.role, 0.0)}) for each in held(stage.resources, seconds)
+    ]
     gpu_s = sum(each.resources.gpu.count * each.count * each.seconds for each in holdings)
     return replace(stage, seconds=seconds, cost_usd=prices.price(holdings), end_s=end_s, gpu_s=gpu_s)
 
@@ -174,7 +179,7 @@ def _groups(forecast: Forecast, resources: Resources) -> tuple[PlannedGroup, ...
         PlannedGroup(
             role=role, count=group.count, cpu=group.cpu, given_bytes=group.memory,
             memory_bytes=forecast.groups[role].memory_bytes, cpu_s=forecast.groups[role].cpu_s,
-            fits=forecast.groups[role].memory_bytes <= group.memory,
+            fits=forecast.groups[role].memory_bytes <= group.memory, begin_s=forecast.wait_s + forecast.alone_s,
         )
         for role, group in resources.groups.items()
         if role in forecast.groups

@@ -43,6 +43,7 @@ class Expected:
         start_cpu_s: CPU seconds of the own process in that time, which are part of `own.cpu_s`.
         engine_bytes: what the engine itself holds from its start, in a process of its own.
         groups: of the members, by role.
+        alone_s: of `start_s`, seconds before there are members.
     """
 
     own: Estimate
@@ -52,6 +53,7 @@ class Expected:
     start_cpu_s: float = 0.0
     engine_bytes: int = 0
     groups: Mapping[str, MembersExpected] = field(default_factory=dict)
+    alone_s: float = 0.0
 
 
 def in_own_process(estimate: Estimate, threads: int) -> Expected:
@@ -103,6 +105,7 @@ def by_members(
     own = replace(
         estimate, memory_bytes=base, mapped_bytes=0, output_bytes=0, cpu_s=estimate.start_s + begins.own_cpu_s
     )  # fmt: skip
-    start_s = begins.own_cpu_s / resources.cpu + begins.wait_s + (estimate.start_s + begins.member_cpu_s) / slowest
+    alone_s = begins.own_cpu_s / resources.cpu
+    start_s = alone_s + begins.wait_s + (estimate.start_s + begins.member_cpu_s) / slowest
     work_s = estimate.runtime_s(width) - estimate.start_s
-    return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members)
+    return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, alone_s)

@@ -48,7 +48,10 @@ def test_by_engine_and_group(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert 5 < walk["start_s"] < walk["seconds"]
     assert 0 < executors["cpu_s"] < walk["cpu_s"]
     size = Resources.model_validate(walk["resources"])
-    assert walk["cost_usd"] == pytest.approx(load_prices().price(held(size, walk["seconds"])))
+    assert 0 < executors["begin_s"] < walk["start_s"]  # the driver has to start before it asks for them
+    own, members = held(size, walk["seconds"])
+    later = members.model_copy(update={"begin_s": executors["begin_s"]})
+    assert walk["cost_usd"] == pytest.approx(load_prices().price([own, later]))
     embed = stages["embed"]
     assert embed["gpu_s"] == pytest.approx(2 * embed["seconds"])
     assert (stages["index"]["gpu_s"], stages["index"]["groups"], stages["index"]["width"]) == (0, [], 2)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _JAVA_BYTES = 330 << 20
 """Resident set of Java's process while it moves few rows; measured."""
 _SESSION_S = 6.0
-_SESSION_CPU_S = 9.5
+_SESSION_CPU_S = 10.5
 """Seconds from asking for a session to the end of its first small job, and CPU seconds of Java in it; measured."""
-_BEGINNING = Beginning(own_cpu_s=7.0, member_cpu_s=3.5, wait_s=2.0, engine_bytes=_JAVA_BYTES)
+_BEGINNING = Beginning(own_cpu_s=12.5, member_cpu_s=5.5, wait_s=2.0, engine_bytes=_JAVA_BYTES)
 """The same where driver and executors are pods."""
 
 

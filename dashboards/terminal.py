@@ -176,7 +176,9 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
     table = Table(title="plan", title_justify="left", title_style="bold")
     for title in ("stage", "state"):
         table.add_column(title)
-    for title in ("memory", "of", "vCPUs", "CPU time", "runtime", "cost", "output", "basis"):
+    gpus = any(stage.gpu_s for stage in stages)
+    for title in ("memory", "of", "vCPUs", "CPU time", "start", "runtime", *(["GPU time"] if gpus else []), "cost",
+                  "output", "basis"):  # fmt: skip
         table.add_column(title, justify="right")
     for stage in stages:
         run = stage.state == "run"
@@ -184,15 +186,23 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         table.add_row(
             stage.name,
             "will run" if run else "[cyan]cached[/cyan]",
-            memory if stage.fits else f"[red]{memory}[/red]",
+            memory if stage.memory_fits else f"[red]{memory}[/red]",
             format_bytes(stage.resources.memory),
             f"{stage.resources.cpu:g}",
             format_seconds(stage.cpu_s) if run else "-",
+            format_seconds(stage.start_s) if run else "-",
             format_seconds(stage.seconds) if run else "-",
+            *([format_seconds(stage.gpu_s) if stage.gpu_s else "-"] if gpus else []),
             format_usd(stage.cost_usd),
             format_bytes(stage.output_bytes),
             stage.basis if run else "-",
         )
+        for group in stage.groups:
+            each = format_bytes(group.memory_bytes)
+            table.add_row(
+                f"  {group.count} × {group.role}", stage.engine, each if group.fits else f"[red]{each}[/red]",
+                format_bytes(group.given_bytes), f"{group.cpu:g}", format_seconds(group.cpu_s),
+            )  # fmt: skip
     table.add_section()
     will_run = [stage for stage in stages if stage.state == "run"]
     most = max((stage.memory_bytes for stage in will_run), default=0)
@@ -203,7 +213,9 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
         "",
         "",
         format_seconds(sum(stage.cpu_s for stage in will_run)),
+        "",
         format_seconds(sum(stage.seconds for stage in will_run)),
+        *([format_seconds(sum(stage.gpu_s for stage in will_run))] if gpus else []),
         format_usd(sum(stage.cost_usd for stage in will_run)),
         format_bytes(sum(stage.output_bytes for stage in will_run)),
     )
@@ -217,11 +229,18 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
             "runs in this store replace these figures.[/dim]"
         )
     for stage in stages:
-        if not stage.fits:
+        if not stage.memory_fits:
             out.print(
                 f"[red]{stage.name}[/red] is expected to need {format_bytes(stage.memory_bytes)}; "
                 f"its profile gives {format_bytes(stage.resources.memory)}. Choose a profile with more memory."
             )
+        for group in stage.groups:
+            if not group.fits:
+                out.print(
+                    f"each {group.role} of [red]{stage.name}[/red] is expected to need "
+                    f"{format_bytes(group.memory_bytes)}; its profile gives {format_bytes(group.given_bytes)}. "
+                    "Choose a profile with more memory."
+                )
 
 
 def print_explanations(explanations: Sequence[Explanation]) -> None:

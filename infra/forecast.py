@@ -9,11 +9,12 @@ figures are built-in ones, measured on one machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from superworkflow.infra.engines import engine
+from superworkflow.infra.engines.expected import Expected, MembersExpected
 from superworkflow.infra.fit import Parts, fitted
 from superworkflow.infra.history import History, LaunchRecord
 from superworkflow.infra.measure import processor
@@ -40,6 +41,14 @@ say more of the time that the work takes than the clock does."""
 
 
 @dataclass(frozen=True)
+class MembersForecast:
+    """What the members of one role will take: peak memory of each, and CPU seconds of all together."""
+
+    memory_bytes: int
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What a stage will take.
 
@@ -50,6 +59,10 @@ class Forecast:
         runtime_s: wall seconds of its process, on cores that nothing else keeps busy.
         wait_s: seconds before, for which the resources are held as well.
         runs: how many recorded runs of the stage this rests on; 0 where it is built in.
+        start_s: of `runtime_s`, seconds in which process and engine start.
+        width: threads that share the work after that.
+        groups: of the members, by role.
+        alone_s: of `runtime_s`, seconds before there are members.
     """
 
     memory_bytes: int
@@ -58,6 +71,10 @@ class Forecast:
     runtime_s: float
     wait_s: float
     runs: int
+    start_s: float = 0.0
+    width: int = 1
+    groups: Mapping[str, MembersForecast] = field(default_factory=dict)
+    alone_s: float = 0.0
 
 
 class Forecaster:
@@ -83,36 +100,30 @@ class Forecaster:
             placement: engine and resources.
         """
         resources = placement.resources
-        now = stage.estimate(params, stats, resources)
-        before = self._before(stage, now, placement)
+        now = _expected(stage, params, stats, placement.engine, resources)
+        before = self._before(stage, now.own, placement)
         quiet = [each for each in before if each[1].delayed_s <= _DELAYED * each[1].runtime_s]
         clean = [each for each in before if each[1].compile_s <= _COMPILED_S]
         if not clean and len(before) >= _ALWAYS:
             clean = before
 
         def learned(
-            parts: Callable[[Estimate, Resources], Parts],
+            parts: Callable[[Expected], Parts],
             measured: Callable[[LaunchRecord], float],
-            from_: Sequence[tuple[Estimate, LaunchRecord]] = before,
+            from_: Sequence[tuple[Expected, LaunchRecord]] = before,
         ) -> float:
-            past = [(parts(estimate, record.resources), measured(record)) for estimate, record in from_]
-            return fitted(parts(now, resources), past)
-
-        def runtime(estimate: Estimate, resources: Resources) -> Parts:
-            threads = engine(placement.engine).working_threads(resources)
-            work = estimate.runtime_s(threads) - estimate.start_s
-            return Parts(self._cpu(estimate, resources).start, work)
+            return fitted(parts(now), [(parts(expected), measured(record)) for expected, record in from_])
 
         cpu_s = learned(self._cpu, lambda record: record.cpu_s)
         if quiet or not before:
-            runtime_s = learned(runtime, lambda record: record.runtime_s, quiet)
+            runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
         else:
-            runtime_s = runtime(now, resources).sum * cpu_s / self._cpu(now, resources).sum
+            runtime_s = self._runtime(now).sum * cpu_s / self._cpu(now).sum
         memory = int(learned(self._memory, lambda record: record.memory_bytes, clean))
         needed = memory
         if self._on_cluster:
             # What a container has written stays cached while its limit has room, and is given back after that.
-            needed = max(memory - now.output_bytes, memory // 2)
+            needed = max(memory - now.own.output_bytes, memory // 2)
             memory = max(needed, min(memory, resources.memory))
         return Forecast(
             memory_bytes=memory,
@@ -120,23 +131,51 @@ class Forecaster:
             cpu_s=cpu_s,
             runtime_s=runtime_s,
             wait_s=self._wait(placement),
+            start_s=min(runtime_s, self._runtime(now).start),
+            width=now.width,
+            groups={role: self._members(role, now, before) for role in now.groups},
             runs=len(before),
+            alone_s=min(runtime_s, self._start(now) + now.alone_s),
         )
 
-    def _before(self, stage: Stage[Any], now: Estimate, placement: Placement) -> list[tuple[Estimate, LaunchRecord]]:
-        """Records of the same kind of work on the same kind of machine, each with today's estimate of it."""
-        found: list[tuple[Estimate, LaunchRecord]] = []
+    def _members(self, role: str, now: Expected, before: Sequence[tuple[Expected, LaunchRecord]]) -> MembersForecast:
+        told = [
+            (expected.groups[role], record.members[role])
+            for expected, record in before
+            if role in expected.groups and role in record.members
+        ]
+
+        def memory(expected: MembersExpected) -> Parts:
+            share = CONTAINER_SHARE if self._on_cluster else 1.0
+            return Parts(
+                expected.base_bytes * share + expected.engine_bytes, expected.memory_bytes - expected.base_bytes
+            )
+
+        def cpu(expected: MembersExpected) -> Parts:
+            return Parts(expected.start_cpu_s, expected.cpu_s - expected.start_cpu_s)
+
+        return MembersForecast(
+            memory_bytes=int(fitted(memory(now.groups[role]), [(memory(e), m.memory_bytes) for e, m in told])),
+            cpu_s=fitted(cpu(now.groups[role]), [(cpu(e), m.cpu_s) for e, m in told]),
+        )
+
+    def _before(self, stage: Stage[Any], now: Estimate, placement: Placement) -> list[tuple[Expected, LaunchRecord]]:
+        """Records of the same kind of work on the same kind of machine, each with today's prediction of it."""
+        found: list[tuple[Expected, LaunchRecord]] = []
         for record in self._here(self._history.records(stage.name)):
             if record.version != stage.version or record.engine != placement.engine:
                 continue
             if record.resources.gpu != placement.resources.gpu:
                 continue
+            if record.resources.groups.keys() != placement.resources.groups.keys():
+                continue
             try:
-                estimate = stage.estimate(stage.params.model_validate(record.params), record.inputs, record.resources)
+                params = stage.params.model_validate(record.params)
+                expected = _expected(stage, params, record.inputs, record.engine, record.resources)
             except Exception:  # parameters or stats that this version of the stage does not know, or that are odd
                 continue
-            if estimate.kind == now.kind and estimate.cpu_s > 0:
-                found.append((estimate, record))
+            if expected.own.kind == now.kind and expected.own.cpu_s > 0:
+                found.append((expected, record))
         return found
 
     def _here(self, records: Sequence[LaunchRecord]) -> list[LaunchRecord]:
@@ -155,12 +194,26 @@ class Forecaster:
             return median(waits)
         return self._profile.start_s if self._on_cluster else FORK_S
 
-    def _cpu(self, estimate: Estimate, resources: Resources) -> Parts:
-        start = estimate.start_s * (1.0 if self._on_cluster else FORKED_START)
-        return Parts(start, estimate.cpu_s - estimate.start_s)
+    def _start(self, expected: Expected) -> float:
+        """Seconds of any process's own start."""
+        return expected.own.start_s * (1.0 if self._on_cluster else FORKED_START)
 
-    def _memory(self, estimate: Estimate, resources: Resources) -> Parts:
-        base, work = float(estimate.base_bytes), float(estimate.memory_bytes - estimate.base_bytes)
+    def _cpu(self, expected: Expected) -> Parts:
+        beginning = expected.own.start_s + expected.start_cpu_s
+        return Parts(self._start(expected) + expected.start_cpu_s, max(0.0, expected.own.cpu_s - beginning))
+
+    def _runtime(self, expected: Expected) -> Parts:
+        return Parts(self._start(expected) + expected.start_s, expected.work_s)
+
+    def _memory(self, expected: Expected) -> Parts:
+        own = expected.own
+        base, work = float(own.base_bytes), float(own.memory_bytes - own.base_bytes)
         if self._on_cluster:
-            return Parts(base * CONTAINER_SHARE, work - estimate.mapped_bytes + estimate.output_bytes)
-        return Parts(max(base, min(FORKED_BYTES, 2 * base)), work)
+            beginning = base * CONTAINER_SHARE + expected.engine_bytes
+            return Parts(beginning, work - own.mapped_bytes + own.output_bytes)
+        # Of several processes the largest counts.
+        return Parts(max(base, min(FORKED_BYTES, 2 * base), expected.engine_bytes), work)
+
+
+def _expected(stage: Stage[Any], params: Any, stats: Mapping[str, Stats], name: str, resources: Resources) -> Expected:
+    return engine(name).expected(stage.estimate_on(name, params, stats, resources), resources)

@@ -40,6 +40,15 @@ Size = Annotated[int, Field(ge=0, le=1 << 50)]
 Text = Annotated[str, Field(max_length=512)]
 
 
+class MembersRecord(BaseModel):
+    """What the members of one role took in a launch."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cpu_s: Seconds = Field(description="Of all together.")
+    memory_bytes: Size = Field(description="Peak of the largest.")
+
+
 class LaunchRecord(BaseModel):
     """One launch of a stage that ended well.
 
@@ -65,6 +74,7 @@ class LaunchRecord(BaseModel):
     memory_bytes: Size
     compile_s: Seconds = 0.0
     delayed_s: Seconds = Field(default=0.0, description="For which its threads waited for a processor at most.")
+    members: dict[Text, MembersRecord] = Field(default={}, max_length=16, description="By role.")
 
 
 class History:
@@ -150,8 +160,20 @@ def remember(node: Node, request: Request, placement: Placement, launched: Launc
         memory_bytes=measured.memory_bytes,
         compile_s=measured.compile_s,
         delayed_s=measured.delayed_s,
+        members=_members(launched),
     )
     History(request.store.root).add(node.stage.name, record)
+
+
+def _members(launched: Launched) -> dict[str, MembersRecord]:
+    """What the members took, by the role that stands in front of the launcher's figures of them."""
+    figures, found = launched.figures, {}
+    last = launched.attempts[-1].holdings if launched.attempts else ()
+    for role in dict.fromkeys(each.role for each in last if each.role):
+        cpu_s, memory = figures.get(f"{role}_cpu_s"), figures.get(f"{role}_peak_memory_bytes")
+        if cpu_s is not None and memory is not None:
+            found[role] = MembersRecord(cpu_s=cpu_s, memory_bytes=int(memory))
+    return found
 
 
 def _facts(node: Node, name: str, store: Store, output: Dataset) -> dict[str, Stat]:

@@ -9,13 +9,38 @@ from typing import Literal
 from superworkflow.infra.autosize import placed
 from superworkflow.infra.cost import PriceTable
 from superworkflow.infra.diagram import Node
-from superworkflow.infra.forecast import Forecaster
+from superworkflow.infra.engines import IN_PROCESS, engine
+from superworkflow.infra.forecast import Forecast, Forecaster
 from superworkflow.infra.history import History
+from superworkflow.infra.holdings import held
 from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.manifest import Stat
+from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
 from superworkflow.infra.timeline import Task, timeline
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """Prediction for the members of one role.
+
+    Args:
+        count, cpu, given_bytes: how many, and vCPUs and memory of each.
+        memory_bytes: peak of each.
+        cpu_s: CPU seconds of all together.
+        fits: whether the memory of each holds its peak.
+        begin_s: seconds after the stage's beginning from which they are held.
+    """
+
+    role: str
+    count: int
+    cpu: float
+    given_bytes: int
+    memory_bytes: int
+    cpu_s: float
+    fits: bool
+    begin_s: float
 
 
 @dataclass(frozen=True)
@@ -25,10 +50,17 @@ class PlannedStage:
     Args:
         seconds: wall seconds on `resources`, the start of its pod included, and longer where stages that run at once
             share this machine's processors.
+        memory_bytes: peak of the stage's own process or pod.
+        cpu_s: CPU seconds, of members too.
         resources: those of the profile, or chosen where it says `auto`.
-        fits: whether that memory holds the predicted peak.
+        memory_fits: whether that memory holds the predicted peak.
         runs: how many recorded runs of the stage the prediction rests on; 0 where it is built in.
         end_s: when it ends, in seconds after the run's first stage began; 0 for a cached one.
+        engine: what computes.
+        start_s: of `seconds`, those before the work begins: pods, process, engine.
+        width: threads that share the work after that.
+        groups: members beside the stage's own process.
+        gpu_s: seconds for which GPUs are held, times their number.
     """
 
     name: str
@@ -39,10 +71,20 @@ class PlannedStage:
     cost_usd: float
     output_bytes: int
     resources: Resources
-    fits: bool
+    memory_fits: bool
     output: str
     runs: int = 0
     end_s: float = 0.0
+    engine: str = IN_PROCESS
+    start_s: float = 0.0
+    width: int = 1
+    groups: tuple[PlannedGroup, ...] = ()
+    gpu_s: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory holds all predicted peaks, of members too."""
+        return self.memory_fits and all(group.fits for group in self.groups)
 
     @property
     def basis(self) -> str:
@@ -69,9 +111,10 @@ def plan(request: Request) -> list[PlannedStage]:
         History(request.store.root), request.profile, [node.stage.name for node in request.diagram.nodes.values()]
     )
     for node in request.diagram.nodes.values():
+        groups: tuple[PlannedGroup, ...] = ()
         stats = _input_stats(node, known)
         placement = placed(node, request.profile, stats)
-        resources = _remembered(node, request, placement.resources, stats)
+        resources = _remembered(node, request, placement, stats)
         location = request.store.location(node.stage.name, node.digest)
         dataset = request.store.find(node.stage.name, node.digest)
         if dataset is not None:
@@ -79,15 +122,20 @@ def plan(request: Request) -> list[PlannedStage]:
             known[node.name] = dataset.stats
             memory, cpu_s, seconds = measured.memory_bytes, measured.cpu_s, measured.runtime_s
             output_bytes, fits, runs = dataset.manifest.bytes, True, 0
+            start_s, width = 0.0, 1
             tasks.append(Task(node.name, (), 0.0, 0.0, 0.0))
         else:
-            estimate = node.stage.estimate(node.params, stats, resources)
+            estimate = node.stage.estimate_on(placement.engine, node.params, stats, resources)
             known[node.name] = estimate.stats
             forecast = forecaster.of(
                 node.stage, node.params, stats, placement.model_copy(update={"resources": resources})
             )
-            memory, cpu_s, seconds = forecast.memory_bytes, forecast.cpu_s, forecast.wait_s + forecast.runtime_s
-            output_bytes, fits, runs = estimate.output_bytes, forecast.needed_bytes <= resources.memory, forecast.runs
+            groups = _groups(forecast, resources)
+            memory, seconds = forecast.memory_bytes, forecast.wait_s + forecast.runtime_s
+            cpu_s = forecast.cpu_s + sum(group.cpu_s for group in groups)
+            output_bytes, runs = estimate.output_bytes, forecast.runs
+            fits = forecast.needed_bytes <= resources.memory
+            start_s, width = forecast.wait_s + forecast.start_s, forecast.width
             upstream = tuple(each.name for each in node.upstream)
             tasks.append(Task(node.name, upstream, forecast.wait_s, forecast.runtime_s, cpu_s))
         planned.append(
@@ -100,9 +148,13 @@ def plan(request: Request) -> list[PlannedStage]:
                 cost_usd=0.0,
                 output_bytes=output_bytes,
                 resources=resources,
-                fits=fits,
+                memory_fits=fits,
                 output=location.uri,
                 runs=runs,
+                engine=placement.engine,
+                start_s=start_s,
+                width=width,
+                groups=groups,
             )
         )
     cores = available_cpus() if request.profile.launcher == "process" else None
@@ -114,19 +166,40 @@ def _scheduled(stage: PlannedStage, begin_s: float, end_s: float, prices: PriceT
     if stage.state == "cached":
         return stage
     seconds = end_s - begin_s
-    return replace(stage, seconds=seconds, cost_usd=prices.cost(stage.resources, seconds), end_s=end_s)
+    begins = {group.role: min(group.begin_s, seconds) for group in stage.groups}
+    holdings = [
+        each.model_copy(update={"begin_s": begins.get(each.role, 0.0)}) for each in held(stage.resources, seconds)
+    ]
+    gpu_s = sum(each.resources.gpu.count * each.count * each.seconds for each in holdings)
+    return replace(stage, seconds=seconds, cost_usd=prices.price(holdings), end_s=end_s, gpu_s=gpu_s)
+
+
+def _groups(forecast: Forecast, resources: Resources) -> tuple[PlannedGroup, ...]:
+    return tuple(
+        PlannedGroup(
+            role=role, count=group.count, cpu=group.cpu, given_bytes=group.memory,
+            memory_bytes=forecast.groups[role].memory_bytes, cpu_s=forecast.groups[role].cpu_s,
+            fits=forecast.groups[role].memory_bytes <= group.memory, begin_s=forecast.wait_s + forecast.alone_s,
+        )
+        for role, group in resources.groups.items()
+        if role in forecast.groups
+    )  # fmt: skip
 
 
 def _remembered(
-    node: Node, request: Request, resources: Resources, stats: Mapping[str, Mapping[str, Stat]]
+    node: Node, request: Request, placement: Placement, stats: Mapping[str, Mapping[str, Stat]]
 ) -> Resources:
     """The resources, with the memory that the launcher on a cluster will start with."""
+    resources = placement.resources
     if request.profile.launcher != "kubernetes":
         return resources
     expected = node.stage.estimate(node.params, stats, resources).memory_bytes
-    memory = Sizing(request.store.root).memory(node.stage.name, expected)
-    more = max(resources.memory, min(memory, request.profile.kubernetes.memory_cap))
-    return resources.model_copy(update={"memory": more})
+    sizing, cap = Sizing(request.store.root), request.profile.kubernetes.memory_cap
+    for role in ("", *resources.groups):
+        key = engine(placement.engine).sizing_key(node.stage.name, resources, role)
+        memory = min(sizing.memory(key, expected), cap)
+        resources = resources.with_memory(max(resources.memory_of(role), memory), role)
+    return resources
 
 
 def _input_stats(node: Node, known: Mapping[str, Mapping[str, Stat]]) -> dict[str, Mapping[str, Stat]]:

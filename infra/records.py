@@ -28,6 +28,7 @@ class StageRecord:
         state: `ran`; `cached` when the dataset was there, or another run made it meanwhile; or `failed`.
         runtime_s: seconds for which the resources were held, those of waiting for another run included and those of
             compiling kernels not; 0 when nothing was held.
+        cpu_s: CPU seconds, of members too; 0 when cached.
         peak_memory_bytes: of the container where there is one, else of the process; 0 when cached.
         cost_usd: price of `holdings`.
         compile_s: seconds of compiling kernels besides, in a first run on a machine.
@@ -112,7 +113,7 @@ def stage_record(
         state="ran" if ran else "cached",
         resources=resources,
         runtime_s=seconds,
-        cpu_s=measured.cpu_s if ran else 0.0,
+        cpu_s=measured.cpu_s + _members_cpu_s(launched) if ran else 0.0,
         peak_memory_bytes=measured.memory_bytes if ran else 0,
         cost_usd=cost,
         saved_s=0.0 if ran else measured.runtime_s,
@@ -128,6 +129,14 @@ def stage_record(
         holdings=holdings,
         compile_s=compile_s,
     )
+
+
+def _members_cpu_s(launched: Launched | None) -> float:
+    """CPU seconds of members, which the stage's own process does not see."""
+    if launched is None or not launched.attempts:
+        return 0.0
+    roles = {each.role for each in launched.attempts[-1].holdings if each.role}
+    return sum(launched.figures.get(f"{role}_cpu_s", 0.0) for role in roles)
 
 
 def failed_record(

@@ -185,6 +185,8 @@ class Stage(Generic[P]):
             those of `Input.stats_of`.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. An engine may have a kind
             of its own.
+        estimates: predictions of the work on other engines, by engine, where it differs from that in process. Memory
+            is that of each member that works, where the engine has them; what the engine itself takes is added.
         help: one line for people.
         late: modules that `run` imports only when some parameters need them; where one process starts many stages,
             it has them imported beforehand.
@@ -204,6 +206,7 @@ class Stage(Generic[P]):
     image: str = "cpu"
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
+    estimates: Mapping[str, Callable[[P, Mapping[str, Stats], Resources], Estimate]] = field(default_factory=dict)
     late: tuple[str, ...] = ()
     check: str = ""
     metrics: tuple[str, ...] = ()
@@ -233,6 +236,10 @@ class Stage(Generic[P]):
                 f"stage {self.name} does not run on this engine", where=where, value=name,
                 remedy=f"Valid for {self.name}: {', '.join([IN_PROCESS, *self.engines])}",
             )  # fmt: skip
+
+    def estimate_on(self, name: str, params: P, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+        """The prediction of the work on an engine."""
+        return self.estimates.get(name, self.estimate)(params, inputs, resources)
 
     def image_kind(self, on: str = IN_PROCESS) -> str:
         """Kind of image that holds what the stage needs on an engine."""

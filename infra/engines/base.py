@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from superworkflow.infra.engines.expected import Expected, by_members, in_own_process
 from superworkflow.infra.resources import Group, Resources
 
 if TYPE_CHECKING:
     from superworkflow.infra.kubernetes.engines import OnCluster
+    from superworkflow.infra.stage import Estimate
 
 
 class Engine:
@@ -66,10 +68,16 @@ class Engine:
         """
         return {}
 
-    def working_threads(self, resources: Resources) -> int:
-        """Threads that share a stage's work: those of its members where there are any."""
-        groups = self.groups(resources)
-        return max(1, int(sum(each.count * each.cpu for each in groups.values()))) if groups else resources.threads
+    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+        """What a stage will take.
+
+        Args:
+            estimate: by the stage, for this engine if it tells (`Stage.estimates`), else for its own process.
+            resources: what it gets, of which this engine uses all (see `used`).
+        """
+        if groups := self.groups(resources):
+            return by_members(estimate, resources, groups)
+        return in_own_process(estimate, resources.threads)
 
     def sizing_key(self, stage: str, resources: Resources, role: str = "") -> str:
         """Under which is remembered what memory was enough for a stage, or for each member of a role.

@@ -23,7 +23,10 @@ def run(options: argparse.Namespace) -> int:
     _, request = request_from(options)
     stages = plan(request)
     if options.json:
-        print(json.dumps([asdict(stage) | {"resources": stage.resources.model_dump()} for stage in stages], indent=1))
+        described = [
+            asdict(stage) | {"resources": stage.resources.model_dump(), "fits": stage.fits} for stage in stages
+        ]
+        print(json.dumps(described, indent=1))
     else:
         print_plan(stages)
     return 0

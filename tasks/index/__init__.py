@@ -27,6 +27,7 @@ Files of the dataset:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -100,6 +101,8 @@ _PROCESS_BYTES = 204 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
 _DUCKDB_BYTES = 272 << 20
 _SQL_ROW_BYTES = 140
+_SHUFFLE_BYTES = 620 << 20
+"""What Java takes for its shuffles beside what it takes for moving few rows."""
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 
@@ -141,6 +144,16 @@ def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resour
         base_bytes=_PROCESS_BYTES if kernels else _DUCKDB_BYTES,
         kind="compiled" if kernels else "sql",
     )
+
+
+def estimate_on_spark(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Some sixty small jobs, each with a shuffle, whatever the size; then Java moves each row several times."""
+    alone = estimate(params, inputs, resources)
+    work_s = 23 + 1.25e-5 * int(alone.stats["edges"] or 0)
+    return replace(
+        alone, cpu_s=alone.start_s + work_s, base_bytes=_PROCESS_BYTES, memory_bytes=_PROCESS_BYTES + _SHUFFLE_BYTES,
+        kind="relational",
+    )  # fmt: skip
 
 
 def uses_kernels(params: IndexParams, file_bytes: int, memory: int, resources: Resources) -> bool:
@@ -190,6 +203,7 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.index.run:run",
     engines={"spark": "superworkflow.tasks.index.on_spark:run"},
+    estimates={"spark": estimate_on_spark},
     estimate=estimate,
     help="edge list to a simple graph with numbered vertices",
     late=("fugue_duckdb", "superworkflow.tasks.index.relational"),

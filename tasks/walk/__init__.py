@@ -9,6 +9,7 @@ The walks of each round are in a pseudo-random order of their starts, so a shard
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -121,6 +122,17 @@ def estimate(params: WalkParams, inputs: Mapping[str, Stats], resources: Resourc
     )
 
 
+def estimate_on_spark(params: WalkParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process where each executor has the whole graph; else each has a part that fits it."""
+    from superworkflow.tasks.walk.on_spark import memory_for_walks, mode
+
+    alone = estimate(params, inputs, resources)
+    if mode(params, inputs["graph"], resources) == "replicated":
+        return alone
+    memory = max(alone.base_bytes, min(alone.memory_bytes, memory_for_walks(resources)))
+    return replace(alone, memory_bytes=memory, kind="partitioned")
+
+
 _PROCESS_BYTES = 140 << 20
 """Resident set of the interpreter with NumPy and compiled kernels, before a graph is read."""
 _LABEL_BYTES = 48
@@ -134,6 +146,7 @@ STAGE = Stage(
     inputs={"graph": Input("index dataset: the graph to walk on")},
     run="superworkflow.tasks.walk.run:run",
     engines={"spark": "superworkflow.tasks.walk.on_spark:run"},
+    estimates={"spark": estimate_on_spark},
     estimate=estimate,
     help="Biased second-order random walks (node2vec)",
 )

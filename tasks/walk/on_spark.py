@@ -40,5 +40,10 @@ def mode(params: WalkParams, graph: Stats, resources: Resources) -> Mode:
     """
     if params.spark_mode != "auto":
         return params.spark_mode
-    fits = estimate(params, {"graph": graph}, resources).memory_bytes <= python_memory(resources)
+    fits = estimate(params, {"graph": graph}, resources).memory_bytes <= memory_for_walks(resources)
     return "replicated" if fits else "partitioned"
+
+
+def memory_for_walks(resources: Resources) -> int:
+    """Bytes that whoever walks may fill."""
+    return python_memory(resources)

@@ -16,6 +16,7 @@ from superworkflow.infra.import_strings import check_import
 from superworkflow.infra.placements import node_names
 from superworkflow.infra.profile import load_profile, profile_names
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate
 from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,10 @@ def test_every_engine_keeps_the_contract(name: str) -> None:
         check_import(function, name)
     alone = Resources(cpu=3)
     assert found.groups(alone) == {}
-    assert found.working_threads(alone) == 3
+    estimate = Estimate(memory_bytes=5 << 20, cpu_s=10, output_bytes=7, start_s=1, parallel=1.0, base_bytes=2 << 20)
+    expected = found.expected(estimate, alone)
+    assert (expected.width, expected.work_s, expected.groups) == (3, 3, {})
+    assert expected.own.cpu_s == 10 + expected.start_cpu_s
     assert found.sizing_key("walk", alone) == "walk"
     assert found.used(alone, on_cluster=True) is alone
     assert found.on_cluster is not None
@@ -68,7 +72,6 @@ def test_resources_keep_the_groups_that_the_engine_uses() -> None:
     assert engine("spark").used(given, on_cluster=True) == given
     assert engine("spark").used(given, on_cluster=False) == Resources(cpu=1)  # it runs in the stage's own process
     assert engine(IN_PROCESS).used(given, on_cluster=True) == Resources(cpu=1)
-    assert engine("spark").working_threads(given) == 6
     assert [engine("spark").sizing_key("walk", given, role) for role in ("", "executor")] == [
         "walk.driver",
         "walk.executor",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.forecast import CONTAINER_SHARE, FORK_S, FORKED_BYTES, FORKED_START, Forecast, Forecaster
 from superworkflow.infra.history import FOLDER, History, LaunchRecord
@@ -18,7 +19,7 @@ from superworkflow.infra.orchestration.node import run_node
 from superworkflow.infra.planning import plan
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.request import Request, build_request
-from superworkflow.infra.resources import Gpu, Resources
+from superworkflow.infra.resources import Executors, Gpu, Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 from tests.infra.test_history import launch_record
 from tests.toy_stages import SCALE
@@ -151,6 +152,51 @@ def test_written_files_are_cached_up_to_the_limit(tmp_path: Path) -> None:
     assert found.memory_bytes == max(found.needed_bytes, 1 << 30)
     roomy = ON_TWO.model_copy(update={"resources": Resources(memory=8 << 30)})
     assert _forecast(tmp_path, lines=1000, profile=CLUSTER, placement=roomy).memory_bytes == 2050 * MIB
+
+
+ON_SPARK = Placement(
+    engine="spark",
+    resources=Resources(cpu=1, memory=2 << 30, executors=Executors(count=4, cpu=2, memory=200 * MIB + _JAVA_BYTES)),
+)
+
+
+def test_members_do_the_work(tmp_path: Path) -> None:
+    """Width and memory are those of the executors, and the driver is expected to wait."""
+    found = _forecast(tmp_path, lines=80, profile=CLUSTER, placement=ON_SPARK)
+    assert (found.width, found.runs) == (8, 0)
+    work_s = 80 * (0.5 + 0.5 / 8)
+    start_s = 1 + _BEGINNING.own_cpu_s + _BEGINNING.wait_s + (1 + _BEGINNING.member_cpu_s) / 2
+    assert (found.start_s, found.runtime_s) == (pytest.approx(start_s), pytest.approx(start_s + work_s))
+    assert found.cpu_s == pytest.approx(1 + _BEGINNING.own_cpu_s)
+    assert found.memory_bytes == CONTAINER_SHARE * 100 * MIB + _JAVA_BYTES
+    executors = found.groups["executor"]
+    assert executors.cpu_s == pytest.approx(80 + 4 * (1 + _BEGINNING.member_cpu_s))
+    assert executors.memory_bytes == CONTAINER_SHARE * 100 * MIB + _JAVA_BYTES + 80 * MIB
+    wide = ON_SPARK.resources.model_copy(update={"executors": Executors(count=16, cpu=2, memory=1 << 30)})
+    wider = _forecast(tmp_path, lines=80, profile=CLUSTER, placement=ON_SPARK.model_copy(update={"resources": wide}))
+    assert wider.runtime_s == pytest.approx(start_s + 80 * (0.5 + 0.5 / 32))
+
+
+def test_members_by_what_they_took_before(tmp_path: Path) -> None:
+    def there(lines: int, **more: Any) -> LaunchRecord:
+        took = {"cpu_s": 2 * (lines + 4 * (1 + _BEGINNING.member_cpu_s)), "memory_bytes": (700 + 3 * lines) * MIB}
+        return _record(
+            lines, launcher="kubernetes", cluster="cluster", engine="spark", resources=ON_SPARK.resources,
+            cpu_s=2 * (1 + _BEGINNING.own_cpu_s), runtime_s=20 + lines / 2, memory_bytes=600 * MIB,
+            **({"members": {"executor": took}} | more),
+        )  # fmt: skip
+
+    records = [there(lines) for lines in (10, 50, 200)]
+    found = _forecast(tmp_path, *records, there(100, members={}), lines=100, profile=CLUSTER, placement=ON_SPARK)
+    assert found.runs == 4
+    assert found.cpu_s == pytest.approx(2 * (1 + _BEGINNING.own_cpu_s))
+    assert found.memory_bytes == pytest.approx(600 * MIB)
+    assert found.runtime_s == pytest.approx(70, rel=0.1)
+    executors = found.groups["executor"]
+    assert executors.cpu_s == pytest.approx(2 * (100 + 4 * (1 + _BEGINNING.member_cpu_s)))
+    assert executors.memory_bytes == pytest.approx(1000 * MIB)
+    alone = ON_SPARK.model_copy(update={"resources": ON_SPARK.resources.only()})
+    assert _forecast(tmp_path, lines=100, profile=CLUSTER, placement=alone).runs == 0
 
 
 @pytest.fixture

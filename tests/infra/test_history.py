@@ -27,6 +27,15 @@ def launch_record(**more: Any) -> LaunchRecord:
     return LaunchRecord(**(given | more))
 
 
+def test_records_of_versions_without_members_are_read(tmp_path: Path) -> None:
+    old = launch_record().model_dump(mode="json", exclude={"members"})
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "scale.json").write_text(json.dumps({"format": 1, "records": [old]}))
+    (found,) = History(Location.of(tmp_path)).records("scale")
+    assert found.members == {}
+    assert found.model_dump(mode="json", exclude={"members"}) == old
+
+
 def test_newest_first_and_no_more_than_are_kept(tmp_path: Path) -> None:
     history = History(Location.of(tmp_path))
     assert history.records("scale") == ()

@@ -7,12 +7,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
+from superworkflow.infra.engines.expected import Beginning, Expected, by_members, in_own_process
+from superworkflow.infra.resources import Resources
 
 if TYPE_CHECKING:
     from superworkflow.infra.kubernetes.engines import OnCluster
+    from superworkflow.infra.stage import Estimate
+
+
+_JAVA_BYTES = 330 << 20
+"""Resident set of Java's process while it moves few rows; measured."""
+_SESSION_S = 6.0
+_SESSION_CPU_S = 10.5
+"""Seconds from asking for a session to the end of its first small job, and CPU seconds of Java in it; measured."""
+_BEGINNING = Beginning(own_cpu_s=12.5, member_cpu_s=5.5, wait_s=2.0, engine_bytes=_JAVA_BYTES)
+"""The same where driver and executors are pods."""
 
 
 class Spark(Engine):
@@ -26,6 +39,16 @@ class Spark(Engine):
     roles = ("executor",)
     own_role = "driver"
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
+
+    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+        """Java and its session start first; the work is that of Python's processes, in executors if there are any."""
+        if not (groups := self.groups(resources)):
+            alone = in_own_process(estimate, resources.threads)
+            own = replace(estimate, cpu_s=estimate.cpu_s + _SESSION_CPU_S)
+            return replace(
+                alone, own=own, start_s=_SESSION_S, start_cpu_s=_SESSION_CPU_S, engine_bytes=_JAVA_BYTES
+            )  # fmt: skip
+        return by_members(estimate, resources, groups, _BEGINNING)
 
     def settings(self) -> Mapping[str, str]:
         """See `Engine`."""

@@ -68,7 +68,7 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
 
     told: list[str] = []
     output = shared_folder / "store" / "relax" / DIGEST
-    launched = KubernetesLauncher(workers).launch(_call(output, seconds=1.0, fill_mib=800), on_event)
+    launched = KubernetesLauncher(workers).launch(_call(output, seconds=0.5, fill_mib=800), on_event)
     made = Dataset.open(Location.of(str(output)))
     made.verify()
     assert _checksums(made) == _checksums(here.dataset)

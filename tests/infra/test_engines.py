@@ -81,6 +81,17 @@ def test_resources_keep_the_groups_that_the_engine_uses() -> None:
     assert given.with_memory(8 << 30) == given.model_copy(update={"memory": 8 << 30})
 
 
+def test_a_worker_group_is_as_wide_as_all_roles_together() -> None:
+    roles = {"graph": {"count": 2, "cpu": 2, "memory": "4Gi"}, "tensor": {"count": 4, "cpu": 0.5, "memory": "1Gi"}}
+    resources = Resources.model_validate({"cpu": 1, "workers": roles})
+    estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, parallel=1.0)
+    expected = engine("workers").expected(estimate, resources)
+    assert (expected.width, expected.work_s, list(expected.groups)) == (6, 10, ["graph", "tensor"])
+    assert expected.own.cpu_s < 5  # it coordinates
+    assert engine("workers").used(resources, on_cluster=False) == resources
+    assert engine("workers").sizing_key("train", resources, "tensor") == "train.tensor"
+
+
 def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:
     assert "executor" in member_commands()
     assert main(["executor"]) == 2

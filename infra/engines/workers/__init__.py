@@ -12,13 +12,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
+from superworkflow.infra.engines.expected import Beginning, Expected, by_members
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
     from superworkflow.infra.kubernetes.engines import OnCluster
+    from superworkflow.infra.stage import Estimate
 
 ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
 """Where pods find the address of the coordinator's, and the token of the group."""
+
+
+_BEGINNING = Beginning(own_cpu_s=1.2, member_cpu_s=1.7, wait_s=1.0, engine_bytes=250 << 20)
+"""Torch is imported by the coordinator and by each agent, which forks its workers; measured."""
 
 
 class WorkerGroups(Engine):
@@ -39,6 +45,12 @@ class WorkerGroups(Engine):
     def groups(self, resources: Resources) -> dict[str, Group]:
         """See `Engine`."""
         return dict(resources.workers or {})
+
+    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+        """See `Engine`."""
+        if groups := self.groups(resources):
+            return by_members(estimate, resources, groups, _BEGINNING)
+        return super().expected(estimate, resources)
 
     def settings(self) -> Mapping[str, str]:
         """See `Engine`."""

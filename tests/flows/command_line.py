@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import psutil
+
+from superworkflow.__main__ import main
 
 SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "embed.window=4"]
 """Settings with which each stage takes a second or two."""
@@ -68,14 +76,9 @@ class CommandLine:
 
     def start(self, command: str, *more: str, labels: bool = True, alone: bool = False) -> subprocess.Popen[str]:
         """Start a command; `alone`, in a process group of its own, as a shell does it in a terminal."""
-        arguments = [sys.executable, "-m", "superworkflow", command]
-        if command in ("run", "plan", "explain"):
-            arguments += ["node2vec", "--edges", str(self.edges)]
-            arguments += ["--labels", str(self.labels)] if labels else []
-            arguments += ["--set", *self.settings]
-        arguments += ["--store", str(self.store), *more]
         return subprocess.Popen(
-            arguments, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "superworkflow", *self._arguments(command, *more, labels=labels)],
+            env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=hear_interrupts, start_new_session=alone,
         )  # fmt: skip
 
@@ -84,3 +87,39 @@ class CommandLine:
         out, err = process.communicate(timeout=300)
         assert expect is None or process.returncode == expect, f"exit {process.returncode}\n{err[-4000:]}"
         return Answer(process.returncode, out, err)
+
+    def here(self, command: str, *more: str) -> Answer:
+        """A command that only looks, within this process: a new one would take its time to import what is there."""
+        out, err = io.StringIO(), io.StringIO()
+        with patch.dict(os.environ, self.environment), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(self._arguments(command, *more))
+        assert status == 0, err.getvalue()
+        return Answer(status, out.getvalue(), err.getvalue())
+
+    def _arguments(self, command: str, *more: str, labels: bool = True) -> list[str]:
+        arguments = [command]
+        if command in ("run", "plan", "explain"):
+            arguments += ["node2vec", "--edges", str(self.edges)]
+            arguments += ["--labels", str(self.labels)] if labels else []
+            arguments += ["--set", *self.settings]
+        return [*arguments, "--store", str(self.store), *more]
+
+
+def stages_at(store: Path, stage: str = "") -> list[psutil.Process]:
+    """Processes of stages that write to this store, or of one stage."""
+    found, folder = [], str(store / stage) + "/"
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "stage" in words and any(word.startswith(folder) for word in words):
+            found.append(process)
+    return found
+
+
+def await_stage(command: subprocess.Popen[str], store: Path, stage: str) -> list[psutil.Process]:
+    """All that a command has started, its stage last, once that writes to this store."""
+    for _ in range(12_000):
+        assert command.poll() is None, command.communicate()
+        if found := stages_at(store, stage):
+            return [*psutil.Process(command.pid).children(recursive=True), *found]
+        time.sleep(0.01)
+    raise AssertionError(f"stage {stage} did not begin")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -18,8 +19,7 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.infra.filesystem import Location
 from superworkflow.infra.tracking.history import recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
-from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine
-from tests.flows.conftest import prefect_server
+from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine, stages_at
 from tests.flows.deployments import (
     ask,
     assert_tasks,
@@ -124,21 +124,25 @@ def test_registered_updated_removed(command_line: CommandLine, prefect_api: str,
     assert "not there" in _deploy(command_line, "shown", "--remove").out
 
 
-@pytest.fixture
-def worker(prefect_api: str, command_line: CommandLine, tmp_path: Path) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def worker(
+    prefect_api: str, graph_files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """A real worker of the pool."""
-    _deploy(command_line, "nightly")  # makes the pool
-    with running_worker(POOL, "process", tmp_path / "worker", command_line.environment):
+    folder = tmp_path_factory.mktemp("worker")
+    environment = {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""}
+    _deploy(CommandLine(folder / "store", *graph_files, environment), "nightly")  # makes the pool
+    with running_worker(POOL, "process", folder / "worker", environment):
         yield
 
 
 @pytest.mark.usefixtures("worker")
 def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
-    edges = tmp_path / "edges.csv"
-    edges.write_text(command_line.edges.read_text())
+    labels = tmp_path / "labels.csv"
+    labels.write_text(command_line.labels.read_text())
     tracking = f"sqlite:///{tmp_path}/mlflow.db"
     command_line.environment["MLFLOW_TRACKING_URI"] = tracking
-    deployment = _deploy(command_line, "nightly", "--edges", str(edges), "--json").document["id"]
+    deployment = _deploy(command_line, "nightly", "--labels", str(labels), "--json").document["id"]
 
     url = f"{prefect_api}/deployments/{deployment}/create_flow_run"
     refused = ask("POST", url, {"parameters": {"walk": {"p": 0}}})
@@ -156,49 +160,44 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     assert run.info.status == "FINISHED"
     assert any("macro_f1" in name for name in run.data.metrics)
 
-    edges.write_text(edges.read_text() + "v0,v1\nv0,new\n")  # the night's new data
+    labels.write_text(labels.read_text() + "v0,team 1\n")
     second = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
     wait_for_state(prefect_api, second, "Completed")
-    stages = [name for name in STAGES if "holdout" not in name]
-    assert_tasks(prefect_api, second, dict.fromkeys(stages, "Completed"))
-    third = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
-    wait_for_state(prefect_api, third, "Completed")
-    assert_tasks(prefect_api, third, dict.fromkeys(stages, "Cached"))
+    anew = dict.fromkeys(("label", "evaluate", "publish"), "Completed")
+    assert_tasks(prefect_api, second, dict.fromkeys(("index", "walk", "prepare", "embed"), "Cached") | anew)
 
 
-def test_scheduled_run_starts_by_itself(command_line: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("worker")
+def test_scheduled_run_starts_by_itself(command_line: CommandLine, prefect_api: str) -> None:
     """Nobody starts it: the server's scheduler makes the run when it is due, and the worker takes it."""
-    home = tmp_path / "prefect"
-    home.mkdir()
-    with prefect_server("127.0.0.1", home) as api:
-        command_line.environment["PREFECT_API_URL"] = api
-        settings = ("--interval", "30s", "--concurrency-limit", "1", "--set", "node2vec.link_prediction=false")
-        deployment = _deploy(command_line, "often", *settings, "--json").document["id"]
-        with running_worker(POOL, "process", tmp_path / "worker", command_line.environment):
-            wanted = {"deployments": {"id": {"any_": [deployment]}},
-                      "flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}}  # fmt: skip
-            first = eventually(lambda: ask("POST", f"{api}/flow_runs/filter", wanted).json())[0]
-            _deploy(command_line, "often", "--remove")
-            begun = {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}  # one more may have been due meanwhile
-            with contextlib.suppress(AssertionError):
-                eventually(lambda: not ask("POST", f"{api}/flow_runs/filter", begun).json(), seconds=60)
-        assert first["state_name"] == "Completed", first["state"]
-        assert first["auto_scheduled"]
-        assert first["created_by"]["type"] == "SCHEDULE"
-        assert list(command_line.store.glob("embed/*/manifest.json"))
-    log = (home / "server.log").read_text()
-    assert "Can't evaluate" not in log
-    assert "Unexpected error" not in log
+    settings = ("--interval", "30s", "--concurrency-limit", "1", "--set", "node2vec.link_prediction=false")
+    deployment = _deploy(command_line, "often", *settings, "--json").document["id"]
+    registered = f"{prefect_api}/deployments/{deployment}"
+
+    def runs(*states: str) -> list[dict[str, Any]]:
+        chosen = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"state": {"type": {"any_": states}}}}
+        found: list[dict[str, Any]] = ask("POST", f"{prefect_api}/flow_runs/filter", chosen).json()
+        return found
+
+    first = eventually(lambda: runs("COMPLETED", "FAILED", "CRASHED"))[0]
+    ask("PATCH", registered, {"paused": True}).raise_for_status()
+    with contextlib.suppress(AssertionError):  # one more may have been due meanwhile
+        eventually(lambda: not runs("PENDING", "RUNNING"), seconds=60)
+    ask("DELETE", registered).raise_for_status()
+    assert first["state_name"] == "Completed", first["state"]
+    assert first["auto_scheduled"]
+    assert first["created_by"]["type"] == "SCHEDULE"
+    assert list(command_line.store.glob("embed/*/manifest.json"))
 
 
 @pytest.mark.usefixtures("worker")
 def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> None:
     deployment = _deploy(command_line, "nightly", "--set", "embed.epochs=10000", "--json").document["id"]
     run = start_run(prefect_api, deployment)
-    eventually(lambda: task_states(prefect_api, run).get("embed") == "Running" and _stages_of(command_line.store))
+    eventually(lambda: task_states(prefect_api, run).get("embed") == "Running" and stages_at(command_line.store))
     cancel_run(prefect_api, run)
     wait_for_state(prefect_api, run, "Cancelled")
-    eventually(lambda: not _stages_of(command_line.store))
+    eventually(lambda: not stages_at(command_line.store))
     recorded = recorded_runs(default_tracking_uri(Location.of(command_line.store)))
     assert [each.status for each in recorded] == ["KILLED"]
 
@@ -223,16 +222,3 @@ def _for_cluster(folder: Path) -> Path:
     volumes = [{"mount_path": str(folder.parent.parent.parent), "host_path": "/x"}]
     path.write_text(json.dumps({"launcher": "kubernetes", "kubernetes": {"volumes": volumes}}))
     return path
-
-
-def _stages_of(store: Path) -> list[str]:
-    """Processes of stages that write to this store."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if "stage" in words and any(word.startswith(str(store)) for word in words):
-            found.append(" ".join(words))
-    return found

@@ -55,7 +55,7 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     versions = _client(command_line.store).search_model_versions("name = 'node2vec-embeddings'")
     assert len(versions) == 1, "the same bundle is registered once"
 
-    explained = command_line("explain", "--set", "embed.window=2").out
+    explained = command_line.here("explain", "--set", "embed.window=2").out
     lines = {line.split()[0]: line for line in explained.splitlines()}
     assert list(lines) == STAGES
     changed = {"embed", "holdout-embed", "evaluate", "publish"}
@@ -64,24 +64,24 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert "embed.window: 4 → 2" in lines["embed"]
     assert "input embeddings differs" in lines["publish"]
 
-    planned = json.loads(command_line("plan", "--set", "embed.window=2", "--json").out)
+    planned = json.loads(command_line.here("plan", "--set", "embed.window=2", "--json").out)
     assert {stage["name"] for stage in planned if stage["state"] == "run"} == changed
 
     third = command_line("run", "--json", "--name", "third", "--set", "embed.window=2")
     assert {name for name, state in third.states().items() if state == "ran"} == changed
 
-    planned = json.loads(command_line("plan", "--initial", str(Path(first["embeddings"]).parent), "--json").out)
+    planned = json.loads(command_line.here("plan", "--initial", str(Path(first["embeddings"]).parent), "--json").out)
     assert {stage["name"] for stage in planned if stage["state"] == "run"} == {"embed", "evaluate", "publish"}
 
-    compared = json.loads(command_line("compare", "first", "third", "--json").out)
+    compared = json.loads(command_line.here("compare", "first", "third", "--json").out)
     assert compared["params"] == {"embed.window": ["4", "2"]}
     assert compared["seconds"]["embed"][1] > 0
     assert compared["cost_usd"]["walk"][1] == 0
     assert "evaluate.micro_f1@0.5" in compared["metrics"]
-    shown = command_line("compare", "first", "third").out
+    shown = command_line.here("compare", "first", "third").out
     assert "embed.window" in shown
     assert "macro_f1@0.5" in shown
-    listed = command_line("runs").out
+    listed = command_line.here("runs").out
     assert all(name in listed for name in ("first", "second", "third"))
 
 

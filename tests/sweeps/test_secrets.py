@@ -63,8 +63,6 @@ def test_servers_that_are_down(commands: Commands) -> None:
     assert "me:***@127.0.0.1" in answer.err
     deploy = ("deploy", "node2vec", "--name", "nightly", *commands.common)
     assert "***" in commands(*deploy, expect=2, PREFECT_API_URL=f"{down}/api").err
-    assert "must not contain a password" in commands(*deploy, expect=2, MLFLOW_TRACKING_URI=down).err
-    commands("runs", expect=2, MLFLOW_TRACKING_URI=down)
 
 
 def test_run_and_sweep(commands: Commands, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> None:

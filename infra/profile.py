@@ -81,7 +81,7 @@ class Profile(BaseModel):
     variant: str | None = Field(
         default=None,
         description="Entries that superworkflows add to `stages` themselves, by the name that they declare them under, "
-        "such as spark; those of the file win.",
+        "such as laptop; those of the file win.",
     )
     default: Placement = Field(default=Placement(), description="What every stage gets unless `stages` says otherwise.")
     stages: dict[str, Placement] = Field(

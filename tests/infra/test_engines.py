@@ -20,7 +20,7 @@ from superworkflow.infra.stage import Estimate
 from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("infra", "superworkflow", "sweeps", "dashboards", "flows")
+ROOMS = ("infra", "superworkflow", "sweeps", "dashboards")
 KEYS = {"infra/kubernetes/settings.py", "infra/resources.py"}
 """Keys of profiles that name an engine: of its service account, of its kind of image, and of its members."""
 ORDINARY = {"workers"}

@@ -182,7 +182,7 @@ def _assert_confined(pods: list[Json], images: dict[str, str]) -> None:
     """Pods of all images, an executor among them, none of which was user 0 or could write to its root."""
     containers = [(pod, container) for pod in pods for container in pod["spec"]["containers"]]
     assert {container["image"] for _, container in containers} == set(images.values())
-    assert sum("superworkflow/executor-of" in pod["metadata"]["labels"] for pod in pods) == 1
+    assert sum("superworkflow/member-of" in pod["metadata"]["labels"] for pod in pods) == 1
     for pod, container in containers:
         assert pod["spec"]["securityContext"]["runAsUser"] == 1000
         assert container["securityContext"]["readOnlyRootFilesystem"] is True

@@ -26,7 +26,7 @@ LEAST_HEAP = 480 << 20
 LEAST_MEMORY = 768 << 20
 """Bytes of memory below which a Java process and one Python worker do not fit an executor."""
 HEAP_SHARE = 0.4
-"""Java's heap, of an executor's memory; its Python workers get a half (`worker_memory` of `infra.spark.session`), and
+"""Java's heap, of an executor's memory; its Python workers get a half (`python_memory` of `session`), and
 what is left is what Java takes beside its heap."""
 
 POD_VERBS = ("create", "get", "list", "watch", "patch", "delete")

@@ -124,6 +124,8 @@ def _outcome(function: str, *arguments: Any) -> dict[str, Any]:
 
 
 def give_back(worker: Worker, size: int) -> Any:
+    if size < -1:
+        sys.exit(0)
     if size < 0:
         raise UserError("too few", where="size", value=size)
     return object() if size == 0 else "x" * size
@@ -137,6 +139,7 @@ def test_results_are_small_json_and_errors_name_their_function() -> None:
     assert odd["user"]
     assert "what is not JSON" in odd["message"]
     assert bad == {"kind": "failed", "call": 3, "user": True, "message": "size: too few (got -1)."}
+    assert _outcome("give_back", -2)["message"] == "SystemExit: 0"
     assert _outcome("no_such")["message"].startswith("AttributeError")
 
 

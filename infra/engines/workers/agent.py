@@ -39,8 +39,10 @@ def join(arguments: Sequence[str]) -> int:
     """The command of pods: take part in the group that the environment describes, until it ends."""
     setup = setup_from_environment()
     end_with_coordinator(setup)
-    status = run_agent(setup)
-    leave_message()
+    try:
+        status = run_agent(setup)
+    finally:
+        leave_message()
     _end(status)
 
 

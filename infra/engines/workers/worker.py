@@ -117,7 +117,7 @@ def outcome_of(
         return {"kind": "failed", **about, "user": True, "message": str(error)}
     except MemoryError as error:
         return {"kind": "failed", **about, "user": False, "message": f"out of memory: {error}"}
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {error}"[:2000]
         if is_lost(error):
             return {"kind": "lost", **about, "message": message[:200]}

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,21 +105,25 @@ class CommandLine:
         return [*arguments, "--store", str(self.store), *more]
 
 
-def stages_at(store: Path, stage: str = "") -> list[psutil.Process]:
-    """Processes of stages that write to this store, or of one stage."""
-    found, folder = [], str(store / stage) + "/"
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "stage" in words and any(word.startswith(folder) for word in words):
+def stages_at(store: Path, dataset: str = "", among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
+    """Processes of stages that write to this store, or below one folder of it."""
+    found, folder = [], f"{store / dataset}/"
+    for process in psutil.process_iter() if among is None else among:
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "stage" in words and any(f"{word}/".startswith(folder) for word in words):
             found.append(process)
     return found
 
 
-def await_stage(command: subprocess.Popen[str], store: Path, stage: str) -> list[psutil.Process]:
-    """All that a command has started, its stage last, once that writes to this store."""
+def await_stage(command: subprocess.Popen[str], store: Path, dataset: str) -> list[psutil.Process]:
+    """All that a command has started, the stage last that writes to this folder of the store, once there is one."""
     for _ in range(12_000):
         assert command.poll() is None, command.communicate()
-        if found := stages_at(store, stage):
-            return [*psutil.Process(command.pid).children(recursive=True), *found]
+        started = psutil.Process(command.pid).children(recursive=True)
+        if found := stages_at(store, dataset, started):
+            return [*started, *found]
         time.sleep(0.01)
-    raise AssertionError(f"stage {stage} did not begin")
+    raise AssertionError(f"no stage began to write to {dataset}")

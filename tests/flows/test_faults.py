@@ -20,7 +20,8 @@ def test_stages_killed_in_turn_then_resumed(command_line: CommandLine) -> None:
     outputs = _outputs(command_line)
     for victim in ("index", "embed", "publish"):
         process = command_line.start("run", "--no-tracking", "--json")
-        await_stage(process, command_line.store, Path(outputs[victim]).parent.name)[-1].kill()
+        dataset = str(Path(outputs[victim]).relative_to(command_line.store))
+        await_stage(process, command_line.store, dataset)[-1].kill()
         _, err = process.communicate(timeout=120)
         assert process.returncode == 1, err
         assert f"stage {victim} failed" in err

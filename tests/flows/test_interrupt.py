@@ -24,7 +24,7 @@ LONG = ("--set", "walk.num_walks=20000", "node2vec.link_prediction=false")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Without servers. One home of Prefect, whose database takes ten seconds to make."""
+    """Without servers; one home of Prefect for all, whose database is made once."""
     home = tmp_path_factory.mktemp("prefect")
     return {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(home)}
 

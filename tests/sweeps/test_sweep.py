@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from mlflow import MlflowClient
@@ -166,9 +165,8 @@ def test_pruned_trial_stops_its_process(sweeps: SweepCommands, grid: Answer) -> 
     trial = _study(sweeps, "pruned").trials()[-1]
     assert list(trial.intermediate_values) == [1]
     assert not stages_at(sweeps.store)
-    (run,) = httpx.post(f"{sweeps.environment['PREFECT_API_URL']}/flow_runs/filter",
-                        json={"flow_runs": {"state": {"type": {"any_": ["CANCELLED"]}}}}).json()  # fmt: skip
-    assert run["state"]["message"] == last["reason"]
+    (run,) = _api(sweeps, "flow_runs/filter", {"flow_runs": {"name": {"any_": [f"pruned-{last['number']:04d}"]}}})
+    assert (run["state"]["type"], run["state"]["message"]) == ("CANCELLED", last["reason"])
 
 
 def test_budget_stops_the_sweep_and_more_money_goes_on(sweeps: SweepCommands, grid: Answer) -> None:

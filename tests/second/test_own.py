@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import superworkflow.deployed
 from superworkflow.infra.code_file import VARIABLE
 from superworkflow.infra.errors import UserError
-from tests.flows.deployments import ask, eventually, running_worker, start_run, task_states, wait_for_state
+from tests.flows.deployments import ask, assert_tasks, running_worker, start_run, wait_for_state
 from tests.second.conftest import ROOT, Second
 from tests.superworkflow.test_your_own import example
 
@@ -47,10 +48,11 @@ def test_the_example_of_the_page_runs(second: Second, tmp_path: Path) -> None:
 
 @pytest.fixture
 def deployed(second: Second, tmp_path: Path) -> Iterator[Second]:
-    """The command line, with a real worker of the pool."""
-    second("deploy", "--name", "nightly", "--pool", POOL)  # makes the pool
-    with running_worker(POOL, "process", tmp_path / "worker", second.environment):
-        yield second
+    """The command line on an empty store, with a real worker of the pool."""
+    alone = replace(second, store=tmp_path / "store")
+    alone("deploy", "--name", "nightly", "--pool", POOL)  # makes the pool
+    with running_worker(POOL, "process", tmp_path / "worker", alone.environment):
+        yield alone
 
 
 def test_deployed_from_a_package_and_from_a_file(
@@ -62,12 +64,12 @@ def test_deployed_from_a_package_and_from_a_file(
     file.write_text(OUTLIERS.read_text())
     part = deployed("deploy", *settings, name=str(file)).document["id"]
     file.write_text("raise SystemExit('edited since')")  # what was deployed is what runs
-    runs = [start_run(prefect_api, each) for each in (whole, part)]
-    for run in runs:
-        wait_for_state(prefect_api, run, "Completed")
-    # Whichever comes second has what both need from the cache; the server records states a little late.
-    eventually(lambda: set(task_states(prefect_api, runs[0]).values()) <= {"Completed", "Cached"})
-    assert task_states(prefect_api, runs[0]).keys() == {"measurements", "fit", "curved", "choose"}
+    run = start_run(prefect_api, whole)
+    wait_for_state(prefect_api, run, "Completed")
+    assert_tasks(prefect_api, run, dict.fromkeys(("measurements", "fit", "curved", "choose"), "Completed"))
+    run = start_run(prefect_api, part)
+    wait_for_state(prefect_api, run, "Completed")
+    assert_tasks(prefect_api, run, {"measurements": "Cached", "fit": "Cached", "outliers": "Completed"})
     assert len(list(deployed.store.glob("outliers/*/manifest.json"))) == 1
     found = ask("GET", f"{prefect_api}/deployments/{part}").json()
     assert found["entrypoint"] == "superworkflow.deployed.missed"

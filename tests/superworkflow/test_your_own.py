@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -198,13 +198,14 @@ def _package(folder: Path, name: str, flows: str = "", stages: str = "", **modul
 
 
 @pytest.fixture
-def site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of packages, one of which defines `hubs` and its stage."""
     path = folder / "site"
     _package(path, "first", "hubs = sw_hubs", "degrees = sw_hubs:DEGREES", sw_hubs=example())
     monkeypatch.syspath_prepend(str(path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    return path
+    yield path
+    for name in [each for each in sys.modules if each.startswith("sw_")]:
+        del sys.modules[name]
 
 
 @pytest.mark.usefixtures("site")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.import_strings import imported
 from superworkflow.infra.outcomes import Picture
 from superworkflow.infra.records import RunRecord
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from superworkflow.infra.explaining import Explanation
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.masking import has_password, without_user
 from superworkflow.infra.outcomes import figures
-from superworkflow.infra.planning import PlannedStage
+from superworkflow.infra.plan.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import Request

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
 from superworkflow.infra.outcomes import Metric, Model, Parameter, Picture
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
 
 

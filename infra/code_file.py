@@ -27,11 +27,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.scratch import Scratch
 
 if TYPE_CHECKING:
-    from superworkflow.infra.store import Store
+    from superworkflow.infra.storage.store import Store
 
 INPUT = "code"
 """Name of the file among the inputs of the stages that it defines."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from superworkflow.infra.code_file import INPUT, CodeFile
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.declarations import check_declarations
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.names import is_word
 from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.names import is_word
+from superworkflow.infra.storage.source import Source
 
 Given = Source | Dataset
 """What a run is given from outside: a source, or a dataset that an earlier run made."""

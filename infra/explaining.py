@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.request import Request
+from superworkflow.infra.storage.dataset import Dataset
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.import_strings import imported
 from superworkflow.infra.params import nearest
 from superworkflow.infra.records import RunRecord
-from superworkflow.infra.tables import matching
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.tables import matching
 
 
 def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
@@ -30,7 +30,8 @@ def output_uri(dataset: Dataset, name: str) -> str | None:
 
     Args:
         dataset: that of the node.
-        name: of a file, of a folder (`shards/`), or a pattern such as `part-*.npy`; see `infra.tables.find_files`.
+        name: of a file, of a folder (`shards/`), or a pattern such as `part-*.npy`; see
+            `infra.storage.tables.find_files`.
     """
     return f"{dataset.uri}/{name}" if matching(dataset.files(), name) else None
 

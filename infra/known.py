@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.names import is_word
 from superworkflow.infra.params import nearest
+from superworkflow.infra.storage.names import is_word
 
 T = TypeVar("T")
 

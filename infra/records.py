@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from superworkflow.infra.cost import PriceTable, unified_cost
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.holdings import Holding, consecutive, held, shortened
 from superworkflow.infra.launch.base import Attempt, Launched
-from superworkflow.infra.manifest import Manifest, Stat
 from superworkflow.infra.outcomes import Metric
+from superworkflow.infra.plan.cost import PriceTable, unified_cost
+from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.manifest import Manifest, Stat
 
 METRIC_PREFIX = "metrics."
 """Stats under this prefix are the quality that a run is judged by."""

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from superworkflow.infra.cost import PriceTable, load_prices
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Given, Superworkflow
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import MANIFEST_NAME
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.placements import check_placements
+from superworkflow.infra.plan.cost import PriceTable, load_prices
 from superworkflow.infra.profile import Profile, load_profile
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
-from superworkflow.infra.source import Source
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import MANIFEST_NAME
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
 
 DEFAULT_STORE = "superworkflow-store"
 

@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.params import StageParams, nearest, parse_params
+from superworkflow.infra.storage.filesystem import Location
 
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 

@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, cast
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.engines import IN_PROCESS, engine
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.manifest import Stat
 from superworkflow.infra.params import P
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.source import Source
 
 Stats = Mapping[str, Stat]
 
@@ -48,8 +48,8 @@ class Input:
         file: a source that is one file.
         folder: a source that is a folder of files.
         tables: a source that is a description of tables: import string of a function of its text and its name for
-            people, to the names of their files as `infra.tables.find_files` takes them. For YAML and JSON with keys
-            `file` or `files` it is `superworkflow.infra.tables:named_files`.
+            people, to the names of their files as `infra.storage.tables.find_files` takes them. For YAML and JSON with
+            keys `file` or `files` it is `superworkflow.infra.storage.tables:named_files`.
         stats: import string of a function that tells estimates of a source: of the source and how many bytes of it may
             be looked at, to facts by name. `bytes` and `files` are always known.
     """

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from superworkflow import __version__
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.kernels import bring_kernels
+from superworkflow.infra.execution.kernels import bring_kernels
 from superworkflow.infra.masking import mask_tracebacks
 from superworkflow.parser import Parser
 

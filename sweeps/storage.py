@@ -22,11 +22,11 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
-from superworkflow.infra.databases import sqlite_url
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lock import exclusive
 from superworkflow.infra.masking import masked
+from superworkflow.infra.storage.databases import sqlite_url
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import exclusive
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

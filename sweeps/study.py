@@ -26,9 +26,9 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from superworkflow.infra.digest import canonical_json
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.owner import Owner
+from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.sweeps.objective import Objective
 from superworkflow.sweeps.owner import Watch
 from superworkflow.sweeps.sampling import make_pruner, make_sampler, trial_seed

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import DatasetWriter
-from superworkflow.infra.digest import SummedStream
-from superworkflow.infra.manifest import Stat
+from superworkflow.infra.storage.dataset import DatasetWriter
+from superworkflow.infra.storage.digest import SummedStream
+from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._csr import Edges, EndCounts, Weights, assemble, degrees, row_starts
 

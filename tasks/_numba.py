@@ -17,7 +17,7 @@ from numba.core.caching import Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 
-from superworkflow.infra.compiling import clock
+from superworkflow.infra.execution.compiling import clock
 
 _BLAS = "scipy.linalg.cython_blas"
 

@@ -8,9 +8,9 @@ from superworkflow.infra.code_file import INPUT, CodeFile, imported_names, run_c
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.import_strings import check_import
-from superworkflow.infra.names import is_word
 from superworkflow.infra.params import nearest
 from superworkflow.infra.stage import Stage
+from superworkflow.infra.storage.names import is_word
 from superworkflow.tasks import load_stage, stage_names, stage_origins
 
 

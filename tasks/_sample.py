@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from superworkflow.infra.source import Source
-from superworkflow.infra.text_file import GZIP, unpacked
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.text_file import GZIP, unpacked
 from superworkflow.tasks._distinct import estimate_distinct
 
 SAMPLE_BYTES = 32 << 20

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from superworkflow.infra.s3 import PatientS3
-from superworkflow.infra.store import Store
-from superworkflow.infra.sums import FOLDER_VARIABLE
+from superworkflow.infra.storage.s3 import PatientS3
+from superworkflow.infra.storage.store import Store
+from superworkflow.infra.storage.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
 from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access

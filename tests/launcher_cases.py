@@ -22,13 +22,13 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StageFailed, UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch.base import Event, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.toys import SITE
 
 ROOT = Path(__file__).parents[1]

@@ -143,9 +143,9 @@ def test_a_stage_needs_no_orchestrator(code: str) -> None:
 def test_planning_needs_no_orchestrator() -> None:
     modules = (
         "superworkflow.flows.node2vec",
-        "superworkflow.infra.planning",
+        "superworkflow.infra.plan.planning",
         "superworkflow.infra.explaining",
-        "superworkflow.infra.execute",
+        "superworkflow.infra.execution.execute",
     )
     assert _loaded_by(f"import {', '.join(modules)}", HEAVY | ORCHESTRATION) == set()
 

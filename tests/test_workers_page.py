@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks import load_stage

@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.source import Source
 
 GIB = 1 << 30
 

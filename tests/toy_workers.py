@@ -20,11 +20,11 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import FileEntry
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
 
 _ALONE: dict[str, Any] = {"affects_result": False}
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from superworkflow.infra.dataset import FileWriter
-from superworkflow.infra.digest import SummedStream, file_sha256
-from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
-from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.digest import SummedStream, file_sha256
+from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.storage.scratch import Scratch
 
 
 @contextmanager

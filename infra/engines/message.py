@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from superworkflow.infra.measure import container_usage, out_of_memory_kills
+from superworkflow.infra.execution.measure import container_usage, out_of_memory_kills
 
 MESSAGE = Path("/dev/termination-log")
 """What a container leaves here stays with its pod's status."""

@@ -8,9 +8,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Manifest
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Manifest
 
 
 class SharedDataset(Dataset):

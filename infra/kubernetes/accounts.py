@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.engines import IN_PROCESS, engine, engine_names
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import is_dead, this_process
@@ -21,6 +19,8 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.patience import Tries, Unreachable
+from superworkflow.infra.storage.patience import Tries, Unreachable
 
 Json = dict[str, Any]
 

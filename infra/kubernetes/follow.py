@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 from superworkflow.infra.engines import IN_PROCESS
 from superworkflow.infra.engines import engine as engine_named
-from superworkflow.infra.holdings import Holding
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
 from superworkflow.infra.kubernetes.members import Members
@@ -22,6 +21,7 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.values import read_time
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.plan.holdings import Holding
 from superworkflow.infra.progress import parse_event
 from superworkflow.infra.resources import Group
 

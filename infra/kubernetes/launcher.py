@@ -17,10 +17,8 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import StageFailed, SuperworkflowError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.accounts import Account
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
@@ -36,6 +34,8 @@ from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources, format_bytes
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 
 T = TypeVar("T")
 

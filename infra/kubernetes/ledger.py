@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from superworkflow.infra.holdings import LONGEST_S, MOST, Holding
 from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.plan.holdings import LONGEST_S, MOST, Holding
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Place
+from superworkflow.infra.storage.store import Place
 
 FOLDER = ".jobs"
 

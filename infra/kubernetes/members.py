@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from superworkflow.infra.holdings import Holding
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
 from superworkflow.infra.kubernetes.patience import Patience
@@ -18,6 +17,7 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.values import quantity, read_time
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.plan.holdings import Holding
 from superworkflow.infra.resources import Group, Resources
 
 MEMBER_OF = "superworkflow/member-of"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StagedUserError, StageFailed, SuperworkflowError
-from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.kubernetes.follow import Ended
 from superworkflow.infra.launch.base import Attempt, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.plan.holdings import Holding, held
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.manifest import Measurement
 
 
 def peak_memory(ended: Ended, dataset: Dataset, role: str) -> int:

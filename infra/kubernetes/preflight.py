@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from superworkflow.infra.autosize import LEAST
 from superworkflow.infra.engines import engine, engines
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import JobFollower
 from superworkflow.infra.kubernetes.job import job_manifest
@@ -17,8 +15,10 @@ from superworkflow.infra.kubernetes.rights import Check, own_right
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.values import quantity
 from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.plan.autosize import LEAST
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Group, Resources, format_bytes
+from superworkflow.infra.storage.filesystem import Location
 
 RIGHTS = (
     ("batch", "jobs", "", ("create", "get", "list", "patch", "delete")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 
 FOLDER = ".memory"
 

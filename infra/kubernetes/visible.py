@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.source import Source
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
 
 
 def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:

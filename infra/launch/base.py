@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.plan.holdings import Holding, held
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
-from superworkflow.infra.store import Place
+from superworkflow.infra.storage.manifest import Measurement
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Place
 
 Event = dict[str, Any]
 

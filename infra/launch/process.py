@@ -16,8 +16,8 @@ from superworkflow.infra.errors import StagedUserError, StageFailed, Superworkfl
 from superworkflow.infra.launch import forked
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason, diagnose_exit
-from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.progress import parse_event
+from superworkflow.infra.storage.manifest import Measurement
 
 LOG_TAIL = 20
 

@@ -21,12 +21,10 @@ from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.declarations import parameter
 from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
 from superworkflow.infra.exporting import output_uri
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.masking import masked
@@ -40,6 +38,8 @@ from superworkflow.infra.profile import Profile
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.request import Request, check_machine
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 
 Listener = Callable[[str, Event], None]

@@ -23,8 +23,8 @@ from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
+from superworkflow.infra.execution.interruption import take_signals_back
 from superworkflow.infra.heartbeat import Heartbeat, is_dead, sign, signature
-from superworkflow.infra.interruption import take_signals_back
 from superworkflow.infra.masking import mask_log
 
 _DIED = "Its process died."

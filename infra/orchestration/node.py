@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from superworkflow.infra.autosize import placed
 from superworkflow.infra.diagram import Given, Node
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.history import remember
 from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
-from superworkflow.infra.manifest import Stat
+from superworkflow.infra.plan.autosize import placed
+from superworkflow.infra.plan.history import remember
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.records import StageRecord, failed_record, stage_record
 from superworkflow.infra.request import Request
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.source import Source
 
 
 def run_node(

@@ -20,8 +20,8 @@ from prefect.settings import get_current_settings
 from sqlalchemy.engine import make_url
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lock import exclusive
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import exclusive
 
 REMEDY = "Start the server, correct PREFECT_API_URL, or unset it to run without one"
 

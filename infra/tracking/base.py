@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.outcomes import Model
 from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.storage.dataset import Dataset
 
 
 class Tracker:

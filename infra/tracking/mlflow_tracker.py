@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from superworkflow.infra.databases import sqlite_url
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
 from superworkflow.infra.outcomes import Model
 from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.storage.databases import sqlite_url
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 

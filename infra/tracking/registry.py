@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.import_strings import imported, module_file
 from superworkflow.infra.outcomes import Model, ModelCard
+from superworkflow.infra.storage.dataset import Dataset
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

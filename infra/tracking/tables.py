@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lock import exclusive
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import exclusive
 
 
 @contextmanager

@@ -17,16 +17,16 @@ from superworkflow.arguments import add_request_arguments, assignments_of, sourc
 from superworkflow.deployed import PULL_STEP, entrypoint
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.infra.code_file import VARIABLE
-from superworkflow.infra.cost import load_prices
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables
 from superworkflow.infra.masking import has_password
 from superworkflow.infra.placements import check_placements
+from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.profile import Profile, is_file, load_profile
 from superworkflow.infra.request import parameters_of
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEPT = ".deployed"

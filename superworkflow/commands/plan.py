@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import print_plan
-from superworkflow.infra.planning import plan
+from superworkflow.infra.plan.planning import plan
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.progress import Progress
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -12,9 +12,9 @@ from functools import partial
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
 from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.execution.interruption import Interrupted, interruptible
 from superworkflow.infra.exporting import check_formats, export
 from superworkflow.infra.extras import require_extra
-from superworkflow.infra.interruption import Interrupted, interruptible
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.request import Request, check_machine
 from superworkflow.infra.tracking.base import Tracker

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from superworkflow.dashboards.comparison import print_runs
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.request import DEFAULT_STORE
+from superworkflow.infra.storage.filesystem import Location
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:

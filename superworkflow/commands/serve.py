@@ -12,8 +12,8 @@ import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children n
 
 import superworkflow.commands.stage  # noqa: F401
 from superworkflow.__main__ import main
-from superworkflow.infra.filesystem import import_client
 from superworkflow.infra.launch.forkserver import serve
+from superworkflow.infra.storage.filesystem import import_client
 from superworkflow.tasks import load_stage
 
 

@@ -15,19 +15,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from superworkflow.infra import ending, patience
 from superworkflow.infra.code_file import CodeFile, read_code
 from superworkflow.infra.engines import IN_PROCESS, engine_names
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution import ending
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.execution.measure import out_of_memory_kills
 from superworkflow.infra.extras import missing_package
-from superworkflow.infra.lease import Claim
-from superworkflow.infra.lock import LeaseLost
-from superworkflow.infra.measure import out_of_memory_kills
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
 from superworkflow.infra.settings import read_yaml
 from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.storage import patience
+from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lock import LeaseLost
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 from superworkflow.tasks import load_stage, stage_names
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.execution.interruption import Interrupted, interruptible
 from superworkflow.infra.extras import require_extra
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.interruption import Interrupted, interruptible
 from superworkflow.infra.masking import has_password
 from superworkflow.infra.request import DEFAULT_STORE, Request
 from superworkflow.infra.settings import parse_assignments, read_yaml
+from superworkflow.infra.storage.filesystem import Location
 
 if TYPE_CHECKING:
     from superworkflow.infra.records import RunRecord

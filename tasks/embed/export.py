@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
 
 
 def write_word2vec(dataset: Dataset, path: Path) -> None:

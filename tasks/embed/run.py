@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.device import check_device

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.names import fault_of
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.names import fault_of
 from superworkflow.tasks._npy import read_header
 from superworkflow.tasks._pages import on_huge_pages
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.progress import Progress
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._checks import check_walks
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.tables import Position, Tables, save_checkpoint

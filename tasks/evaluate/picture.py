@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, INK, layout, plain, save
+from superworkflow.infra.storage.dataset import Dataset
 
 LEGEND_LABELS = len(COLOURS)
 """Labels with a colour of their own; the rest are grey together."""

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.manifest import Stat
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._checks import check_pairs
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
 
 EMBEDDINGS = "embeddings.parquet"
 _BATCH_ROWS = 1 << 17

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.text_file import numbered_lines
+from superworkflow.infra.storage.text_file import numbered_lines
 from superworkflow.tasks.index.source import NUMBER, Dialect, lone_return_in
 from superworkflow.tasks.index.text import open_rows
 

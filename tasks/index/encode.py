@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.text_file import short_lines, unpacked
+from superworkflow.infra.storage.text_file import short_lines, unpacked
 from superworkflow.tasks.index.source import Dialect
 from superworkflow.tasks.index.table import ARENA_USED, COUNT, ENTRY_WORDS, PADDING, labels_by_number, refill
 from superworkflow.tasks.index.text import BadRow, lone_return, skip_bytes

@@ -12,9 +12,9 @@ from typing import Any, cast
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.scratch import Scratch
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
 from superworkflow.tasks.index.relational import Relations

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.text_file import open_unpacked
+from superworkflow.infra.storage.text_file import open_unpacked
 from superworkflow.tasks import _csr
 from superworkflow.tasks._csr_size import MOST_ARCS
 from superworkflow.tasks._graph_files import write_graph

@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.text_file import numbered_lines, unpacked
+from superworkflow.infra.storage.text_file import numbered_lines, unpacked
 from superworkflow.tasks.index import IndexParams
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.digest import SummedStream
 from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
+from superworkflow.infra.storage.digest import SummedStream
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 
 BLOCK_ARCS = 1 << 22

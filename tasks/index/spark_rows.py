@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.scratch import Scratch
-from superworkflow.infra.text_file import LINE_BYTES, open_unpacked
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.scratch import Scratch
+from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks.index.source import Dialect
 from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
 

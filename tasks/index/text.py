@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.text_file import LINE_BYTES, open_unpacked, short_lines
+from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, short_lines
 from superworkflow.tasks.index.source import NUMBER, Dialect
 
 Rows = tuple[list[Any], NDArray[np.float32] | None]

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.tasks._checks import check_labels
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.text_file import numbered_lines, open_unpacked
+from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
 
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}

@@ -10,10 +10,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from superworkflow.infra.dataset import Dataset, FileWriter
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks._checks import foreign_vertex
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.prepare import COUNTERS, PrepareParams

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import ModelCard
+from superworkflow.infra.storage.dataset import Dataset
 
 
 def card(bundle: Dataset) -> ModelCard:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._npy import read_header
 
 

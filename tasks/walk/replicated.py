@@ -13,9 +13,9 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.shared import SharedDataset
 from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
 from superworkflow.infra.engines.spark.tasks import run_tasks
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import FileEntry
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.walk import WalkParams
 from superworkflow.tasks.walk.run import (
     count_tokens,

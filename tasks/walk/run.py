@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.walk import WalkParams, shard_walks

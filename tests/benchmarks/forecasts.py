@@ -26,11 +26,11 @@ from rich.table import Table
 from scipy.io import loadmat
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.history import History
-from superworkflow.infra.planning import PlannedStage, plan
+from superworkflow.infra.plan.history import History
+from superworkflow.infra.plan.planning import PlannedStage, plan
 from superworkflow.infra.request import build_request
 from superworkflow.infra.resources import format_bytes
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._generate import generate
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.setting import blogcatalog_file

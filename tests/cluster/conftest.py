@@ -30,7 +30,7 @@ from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Launcher, StageCall
-from superworkflow.infra.s3 import PatientS3
+from superworkflow.infra.storage.s3 import PatientS3
 from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
 from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)

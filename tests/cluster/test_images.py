@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 import yaml
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import Json
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
 from tests.flows.command_line import SMALL, CommandLine
 

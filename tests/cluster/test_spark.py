@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import StageFailed
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.api import KubernetesApi
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.jobs import find_jobs, remove_jobs
@@ -24,6 +22,8 @@ from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import EXPECTED, Cluster, Settings, kubernetes_caller
 from tests.cluster.spark import executors_of, placement, running
 from tests.infra.kubernetes.pod_security import violations

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.process import ProcessLauncher
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import Cluster, Settings
 from tests.cluster.spark import placement, running
 from tests.spark import needs_spark

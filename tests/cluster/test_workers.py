@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
@@ -20,6 +18,8 @@ from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests import toy_workers
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
 from tests.infra.kubernetes.pod_security import violations

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.history import recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine, stages_at

@@ -9,7 +9,7 @@ import pytest
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.launch.process import ProcessLauncher
 from superworkflow.infra.orchestration.node import run_node
 from superworkflow.infra.progress import Progress

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.profile import FOLDER, load_profile
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.flows.command_line import CommandLine
 from tests.spark import needs_spark
 

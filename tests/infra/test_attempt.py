@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.attempt import Attempt
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import (
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import (
     ATTEMPT_NAME,
     CHECKPOINT_FOLDER,
     MANIFEST_NAME,
@@ -27,9 +29,7 @@ from superworkflow.infra.manifest import (
     FileEntry,
     Measurement,
 )
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.store import Store
 from tests.toy_stages import COUNT
 
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -261,10 +261,10 @@ def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> No
 
 KILLED = """
 import os, signal, sys
-from superworkflow.infra.attempt import Attempt
-from superworkflow.infra.dataset import DatasetWriter
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
+from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.dataset import DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
 
 steps, last = 0, int(sys.argv[2])
 
@@ -272,7 +272,7 @@ def step(frame, event, argument):
     # At each line of ours in turn: whatever has been done by then stays.
     global steps
     name = frame.f_code.co_filename
-    if not name.endswith(("infra/attempt.py", "infra/dataset.py", "infra/filesystem.py")):
+    if not name.endswith(("infra/storage/attempt.py", "infra/storage/dataset.py", "infra/storage/filesystem.py")):
         return None
     if event == "line":
         steps += 1
@@ -280,7 +280,7 @@ def step(frame, event, argument):
             os.kill(os.getpid(), signal.SIGKILL)
     return step
 
-import superworkflow.infra.scratch
+import superworkflow.infra.storage.scratch
 if "s3:" in sys.argv[1]:
     import s3fs
 location = Location.of(sys.argv[1])

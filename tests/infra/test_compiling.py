@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from superworkflow.infra.compiling import CompileClock
+from superworkflow.infra.execution.compiling import CompileClock
 
 
 def _busy() -> None:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from superworkflow.infra import conditions, lease, s3
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lease import Claim, Lease
-from superworkflow.infra.lock import exclusive
-from superworkflow.infra.s3 import PatientS3
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage import conditions, lease, s3
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lock import exclusive
+from superworkflow.infra.storage.s3 import PatientS3
+from superworkflow.infra.storage.store import Store
 from tests.s3_servers import KIND, make_bucket
 
 DIGEST = "0" * 32

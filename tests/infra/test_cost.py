@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from superworkflow.infra.cost import FOLDER, FunctionPrices, PriceTable, largest, load_prices, unified_cost
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.holdings import Holding, consecutive, held, shortened, span_s, widest
+from superworkflow.infra.plan.cost import FOLDER, FunctionPrices, PriceTable, largest, load_prices, unified_cost
+from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened, span_s, widest
 from superworkflow.infra.resources import Executors, Gpu, Resources
 
 GIB = 1 << 30

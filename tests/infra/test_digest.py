@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superworkflow.infra.digest import DIGEST_LENGTH, canonical_json, dataset_digest, file_sha256, stream_sha256
+from superworkflow.infra.storage.digest import DIGEST_LENGTH, canonical_json, dataset_digest, file_sha256, stream_sha256
 
 PARAMS = {"p": 0.5, "seed": 42, "start": None, "text": "ü"}
 INPUTS = {"graph": "abc"}

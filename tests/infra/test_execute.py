@@ -17,24 +17,24 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra import patience, s3
-from superworkflow.infra.attempt import Attempt
-from superworkflow.infra.dataset import Dataset, DatasetWriter
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import Executed, _folders, execute
-from superworkflow.infra.lease import Claim, Lease
-from superworkflow.infra.lock import LeaseLost, Right, exclusive
-from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
-from superworkflow.infra.measure import process_age_seconds
-from superworkflow.infra.patience import Unreachable
+from superworkflow.infra.execution.execute import Executed, _folders, execute
+from superworkflow.infra.execution.measure import process_age_seconds
 from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.s3 import PatientS3
-from superworkflow.infra.scratch import PREFIX
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Stage
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage import patience, s3
+from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
+from superworkflow.infra.storage.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
+from superworkflow.infra.storage.patience import Unreachable
+from superworkflow.infra.storage.s3 import PatientS3
+from superworkflow.infra.storage.scratch import PREFIX
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import S3Proxy
 from tests.toy_stages import COUNT, SCALE
 
@@ -214,9 +214,10 @@ def test_checkpoint_that_was_not_sent_leaves_the_one_before(
 
 STOPPED = """
 import sys
-from superworkflow.infra import ending, lease
-from superworkflow.infra.execute import execute
-from superworkflow.infra.lease import Claim
+from superworkflow.infra.execution import ending
+from superworkflow.infra.storage import lease
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.storage.lease import Claim
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from tests.toy_stages import SCALE
@@ -447,7 +448,7 @@ def test_store_that_does_not_answer_for_too_long(
 
 SECOND = """
 import sys
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from tests.toy_stages import SCALE

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Export
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.exporting import check_formats, export, output_uri
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 from tests.toy_stages import COUNT, TOY
 
 SUPERWORKFLOW = dataclasses.replace(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 
 
 @pytest.fixture

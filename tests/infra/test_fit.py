@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from superworkflow.infra.fit import MOST, Parts, fitted
+from superworkflow.infra.plan.fit import MOST, Parts, fitted
 
 WORKS = (0.01, 0.1, 1.0, 3.0, 10.0, 100.0)
 

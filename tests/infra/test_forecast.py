@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.forecast import CONTAINER_SHARE, FORK_S, FORKED_BYTES, FORKED_START, Forecast, Forecaster
-from superworkflow.infra.history import FOLDER, History, LaunchRecord
+from superworkflow.infra.execution.measure import processor
 from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.measure import processor
 from superworkflow.infra.orchestration.node import run_node
-from superworkflow.infra.planning import plan
+from superworkflow.infra.plan.forecast import CONTAINER_SHARE, FORK_S, FORKED_BYTES, FORKED_START, Forecast, Forecaster
+from superworkflow.infra.plan.history import FOLDER, History, LaunchRecord
+from superworkflow.infra.plan.planning import plan
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Executors, Gpu, Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.storage.filesystem import Location
 from tests.infra.test_history import launch_record
 from tests.toy_stages import SCALE
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.history import FOLDER, KEPT, RECORD_BYTES, History, LaunchRecord
+from superworkflow.infra.plan.history import FOLDER, KEPT, RECORD_BYTES, History, LaunchRecord
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

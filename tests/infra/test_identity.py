@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.digest import dataset_digest, file_sha256
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import Executed, execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import FORMAT, MANIFEST_NAME
+from superworkflow.infra.execution.execute import Executed, execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import dataset_digest, file_sha256
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FORMAT, MANIFEST_NAME
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
 from tests.infra.test_names import rewrite
 from tests.toy_stages import COUNT, CountParams
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.kernels import BROUGHT_VARIABLE, bring_kernels
+from superworkflow.infra.execution.kernels import BROUGHT_VARIABLE, bring_kernels
 
 COMPILE = """
 import numba as nb, sys
-from superworkflow.infra.kernels import bring_kernels
+from superworkflow.infra.execution.kernels import bring_kernels
 bring_kernels()
 sys.path.insert(0, sys.argv[1])
 import kernel

@@ -13,19 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra import ending, lease, lock, s3
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lease import Claim, Lease
-from superworkflow.infra.lock import LeaseLost, exclusive
-from superworkflow.infra.store import Store
+from superworkflow.infra.execution import ending
+from superworkflow.infra.storage import lease, lock, s3
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lock import LeaseLost, exclusive
+from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import S3Proxy
 
 DIGEST = "0" * 32
 
 HOLDER = """
 import hashlib, sys, threading
-from superworkflow.infra import ending, lease, lock
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.execution import ending
+from superworkflow.infra.storage import lease, lock
+from superworkflow.infra.storage.filesystem import Location
 lease.RENEW_SECONDS = 0.3
 def lost(error):
     print(error, flush=True)

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from superworkflow.infra.errors import StagedUserError, StageFailed, UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.masking import has_password, mask_log, masked, without_user
+from superworkflow.infra.storage.filesystem import Location
 
 
 @pytest.mark.parametrize(

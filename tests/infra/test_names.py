@@ -14,15 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, FileEntry, InputEntry, Manifest
-from superworkflow.infra.names import fault_of, is_digest
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import (
+    ATTEMPT_NAME,
+    CHECKPOINT_FOLDER,
+    MANIFEST_NAME,
+    FileEntry,
+    InputEntry,
+    Manifest,
+)
+from superworkflow.infra.storage.names import fault_of, is_digest
+from superworkflow.infra.storage.store import Store
 from tests.toy_stages import COUNT, SCALE
 
 ILLEGAL = (

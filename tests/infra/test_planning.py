@@ -11,16 +11,16 @@ import pytest
 
 from superworkflow.infra.diagram import Diagram, Node
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.explaining import Difference, explain
-from superworkflow.infra.forecast import FORK_S
 from superworkflow.infra.launch.base import Launched
-from superworkflow.infra.planning import plan
+from superworkflow.infra.plan.forecast import FORK_S
+from superworkflow.infra.plan.planning import plan
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.records import RunRecord, stage_record
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Resources, available_cpus
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.source import Source
 from tests.toy_stages import COUNT, GIB, SCALE, TOY
 
 PROFILE = """

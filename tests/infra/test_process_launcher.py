@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.digest import dataset_digest, file_sha256
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch import forked
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.lock import exclusive
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import dataset_digest, file_sha256
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import exclusive
 from tests.launcher_cases import (
     WITH_TOYS,
     Ground,

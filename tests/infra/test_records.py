@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.cost import load_prices
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.errors import StageFailed
-from superworkflow.infra.execute import execute
-from superworkflow.infra.holdings import Holding, held
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.manifest import Manifest, Measurement
 from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.plan.cost import load_prices
+from superworkflow.infra.plan.holdings import Holding, held
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.records import RunRecord, failed_record, stage_record
 from superworkflow.infra.request import build_request
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.manifest import Manifest, Measurement
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MEASURED = Measurement(runtime_s=8, cpu_s=4, peak_memory_bytes=1 << 20, rows=1, bytes=8)

@@ -21,13 +21,13 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.tracking import registry
 from superworkflow.infra.tracking.registry import DIGEST_TAG, process_tracking_uri, register
 from superworkflow.tasks.publish import STAGE, serving

@@ -14,11 +14,11 @@ import aiohttp
 import botocore.exceptions
 import pytest
 
-from superworkflow.infra import patience, s3
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.patience import Unreachable
-from superworkflow.infra.s3 import PatientS3, transient
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage import patience, s3
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.patience import Unreachable
+from superworkflow.infra.storage.s3 import PatientS3, transient
+from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import Mode, S3Proxy
 
 OUTAGE_SECONDS = 2.5

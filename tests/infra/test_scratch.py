@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import superworkflow.infra.scratch
-from superworkflow.infra.scratch import Scratch, remove_abandoned
+import superworkflow.infra.storage.scratch
+from superworkflow.infra.storage.scratch import Scratch, remove_abandoned
 
 HOLDER = """
 import pathlib, sys, tempfile
-from superworkflow.infra.scratch import Scratch
+from superworkflow.infra.storage.scratch import Scratch
 tempfile.tempdir = sys.argv[1]
 folder = Scratch("stage").path
 (folder / "spill" / "part").mkdir(parents=True)
@@ -60,7 +60,7 @@ def test_new_folder_stays(holder: tuple[subprocess.Popen[str], Path], monkeypatc
     process.wait()
     remove_abandoned()
     assert folder.exists()
-    monkeypatch.setattr(superworkflow.infra.scratch, "FRESH_SECONDS", -60.0)
+    monkeypatch.setattr(superworkflow.infra.storage.scratch, "FRESH_SECONDS", -60.0)
     remove_abandoned()
     assert not folder.exists()
 
@@ -82,8 +82,8 @@ def test_other_folders_are_left_alone(scratch: Path) -> None:
     target = scratch / "elsewhere"
     target.mkdir()
     (scratch / "superworkflow-pictures-1").mkdir()
-    (scratch / f"{superworkflow.infra.scratch.PREFIX}link").symlink_to(target)
-    (scratch / f"{superworkflow.infra.scratch.PREFIX}file").write_text("")
+    (scratch / f"{superworkflow.infra.storage.scratch.PREFIX}link").symlink_to(target)
+    (scratch / f"{superworkflow.infra.storage.scratch.PREFIX}file").write_text("")
     for path in scratch.iterdir():
         os.utime(path, (1e9, 1e9), follow_symlinks=False)
     remove_abandoned()

@@ -14,26 +14,26 @@ from pathlib import Path
 import pytest
 
 from superworkflow.__main__ import main
-from superworkflow.infra import sums
 from superworkflow.infra.diagram import Diagram
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Input, Output, Stage, StageRun
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage import sums
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
 from tests.toy_stages import COUNT, SCALE, TOY, CountParams
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
-READER = "superworkflow.infra.tables:named_files"
+READER = "superworkflow.infra.storage.tables:named_files"
 DESCRIBED = Input("a graph", tables=READER)
 FOLDER = Input("a folder", folder=True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from superworkflow.infra.engines.spark.executor import executor_command, run_executor
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.measure import out_of_memory_kills
+from superworkflow.infra.execution.measure import out_of_memory_kills
 from tests.spark import needs_spark
 
 POD = {

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.engines.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
@@ -20,10 +19,11 @@ from superworkflow.infra.engines.spark.session import (
     settings_from_environment,
 )
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import Executed, execute
+from superworkflow.infra.execution.execute import Executed, execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Executors, Resources
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.source import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
 
@@ -106,7 +106,7 @@ def test_the_engine_changes_the_record_and_not_the_dataset(tmp_path: Path, scrat
 
 _RUN = """
 import sys
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from tests import toy_stages

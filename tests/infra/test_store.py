@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
-from superworkflow.infra.s3 import PatientS3
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
+from superworkflow.infra.storage.s3 import PatientS3
+from superworkflow.infra.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("scratch")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from superworkflow.infra.timeline import Task, timeline
+from superworkflow.infra.plan.timeline import Task, timeline
 
 
 def _task(name: str, *upstream: str, wait: float = 0.0, runtime: float = 10.0, cores: float = 1.0) -> Task:

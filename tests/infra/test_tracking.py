@@ -14,13 +14,13 @@ import pytest
 from mlflow import MlflowClient
 
 from superworkflow.dashboards.comparison import compare, print_comparison, print_runs
-from superworkflow.infra.cost import load_prices
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, metrics_text
+from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
 from superworkflow.infra.tracking.life import close_dead_runs, give_sign

@@ -22,11 +22,11 @@ from superworkflow.infra.engines.workers.group import Checkpoint, WorkersFailed
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker, outcome_of
 from superworkflow.infra.errors import StagedUserError, UserError
-from superworkflow.infra.execute import Executed, execute
-from superworkflow.infra.manifest import CHECKPOINT_FOLDER
+from superworkflow.infra.execution.execute import Executed, execute
 from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER
+from superworkflow.infra.storage.store import Store
 from tests import toy_workers
 
 OURS = Keys.of("token of these tests")

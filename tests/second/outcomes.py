@@ -6,9 +6,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.drawing import COLOURS, DPI, GREY, layout, save
 from superworkflow.infra.outcomes import ModelCard
+from superworkflow.infra.storage.dataset import Dataset
 
 
 def card(chosen: Dataset) -> ModelCard:

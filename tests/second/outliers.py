@@ -10,8 +10,8 @@ from pydantic import Field
 from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.storage.source import Source
 from tests.second.stages import fit, measurements
 
 

@@ -16,10 +16,8 @@ from mlflow.exceptions import MlflowException
 from superworkflow.__main__ import main
 from superworkflow.dashboards.report import attach_pictures
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Export
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.outcomes import (
     Figure,
     Metric,
@@ -33,6 +31,8 @@ from superworkflow.infra.outcomes import (
 )
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import build_request
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.registry import process_tracking_uri, register
 from superworkflow.sweeps.objective import choose_quality, parse_objectives

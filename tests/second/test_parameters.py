@@ -11,9 +11,9 @@ from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.explaining import explain
 from superworkflow.infra.orchestration.parameters import flow_parameters, flow_schema, request_of
-from superworkflow.infra.planning import plan
+from superworkflow.infra.plan.planning import plan
 from superworkflow.infra.request import Request, build_request
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.source import Source
 from superworkflow.sweeps.objective import judged_node, parse_objectives
 from superworkflow.sweeps.setup import Wishes, set_up
 from superworkflow.sweeps.trial import trial_request

@@ -109,7 +109,7 @@ def test_nothing_is_imported_under_a_second_name(python: Path, tmp_path: Path) -
         "from superworkflow.__main__ import main\n"
         "assert main(['stage', 'index', '--input', 'edges=edges.csv', '--output', 'out']) == 0\n"
         f"rooms = {ROOMS!r}\n"
-        "print(sys.modules['superworkflow.infra.store'].__file__)\n"
+        "print(sys.modules['superworkflow.infra.storage.store'].__file__)\n"
         "print([name for name in sys.modules if name.partition('.')[0] in rooms])\n"
         "print([name for name in rooms if importlib.util.find_spec(name)])\n"
     )

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.progress import parse_event
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import S3Proxy
 
 SMALL = ["walk.num_walks=1", "walk.walk_length=10", "embed.dimensions=8", "node2vec.link_prediction=false"]

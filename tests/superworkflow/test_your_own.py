@@ -17,7 +17,7 @@ from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.infra.code_file import read_code, run_code
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.request import build_request
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.store import Store
 from superworkflow.sweeps.setup import Wishes, restore, set_up
 from superworkflow.tasks import load_stage, stage_names
 from superworkflow.tasks._own import stage_of_file

@@ -34,7 +34,7 @@ def grid(sweeps: SweepCommands) -> Answer:
 
 
 def _study(sweeps: SweepCommands, name: str) -> SweepStudy:
-    from superworkflow.infra.filesystem import Location
+    from superworkflow.infra.storage.filesystem import Location
 
     return SweepStudy.open(StudyStorage(default_storage_url(Location.of(sweeps.store))), name)
 

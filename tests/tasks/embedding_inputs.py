@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement, Stat
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement, Stat
 from superworkflow.tasks import embed, prepare
 
 

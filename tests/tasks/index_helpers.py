@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stage
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.index import STAGE
 
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stage
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import embed, holdout, publish, walk
 from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks.walk.partitioned.vertex_ranges import read_rows

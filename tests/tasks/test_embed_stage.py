@@ -191,7 +191,7 @@ def test_tunable_parameters_declare_their_search_range():
 
 _PEAK = """
 import json, sys
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks.embed import STAGE

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import DatasetWriter
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
 
 N, D, BLOCKS = 240, 12, 3

@@ -8,9 +8,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._generate import generate
 from superworkflow.tasks.holdout import STAGE, HoldoutParams, estimate
 from tests.tasks.index_helpers import Graph, read, run_index, run_stage

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from superworkflow.infra import text_file
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage import text_file
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._sample import sample_table
 from superworkflow.tasks.index import IndexParams, spark_rows
 from superworkflow.tasks.index.source import detect

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.digest import SummedStream
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import PARTS_FOLDER
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import SummedStream
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import PARTS_FOLDER
+from superworkflow.infra.storage.store import Store
 from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from superworkflow.tasks.index import STAGE, IndexParams, spark_csr, spark_rows
 from superworkflow.tasks.index.source import SAMPLE_BYTES, Dialect, detect

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from superworkflow.infra import text_file
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage import text_file
 from superworkflow.tasks.label.match import match
 from superworkflow.tasks.label.text import parse
 

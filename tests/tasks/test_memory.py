@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Estimate
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._generate import generate
 from superworkflow.tasks.embed.run import write_embeddings

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import prepare
 from superworkflow.tasks.prepare import on_spark
 from tests.spark import needs_spark

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.publish import STAGE, PublishParams
 
 NODES = ["zoë", "10", "2", "a b", "日本", "b", "", "B"]

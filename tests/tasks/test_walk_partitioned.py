@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import walk
 from superworkflow.tasks.walk import STAGE
 from tests.spark import needs_spark

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks.walk._files import array_header, read_slice
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.partitioned import walker_batch

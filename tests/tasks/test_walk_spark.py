@@ -11,14 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import PARTS_FOLDER
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Executors, Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import PARTS_FOLDER
+from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import walk
 from superworkflow.tasks.walk import STAGE, WalkParams
 from superworkflow.tasks.walk.on_spark import mode

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.dataset import Dataset, DatasetWriter
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.execute import execute
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import Measurement
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks import walk
 from superworkflow.tasks.walk import STAGE, WalkParams, estimate, shard_walks
 from superworkflow.tasks.walk.walker import Walker
@@ -149,7 +149,7 @@ def test_search_ranges_contain_the_defaults():
 
 _MEASURE = """
 import json, sys
-from superworkflow.infra.execute import execute
+from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks.walk import STAGE
@@ -184,8 +184,8 @@ def test_estimate_of_memory_and_size(tmp_path, n, edges, weighted, params):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from superworkflow.infra.execute import execute
-from superworkflow.infra.manifest import WHOLE_FOLDER
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.storage.manifest import WHOLE_FOLDER
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks import walk

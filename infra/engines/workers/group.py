@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.engines.workers.channel import Message, Server, encoded
 from superworkflow.infra.errors import StagedUserError, SuperworkflowError
-from superworkflow.infra.names import fault_of
 from superworkflow.infra.progress import Progress
+from superworkflow.infra.storage.names import fault_of
 
 SILENCE_SECONDS = 120.0
 """A worker that gives no sign for so long is taken for hanging."""

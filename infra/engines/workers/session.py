@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra import ending
 from superworkflow.infra.engines.workers.channel import Keys, Server
 from superworkflow.infra.engines.workers.group import (
     LOSSES,
@@ -24,6 +23,7 @@ from superworkflow.infra.engines.workers.group import (
 from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, Setup, new_token
 from superworkflow.infra.engines.workers.processes import AGENT, Processes
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.execution import ending
 from superworkflow.infra.extras import needs_package
 from superworkflow.infra.launch.exit_status import diagnose_exit
 from superworkflow.infra.progress import Progress

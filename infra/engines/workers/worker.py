@@ -17,7 +17,7 @@ import zmq
 from superworkflow.infra.engines.workers.channel import Keys, TooLarge, connect, encoded, received
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.import_strings import imported
-from superworkflow.infra.names import fault_of
+from superworkflow.infra.storage.names import fault_of
 
 BEAT_SECONDS = 1.0
 """A worker gives a sign of life this often."""

@@ -24,9 +24,9 @@ from pyspark import AccumulatorParam
 from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
 from superworkflow.infra.engines.spark.tasks import collected, run_tasks
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.tasks.walk import WalkParams
 from superworkflow.tasks.walk._files import array_header
 from superworkflow.tasks.walk.partitioned import supersteps

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.shared import SharedDataset
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import FileEntry
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
 from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, executor_folder, find_cuts, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on

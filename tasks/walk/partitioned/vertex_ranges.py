@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks.walk._files import array_header, read_slice
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers

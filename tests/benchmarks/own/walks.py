@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks.walk import shard_walks
 from superworkflow.tasks.walk.run import padded_indices
 from superworkflow.tasks.walk.walker import Walker

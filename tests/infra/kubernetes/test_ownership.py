@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from superworkflow.infra.holdings import Holding, held
 from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.ledger import FOLDER, Entry, Ledger
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.plan.holdings import Holding, held
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.store import Store
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ENTRY = Entry(uid=UID, job="sw-walk-1", launcher="l1", process="{}", resources=Resources(cpu=2, memory=1 << 30))

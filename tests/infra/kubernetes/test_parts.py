@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.execution.measure import container_usage
 from superworkflow.infra.kubernetes.follow import parse_duration
 from superworkflow.infra.kubernetes.pod_log import LogCursor
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.measure import container_usage
 from superworkflow.infra.profile import Placement
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.store import Store
 
 LINES = [
     "2026-01-02T03:04:05.1Z one",

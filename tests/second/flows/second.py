@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.outcomes import Metric, Model, Picture
-from superworkflow.infra.source import Source
+from superworkflow.infra.storage.source import Source
 from tests.second.stages import choose, fit, measurements
 
 

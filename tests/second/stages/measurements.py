@@ -30,7 +30,7 @@ STAGE = Stage(
     name="measurements",
     version="1",
     params=MeasurementsParams,
-    inputs={"graph": Input("a description of tables", tables="superworkflow.infra.tables:named_files")},
+    inputs={"graph": Input("a description of tables", tables="superworkflow.infra.storage.tables:named_files")},
     run="tests.second.work:measurements",
     estimate=estimate,
     help="What is known of each patient.",

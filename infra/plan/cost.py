@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.holdings import Holding, held, span_s, widest
 from superworkflow.infra.params import nearest
+from superworkflow.infra.plan.holdings import Holding, held, span_s, widest
 from superworkflow.infra.resources import Gpu, Resources
 from superworkflow.infra.settings import read_yaml
 
-FOLDER = Path(__file__).parent / "prices"
+FOLDER = Path(__file__).parent.parent / "prices"
 GIB = 1 << 30
 
 

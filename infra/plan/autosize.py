@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.engines import engine
-from superworkflow.infra.manifest import Stat
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources, available_cpus
 from superworkflow.infra.stage import Estimate
+from superworkflow.infra.storage.manifest import Stat
 
 HEADROOM = 1.25
 """Memory over the estimate, which is good to a fifth."""

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from superworkflow.infra.autosize import placed
-from superworkflow.infra.cost import PriceTable
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.engines import IN_PROCESS, engine
-from superworkflow.infra.forecast import Forecast, Forecaster
-from superworkflow.infra.history import History
-from superworkflow.infra.holdings import held
 from superworkflow.infra.kubernetes.sizing import Sizing
-from superworkflow.infra.manifest import Stat
+from superworkflow.infra.plan.autosize import placed
+from superworkflow.infra.plan.cost import PriceTable
+from superworkflow.infra.plan.forecast import Forecast, Forecaster
+from superworkflow.infra.plan.history import History
+from superworkflow.infra.plan.holdings import held
+from superworkflow.infra.plan.timeline import Task, timeline
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
-from superworkflow.infra.timeline import Task, timeline
+from superworkflow.infra.storage.manifest import Stat
 
 
 @dataclass(frozen=True)

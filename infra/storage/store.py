@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from superworkflow.infra.conditions import check_atomic
-from superworkflow.infra.dataset import Dataset
-from superworkflow.infra.digest import file_sha256
 from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.names import is_digest
-from superworkflow.infra.source import Member, Source, changed
+from superworkflow.infra.storage.conditions import check_atomic
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.names import is_digest
+from superworkflow.infra.storage.source import Member, Source, changed
 
 SOURCES = ".sources"
 """Folder of copies of sources."""

@@ -25,8 +25,8 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 from s3fs.core import _error_wrapper
 
-from superworkflow.infra import patience
-from superworkflow.infra.patience import Reached, Tries, Unreachable
+from superworkflow.infra.storage import patience
+from superworkflow.infra.storage.patience import Reached, Tries, Unreachable
 
 FIRST_CONTACT_SECONDS = 5.0
 """Patience with a server that never answered."""

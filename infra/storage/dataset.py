@@ -19,15 +19,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.attempt import Attempt
-from superworkflow.infra.digest import SummedStream, dataset_digest, file_sha256
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lock import Right
-from superworkflow.infra.manifest import MANIFEST_NAME, FileEntry, InputEntry, Manifest, Measurement, NewerFormat, Stat
-from superworkflow.infra.names import reason_of
-from superworkflow.infra.scratch import Scratch
-from superworkflow.infra.upload import complete, upload
+from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import Right
+from superworkflow.infra.storage.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    InputEntry,
+    Manifest,
+    Measurement,
+    NewerFormat,
+    Stat,
+)
+from superworkflow.infra.storage.names import reason_of
+from superworkflow.infra.storage.scratch import Scratch
+from superworkflow.infra.storage.upload import complete, upload
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from superworkflow.infra.digest import canonical_json, dataset_digest
-from superworkflow.infra.names import Digest, FileName, InputDigest, Sha256, StageName
+from superworkflow.infra.storage.digest import canonical_json, dataset_digest
+from superworkflow.infra.storage.names import Digest, FileName, InputDigest, Sha256, StageName
 
 MANIFEST_NAME = "manifest.json"
 ATTEMPT_NAME = "_attempt.json"
-"""File inside an unfinished dataset that names what the attempt makes; see `infra.attempt`."""
+"""File inside an unfinished dataset that names what the attempt makes; see `infra.storage.attempt`."""
 CHECKPOINT_FOLDER = "_checkpoint"
 """Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
 PARTS_FOLDER = "_parts"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 
 _RIVALS = 4
 _NO_TAG = '"' + "0" * 32 + '"'

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.digest import canonical_json, file_sha256, stream_sha256
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import FileState, Location
-from superworkflow.infra.sums import KeptSums, may_be_kept
-from superworkflow.infra.tables import find_files, matching, visible_files
+from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
+from superworkflow.infra.storage.filesystem import FileState, Location
+from superworkflow.infra.storage.sums import KeptSums, may_be_kept
+from superworkflow.infra.storage.tables import find_files, matching, visible_files
 
 FRESH_S = 2.0
 """A file written as shortly ago may be written once more within one tick of a coarse clock."""
@@ -69,7 +69,7 @@ class Source:
     """A file, a folder, or a description that names tables.
 
     What it is, where it is a file, is settled by the first stage that reads it (`read_as`). Content is read when the
-    digest is first asked for, unless its sum was kept (see `infra.sums`).
+    digest is first asked for, unless its sum was kept (see `infra.storage.sums`).
 
     Args:
         location: the file or folder.
@@ -170,7 +170,7 @@ class Source:
             return self._members
 
     def files(self, name: str = "*") -> list[str]:
-        """Paths of the members that a name stands for (see `infra.tables`), sorted, without the description's own."""
+        """Paths of the members that a name stands for (see `tables`), sorted, without the description's own."""
         return sorted(path for path in matching(self.members, name) if path != self._own_name)
 
     @property

@@ -15,15 +15,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from superworkflow.infra.dataset import Dataset
 from superworkflow.infra.diagram import Node
-from superworkflow.infra.filesystem import Location
 from superworkflow.infra.launch.base import Launched
-from superworkflow.infra.manifest import Stat
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.store import Store
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.store import Store
 
 FOLDER = ".records"
 KEPT = 48

@@ -19,8 +19,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.manifest import (
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import (
     ATTEMPT_NAME,
     CHECKPOINT_FOLDER,
     MANIFEST_NAME,
@@ -29,7 +29,7 @@ from superworkflow.infra.manifest import (
     FileEntry,
     is_reserved,
 )
-from superworkflow.infra.names import FileName, fault_of, reason_of
+from superworkflow.infra.storage.names import FileName, fault_of, reason_of
 
 _HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_NAME)})\.\d+\.tmp")
 """What `Location.write_atomic` leaves of these two when it is killed; of the marker it may be all that there is."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import EXTRAS, needs_package
 from superworkflow.infra.masking import has_password
-from superworkflow.infra.names import checked_name, fault_of
+from superworkflow.infra.storage.names import checked_name, fault_of
 
 
 class FileState(NamedTuple):
@@ -43,7 +43,7 @@ class Location:
     """A file or folder by its URI: a local path, `file://…`, `s3://bucket/key` or any fsspec URL.
 
     Credentials and endpoints come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), never the URI.
-    What is on S3 is waited for while its server does not answer (see `infra.s3`).
+    What is on S3 is waited for while its server does not answer (see `infra.storage.s3`).
     """
 
     uri: str
@@ -98,7 +98,7 @@ class Location:
     @cached_property
     def _fs(self) -> tuple[Any, str]:
         if self._on_s3:
-            from superworkflow.infra.s3 import PatientS3  # its client takes long to import
+            from superworkflow.infra.storage.s3 import PatientS3  # its client takes long to import
 
             return PatientS3(patient=self._patient), PatientS3._strip_protocol(self.uri)
         import fsspec
@@ -369,7 +369,7 @@ def _state_of_object(info: dict[str, Any]) -> FileState:
 
 
 def _refused(error: OSError) -> bool:
-    from superworkflow.infra.s3 import refused
+    from superworkflow.infra.storage.s3 import refused
 
     return refused(error)
 
@@ -377,7 +377,7 @@ def _refused(error: OSError) -> bool:
 def import_client(protocol: str) -> None:
     """Import what speaks this protocol, for processes that are started from this one."""
     if protocol in ("s3", "s3a"):
-        import superworkflow.infra.s3  # noqa: F401
+        import superworkflow.infra.storage.s3  # noqa: F401
     else:
         import fsspec
 

@@ -1,9 +1,9 @@
 """What a stage will take: its estimate, corrected by what such stages took before.
 
-An estimate is of one process that starts afresh on one kind of processor. Records of launches (`infra.history`) of the
-same stage, on the same engine and launcher, and for processes of this machine on its kind of processor, say how far
-that is from here: for CPU seconds, wall seconds and memory apart, each in two parts (`infra.fit`). Without records the
-figures are built-in ones, measured on one machine.
+An estimate is of one process that starts afresh on one kind of processor. Records of launches (`infra.plan.history`) of
+the same stage, on the same engine and launcher, and for processes of this machine on its kind of processor, say how far
+that is from here: for CPU seconds, wall seconds and memory apart, each in two parts (`infra.plan.fit`). Without records
+the figures are built-in ones, measured on one machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.expected import Expected, MembersExpected
-from superworkflow.infra.fit import Parts, fitted
-from superworkflow.infra.history import History, LaunchRecord
-from superworkflow.infra.measure import processor
+from superworkflow.infra.execution.measure import processor
+from superworkflow.infra.plan.fit import Parts, fitted
+from superworkflow.infra.plan.history import History, LaunchRecord
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Stage, Stats

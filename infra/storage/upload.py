@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lock import Right
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import Right
 
 
 def upload(path: Path, target: Location, right: Right, *, patient: bool = True) -> None:

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from superworkflow.infra.filesystem import FileState
+from superworkflow.infra.storage.filesystem import FileState
 
 FOLDER_VARIABLE = "SUPERWORKFLOW_CACHE"
 SETTLED_S = 60.0

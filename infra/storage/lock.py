@@ -1,8 +1,8 @@
 """One writer for each dataset: the second run waits, then finds the dataset complete.
 
 On a local file system the lock is the kernel's (`flock`): a killed holder lets go at once. On an object store it is
-a lease (see `infra.lease`), renewed while the holder lives. A holder may be cut off from the store for longer than
-its lease lasts and go on if nobody took over meanwhile; whether somebody did it learns before it writes anything.
+a lease (see `infra.storage.lease`), renewed while the holder lives. A holder may be cut off from the store for longer
+than its lease lasts and go on if nobody took over meanwhile; whether somebody did it learns before it writes anything.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from superworkflow.infra import ending, lease
 from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lease import Claim, Lease
+from superworkflow.infra.execution import ending
+from superworkflow.infra.storage import lease
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lease import Claim, Lease
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 2.0

@@ -14,19 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.attempt import remove_marker
 from superworkflow.infra.code_file import INPUT, CodeFile
-from superworkflow.infra.compiling import clock
-from superworkflow.infra.dataset import Dataset, DatasetWriter
-from superworkflow.infra.digest import dataset_digest
 from superworkflow.infra.engines import IN_PROCESS, engines
 from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.filesystem import Location
-from superworkflow.infra.lease import Claim
-from superworkflow.infra.lock import LeaseLost, Right, exclusive
-from superworkflow.infra.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
-from superworkflow.infra.measure import (
+from superworkflow.infra.execution.compiling import clock
+from superworkflow.infra.execution.measure import (
     container_usage,
     cpu_seconds,
     delayed_seconds,
@@ -37,10 +30,17 @@ from superworkflow.infra.measure import (
 from superworkflow.infra.params import P, nearest, parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, format_bytes
-from superworkflow.infra.scratch import Scratch, remove_abandoned
-from superworkflow.infra.source import Source
 from superworkflow.infra.stage import Output, Stage, StageRun
-from superworkflow.infra.upload import upload
+from superworkflow.infra.storage.attempt import remove_marker
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
+from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
+from superworkflow.infra.storage.scratch import Scratch, remove_abandoned
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.upload import upload
 
 _SOFTWARE = ("numpy", "numba", "duckdb", "torch", "scikit-learn")
 

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import FileState, Location
-from superworkflow.infra.names import fault_of
+from superworkflow.infra.storage.filesystem import FileState, Location
+from superworkflow.infra.storage.names import fault_of
 
 KEYS = ("file", "files")
 """Keys whose values are names of files, in descriptions that `named_files` reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.filesystem import Location
+from superworkflow.infra.storage.filesystem import Location
 
 
 def sqlite_url(store: Location, *names: str) -> str:

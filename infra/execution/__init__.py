@@ -1,0 +1,1 @@
+"""One stage in its own process: made, measured, ended."""

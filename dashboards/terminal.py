@@ -241,6 +241,11 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
                     f"{format_bytes(group.memory_bytes)}; its profile gives {format_bytes(group.given_bytes)}. "
                     "Choose a profile with more memory."
                 )
+            if group.most and stage.state == "run":
+                out.print(
+                    f"{stage.name} may scale role {group.role} from {group.count} up to {group.most}; "
+                    f"the forecast is for {group.count} all the time."
+                )
 
 
 def print_explanations(explanations: Sequence[Explanation]) -> None:

@@ -91,6 +91,16 @@ class Group(BaseModel):
         """What one of them is given."""
         return Resources(cpu=self.cpu, memory=self.memory)
 
+    @property
+    def elastic(self) -> bool:
+        """Whether members join and leave while the stage runs."""
+        return False
+
+    @property
+    def largest(self) -> int:
+        """The most members that there may be at once."""
+        return self.count
+
 
 class Executors(Group):
     """Members that have one role, for engines whose members all do."""
@@ -99,20 +109,35 @@ class Executors(Group):
 class Workers(Group):
     """Members of one of several roles."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fixed(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "most" in values:
-            raise ValueError("roles that grow and shrink while a stage runs (`most`) are not supported; give a `count`")
-        return values
-
-    gpu: Gpu = Field(default=Gpu(), description="GPUs of each.")
+    most: int | None = Field(
+        default=None, ge=1,
+        description="Makes the role elastic: it starts with `count` members, and the stage may scale it up to so many.",
+    )  # fmt: skip
+    gpu: Gpu = Field(default=Gpu(), description="GPUs of each; not for elastic roles.")
     shm: Bytes = Field(default=0, description="Size of /dev/shm of each; 0 for the default.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Workers:
+        if self.most is not None and self.most < self.count:
+            raise ValueError(f"most ({self.most}) is less than count ({self.count})")
+        if self.most is not None and self.gpu.count:
+            raise ValueError("elastic roles (`most`) have no GPUs; give the role a fixed `count`")
+        return self
 
     @property
     def each(self) -> Resources:
         """See `Group`."""
         return Resources(cpu=self.cpu, memory=self.memory, gpu=self.gpu, shm=self.shm)
+
+    @property
+    def elastic(self) -> bool:
+        """See `Group`."""
+        return self.most is not None
+
+    @property
+    def largest(self) -> int:
+        """See `Group`."""
+        return self.most or self.count
 
 
 def _roles(value: Any) -> Any:

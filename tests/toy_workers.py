@@ -1,4 +1,5 @@
-"""A small real stage of a worker group, for tests of the platform: an iteration in which every block needs all sums.
+"""Small real stages of worker groups, for tests of the platform: an iteration in which every block needs all sums, and
+one of independent items, which the members of an elastic role compute.
 
 Blocks are divided among the ranks; in each step the ranks exchange the sums of their blocks, and sum those in the order
 of the blocks, so that the bytes are the same for any number of workers. The workers write their blocks to the store.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from pydantic import Field
 
 from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
-from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
@@ -134,12 +137,61 @@ def wait_in_turn(worker: Worker, steps: int, seconds: float) -> int:
     return begun
 
 
-def nothing(job: StageRun[RelaxParams]) -> Output:
+class PoolParams(StageParams):
+    """Parameters of `pool`."""
+
+    items: int = Field(default=24, ge=3, description="How many items.")
+    scales: list[int] = Field(default=[], description="How many members, for each third.", json_schema_extra=_ALONE)
+    seconds: float = Field(default=0.0, ge=0, description="Seconds that each item takes.", json_schema_extra=_ALONE)
+
+
+def pool(job: StageRun[PoolParams]) -> Output:
+    """Write what the members of an elastic role compute; there may be others for each third of the items."""
+    params, done = job.params, list[dict[str, Any]]()
+    thirds = [range(third * params.items // 3, (third + 1) * params.items // 3) for third in range(3)]
+    with worker_group(job) as group:
+        role = group.role("tensor")
+        for third, count in zip(thirds, params.scales or [role.count] * 3, strict=True):
+            role.scale(count)
+            while role.present != count:
+                group.listen()
+            for found in role.map(compute_item, [[item, params.seconds] for item in third]):
+                done.append(found)
+                job.progress.update(len(done), params.items, "items", members=role.present)
+    job.output.array("sums.npy", np.array([each["sum"] for each in done]))
+    members = {(each["host"], each["process"]) for each in done}
+    stats = {"members": len(members), "torch": int(any(each["torch"] for each in done))}
+    return Output(rows=params.items, stats={**stats, "largest": max(each["memory"] for each in done)})
+
+
+def compute_item(worker: ElasticWorker, given: list[Any]) -> dict[str, Any]:
+    """A sum that the item alone decides, after so many seconds; and by whom."""
+    item, seconds = given
+    worker.log(f"item {item} begun by {os.getpid()}")
+    time.sleep(seconds)
+    return {
+        "sum": value_of(item), "host": os.uname().nodename, "process": os.getpid(),
+        "torch": "torch" in sys.modules, "memory": peak_memory(),
+    }  # fmt: skip
+
+
+def peak_memory() -> int:
+    """Bytes; not from `getrusage`, which begins with what the parent had."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+def value_of(item: int) -> float:
+    """What `compute_item` computes."""
+    return float(np.cos(_beginning(item)).sum())
+
+
+def nothing(job: StageRun[Any]) -> Output:
     """It has no work to do in process."""
     return Output(rows=0)
 
 
-def estimate(params: RelaxParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def estimate(params: Any, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Nobody asks."""
     return Estimate(memory_bytes=1 << 28, cpu_s=1, output_bytes=8)
 
@@ -147,4 +199,8 @@ def estimate(params: RelaxParams, inputs: Mapping[str, Stats], resources: Resour
 STAGE = Stage(
     name="relax", version="1", params=RelaxParams, inputs={}, estimate=estimate,
     image="torch", run="tests.toy_workers:nothing", engines={"workers": "tests.toy_workers:relax"},
+)  # fmt: skip
+POOL = Stage(
+    name="pool", version="1", params=PoolParams, inputs={}, estimate=estimate,
+    image="torch", run="tests.toy_workers:nothing", engines={"workers": "tests.toy_workers:pool"},
 )  # fmt: skip

@@ -224,7 +224,8 @@ class JobFollower:
             self._final = event
         else:
             for members in self._members:
-                members.hear(event)
+                if members.hear(event):
+                    self.wake.set()
             self._tell(event)
 
     async def _finish_log(self) -> None:

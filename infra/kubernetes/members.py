@@ -62,6 +62,7 @@ class Members:
         self._patience = Patience(settings, tell)
         self._seen: dict[str, Json] = {}
         self._gone: dict[str, datetime] = {}
+        self._left: set[str] = set()  # those that were asked to end, while the stage runs
 
     @property
     def title(self) -> str:
@@ -72,8 +73,9 @@ class Members:
         """Whether a member that failed only did so because the stage's own pod had ended, by its own words."""
         return False
 
-    def hear(self, event: Event) -> None:
-        """Take in an event that the stage has sent."""
+    def hear(self, event: Event) -> bool:
+        """Take in an event that the stage has sent; True where it says what members there should be."""
+        return False
 
     async def look(self, own: Json | None = None) -> Diagnosis | None:
         """Take in the present state; why the stage need not be waited for, or None.
@@ -123,7 +125,7 @@ class Members:
     def _ended_badly(self) -> Diagnosis | None:
         crashed = ""
         for name, pod in self._seen.items():
-            found = None if _terminated(pod).get("exitCode") == 0 else diagnose({}, pod)
+            found = None if _terminated(pod).get("exitCode") == 0 or name in self._left else diagnose({}, pod)
             if is_out_of_memory(pod):
                 limit = _limit(pod)
                 return Diagnosis(
@@ -134,7 +136,8 @@ class Members:
                 )
             if found is not None and found.reason in _OUTSIDE:
                 return Diagnosis(found.reason, f"{self.title} {name}: {found.summary}", found.resolution)
-            if (code := _terminated(pod).get("exitCode")) and code != 143 and not self.blameless(_told(pod)):
+            code = 0 if name in self._left else _terminated(pod).get("exitCode")
+            if code and code != 143 and not self.blameless(_told(pod)):
                 crashed = str(_told(pod).get("error") or f"exit status {code}")
         if crashed and not any(_terminated(pod).get("exitCode") == 0 for pod in self._seen.values()):
             return Diagnosis(
@@ -192,9 +195,10 @@ class Members:
     def _lost(self) -> int:
         """How many ended before the stage let them. It lets all go at once, which some then do with status 0; one
         that was still starting finds nobody."""
-        well = [self._end(pod) for pod in self._seen.values() if _terminated(pod).get("exitCode") == 0]
+        asked = {name: pod for name, pod in self._seen.items() if name not in self._left}
+        well = [self._end(pod) for pod in asked.values() if _terminated(pod).get("exitCode") == 0]
         let_go = min(well, default=datetime.max.replace(tzinfo=UTC))
-        badly = [pod for name, pod in self._seen.items() if _terminated(pod).get("exitCode", name in self._gone)]
+        badly = [pod for name, pod in asked.items() if _terminated(pod).get("exitCode", name in self._gone)]
         return sum(self._end(pod) < let_go for pod in badly)
 
     def _end(self, pod: Json) -> datetime:

@@ -16,6 +16,8 @@ from superworkflow.infra.errors import StagedUserError, StageFailed, Superworkfl
 from superworkflow.infra.launch import forked
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason, diagnose_exit
+from superworkflow.infra.launch.scaling import asked_count
+from superworkflow.infra.plan.holdings import held_while_scaled
 from superworkflow.infra.progress import parse_event
 from superworkflow.infra.storage.manifest import Measurement
 
@@ -62,6 +64,7 @@ class ProcessLauncher(Launcher):
         child = self._start(call)
         tail: deque[str] = deque(maxlen=LOG_TAIL)
         final: Event | None = None
+        scaled: list[tuple[float, str, int]] = []
         assert child.stdout is not None
         try:
             for line in child.stdout:
@@ -71,18 +74,21 @@ class ProcessLauncher(Launcher):
                     continue
                 if event["event"] == "log":
                     tail.append(event["message"])
+                if (asked := asked_count(event, call.placement.resources.groups)) is not None:
+                    scaled.append((time.monotonic() - started, *asked))
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose
-            error.attempts = (_attempt(call, started, Reason.CANCELLED),)
+            error.attempts = (_attempt(call, started, Reason.CANCELLED, scaled),)
             raise
         finally:
             self._end(child)
         if code == 0 and final is not None and final["event"] == "done":
             measured = Measurement.model_validate(final["measured"])
-            return Launched(measured, final["reused"], time.monotonic() - started)
+            attempts = (_attempt(call, started, None, scaled),) if scaled else ()
+            return Launched(measured, final["reused"], time.monotonic() - started, attempts)
         failure = _failure(call, code, final, list(tail))
-        failure.attempts = (_attempt(call, started, diagnose_exit(code).reason),)
+        failure.attempts = (_attempt(call, started, diagnose_exit(code).reason, scaled),)
         raise failure
 
     def cancel(self) -> None:
@@ -130,8 +136,11 @@ class ProcessLauncher(Launcher):
             self._running.discard(child)
 
 
-def _attempt(call: StageCall, started: float, reason: Reason) -> Attempt:
-    return Attempt(call.placement.resources, time.monotonic() - started, reason)
+def _attempt(
+    call: StageCall, started: float, reason: Reason | None, scaled: Sequence[tuple[float, str, int]]
+) -> Attempt:
+    resources, seconds = call.placement.resources, time.monotonic() - started
+    return Attempt(resources, seconds, reason, holdings=held_while_scaled(resources, seconds, scaled))
 
 
 def _failure(call: StageCall, code: int, final: Event | None, tail: list[str]) -> SuperworkflowError:

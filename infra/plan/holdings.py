@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -59,6 +60,35 @@ def held(resources: Resources, seconds: float) -> tuple[Holding, ...]:
         for role, group in resources.groups.items()
     )
     return (Holding(resources=resources.only(), end_s=end_s), *members)
+
+
+def held_while_scaled(
+    resources: Resources, seconds: float, changes: Sequence[tuple[float, str, int]]
+) -> tuple[Holding, ...]:
+    """The same where members came and went: those that came last are the first to go.
+
+    Args:
+        resources: as they were at the start.
+        seconds: until the end of all.
+        changes: in the order of time, seconds since the start, role, and how many members there are from then on.
+    """
+    whole = held(resources, seconds)
+    found = [each for each in whole if each.role not in {role for _, role, _ in changes}]
+    for each in whole:
+        moves = [(at, count) for at, role, count in changes if role == each.role]
+        begins = [0.0] * each.count
+        spans: Counter[tuple[float, float]] = Counter()
+        for at, count in [*moves, (each.end_s, 0)] if moves else ():
+            at = min(max(0.0, at), each.end_s)
+            while len(begins) > count:
+                spans[begins.pop(), at] += 1
+            begins += [at] * (count - len(begins))
+        found += [
+            each.model_copy(update={"begin_s": begin_s, "end_s": end_s, "count": count})
+            for (begin_s, end_s), count in sorted(spans.items())
+            if end_s > begin_s
+        ]
+    return tuple(found)
 
 
 def span_s(holdings: Iterable[Holding]) -> float:

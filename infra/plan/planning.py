@@ -26,11 +26,13 @@ class PlannedGroup:
     """Prediction for the members of one role.
 
     Args:
-        count, cpu, given_bytes: how many, and vCPUs and memory of each.
+        count, cpu, given_bytes: how many, and vCPUs and memory of each. For an elastic role, how many at the start:
+            the prediction is for so many all the time.
         memory_bytes: peak of each.
         cpu_s: CPU seconds of all together.
         fits: whether the memory of each holds its peak.
         begin_s: seconds after the stage's beginning from which they are held.
+        most: that the stage may scale an elastic role up to; 0 for a fixed one.
     """
 
     role: str
@@ -41,6 +43,7 @@ class PlannedGroup:
     cpu_s: float
     fits: bool
     begin_s: float
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,7 @@ def _groups(forecast: Forecast, resources: Resources) -> tuple[PlannedGroup, ...
             role=role, count=group.count, cpu=group.cpu, given_bytes=group.memory,
             memory_bytes=forecast.groups[role].memory_bytes, cpu_s=forecast.groups[role].cpu_s,
             fits=forecast.groups[role].memory_bytes <= group.memory, begin_s=forecast.wait_s + forecast.alone_s,
+            most=group.largest if group.elastic else 0,
         )
         for role, group in resources.groups.items()
         if role in forecast.groups

@@ -90,3 +90,34 @@ def test_lost_workers_are_replaced_and_the_bytes_are_those_of_one_process(
             break
         time.sleep(0.2)
     assert _secrets(cluster) == []
+
+
+def test_pods_of_an_elastic_role_join_and_leave_at_work(
+    cluster: Cluster, workers: KubernetesSettings, shared_folder: Path, tmp_path: Path
+) -> None:
+    """The stage goes on when as many members have joined or left as it has asked for."""
+    tensor = {"count": 1, "most": 3, "cpu": 0.1, "memory": "192Mi"}
+    here = execute(
+        toy_workers.POOL, {}, {}, str(tmp_path / "here"),
+        Resources.model_validate({"cpu": 1, "workers": {"tensor": tensor}}), Progress("pool"), "workers",
+    )  # fmt: skip
+    resources = Resources.model_validate({"cpu": 0.2, "memory": "700Mi", "workers": {"tensor": tensor}})
+    output = shared_folder / "store" / "pool" / DIGEST
+    call = StageCall(
+        "pool", "pool", {"scales": [1, 3, 1], "seconds": 0.1}, {}, str(output),
+        Placement(engine="workers", resources=resources), {"flow-run": "tests"}, "torch", expected_memory=EXPECTED,
+    )  # fmt: skip
+    events: list[Event] = []
+    launched = KubernetesLauncher(workers).launch(call, events.append)
+    made = Dataset.open(Location.of(str(output)))
+    made.verify()
+    assert _checksums(made) == _checksums(here.dataset)
+    assert made.stats["members"] == 3
+    assert [each["count"] for each in events if each["event"] == "scale"] == [3, 1]
+    (attempt,) = launched.attempts
+    spans = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "tensor"]
+    assert len(spans) == 3
+    assert launched.figures["tensors_lost"] == 0
+    assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
+    longest = max(end_s - begin_s for begin_s, end_s in spans)
+    assert sum(end_s - begin_s for begin_s, end_s in spans) < 3 * longest

@@ -163,9 +163,11 @@ def test_bad_profile_names_the_dotted_path(tmp_path: Path, text: str, message: s
         ("{count: 0, cpu: 1, memory: 1Gi}", "workers.worker.count: Input should be greater than or equal to 1"),
         ("{count: 2, cpu: 1}", "workers.worker.memory: Field required"),
         ("{graph: {count: 2, cpu: 1, memory: 1Gi, mist: 64}}", "workers.graph.mist: Extra inputs are not permitted"),
+        ("{graph: {count: 2, cpu: 1, memory: 1Gi, most: -1}}", "workers.graph.most: Input should be greater than or"),
+        ("{graph: {count: 2, cpu: 1, memory: 1Gi, most: 1}}", "workers.graph: Value error, most (1) is less than"),
         (
-            "{graph: {count: 2, cpu: 1, memory: 1Gi, most: 64}}",
-            "Value error, roles that grow and shrink",
+            "{graph: {count: 2, cpu: 1, memory: 1Gi, most: 4, gpu: {count: 1}}}",
+            "workers.graph: Value error, elastic roles (`most`) have no GPUs",
         ),
         ("{Graph: {count: 2, cpu: 1, memory: 1Gi}}", "workers.Graph.[key]: String should match pattern"),
         ("{executor: {count: 2, cpu: 1, memory: 1Gi}}", "a role of workers may not be called executor"),

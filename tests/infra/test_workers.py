@@ -18,7 +18,8 @@ import pytest
 import zmq
 
 from superworkflow.infra.engines.workers.channel import HEADER_BYTES, Keys, Server, connect, encoded
-from superworkflow.infra.engines.workers.group import Checkpoint, WorkersFailed
+from superworkflow.infra.engines.workers.failure import WorkersFailed
+from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker, outcome_of
 from superworkflow.infra.errors import StagedUserError, UserError

@@ -2,13 +2,14 @@
 
 `session.worker_group(job)` is what a stage's author uses. On one machine the workers are processes, started by the
 stage; on Kubernetes they are pods, which the launcher keeps (`cluster`). Only `rendezvous`, `agent` and `ranks` import
-torch, and only while a group is open.
+torch, and only while a group with fixed roles is open. Elastic roles (`elastic`, `elastic_member`) do without.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
@@ -25,6 +26,8 @@ ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFL
 
 _BEGINNING = Beginning(own_cpu_s=1.2, member_cpu_s=1.7, wait_s=1.0, engine_bytes=250 << 20)
 """Torch is imported by the coordinator and by each agent, which forks its workers; measured."""
+_ELASTIC_BEGINNING = Beginning(own_cpu_s=0.2, member_cpu_s=0.4, wait_s=1.0, engine_bytes=40 << 20)
+"""Where all roles are elastic, nobody imports torch; measured."""
 
 
 class WorkerGroups(Engine):
@@ -49,7 +52,14 @@ class WorkerGroups(Engine):
     def expected(self, estimate: Estimate, resources: Resources) -> Expected:
         """See `Engine`."""
         if groups := self.groups(resources):
-            return by_members(estimate, resources, groups, _BEGINNING)
+            elastic = {role for role, group in groups.items() if group.elastic}
+            begins = _BEGINNING if groups.keys() - elastic else _ELASTIC_BEGINNING
+            found = by_members(estimate, resources, groups, begins)
+            light = {
+                role: replace(each, engine_bytes=_ELASTIC_BEGINNING.engine_bytes) if role in elastic else each
+                for role, each in found.groups.items()
+            }
+            return replace(found, groups=light)
         return super().expected(estimate, resources)
 
     def settings(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
-"""A member of fixed roles: torchrun's elastic agent, which starts the workers, watches them and starts them again.
+"""A member of a group: of a fixed role, torchrun's elastic agent, which starts the workers, watches and restarts them.
 
-It has torch imported and computes nothing, so that its workers are forked from it and need not import anything again.
+The agent has torch imported and computes nothing, so that its workers are forked from it and need not import anything
+again. A member of an elastic role does its tasks itself, and never imports torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NoReturn
 
 from superworkflow.infra.engines.message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
+from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_when_asked
 from superworkflow.infra.engines.workers.member import (
     Setup,
     end_with_coordinator,
@@ -27,20 +29,24 @@ from superworkflow.infra.engines.workers.member import (
 def main() -> int:
     """Take part in the group that standard input describes, until it ends."""
     setup = read_setup()
+    if setup.elastic:
+        leave_when_asked()
     if setup.parent:
         end_with_parent(setup.parent)
     end_with_stdin()
     if setup.path:
         sys.path[:] = setup.path
-    return run_agent(setup)
+    return do_tasks(setup) if setup.elastic else run_agent(setup)
 
 
 def join(arguments: Sequence[str]) -> int:
     """The command of pods: take part in the group that the environment describes, until it ends."""
     setup = setup_from_environment()
+    if setup.elastic:
+        leave_when_asked()
     end_with_coordinator(setup)
     try:
-        status = run_agent(setup)
+        status = do_tasks(setup) if setup.elastic else run_agent(setup)
     finally:
         leave_message()
     _end(status)

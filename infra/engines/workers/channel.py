@@ -85,6 +85,7 @@ class Server:
         self._socket.curve_server = True
         self._socket.curve_publickey, self._socket.curve_secretkey = keys.coordinator, keys.coordinator_secret
         self._socket.linger = LINGER_MILLISECONDS
+        self._socket.router_mandatory = True
         self._socket.maxmsgsize = max(HEADER_BYTES, PAYLOAD_BYTES)
         self._socket.rcvhwm = self._socket.sndhwm = 0  # what a coordinator that computes has not read yet is small
         self._socket.bind(f"tcp://{host}:{port or '*'}")
@@ -99,9 +100,15 @@ class Server:
             if header is not None:
                 yield Message(frames[0], header, frames[2])
 
-    def send(self, receiver: bytes, header: Mapping[str, Any], payload: bytes = b"") -> None:
-        """Send to one member; what is sent to one that has left is dropped."""
-        self._socket.send_multipart([receiver, encoded(header, payload), payload])
+    def send(self, receiver: bytes, header: Mapping[str, Any], payload: bytes = b"") -> bool:
+        """Send to one member; False where its connection is gone, and the message is dropped."""
+        try:
+            self._socket.send_multipart([receiver, encoded(header, payload), payload])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         self._socket.close()

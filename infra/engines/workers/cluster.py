@@ -7,6 +7,7 @@ group, is in a Secret of the Job's name.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from superworkflow.infra.engines.workers import ADDRESS_VARIABLE, TOKEN_VARIABLE
@@ -19,13 +20,18 @@ from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.pod import container_spec, environment, pod_spec, quantities, volumes_and_mounts
 from superworkflow.infra.kubernetes.rights import Check, own_right
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
+from superworkflow.infra.launch.scaling import asked_count
 from superworkflow.infra.resources import Group
 
 TALKS = "superworkflow/worker-group"
 """Label of coordinators and workers: rbac.yaml lets nobody else talk to them."""
 LOSSES = 5
-"""Pods of one role that are replaced; when more are lost, something is wrong with all of them."""
+"""Pods of one role that are replaced; when more are lost, something is wrong with all of them. Of an elastic role one
+more is for each member that it may have."""
+HOST_CHARACTERS = 63
+"""Of its name, so much is what a pod's container takes for its host."""
 
 RIGHTS = (("", "pods", "", ("create",)), ("", "secrets", "", ("create", "patch", "delete")))
 """What a launcher does for worker groups, beyond what it does for all stages."""
@@ -35,7 +41,7 @@ _OF_THE_JOB = ("job-name", "controller-uid")
 
 
 class WorkerPods(Members):
-    """The workers of one role: so many pods, as long as the coordinator's runs."""
+    """The workers of one fixed role: so many pods, as long as the coordinator's runs."""
 
     def __init__(
         self,
@@ -52,7 +58,6 @@ class WorkerPods(Members):
         self._job, self._settings, self._tell = job, settings, tell
         self._offset, self._agents = offset, agents
         self._each = Patience(settings, tell)
-        self._made: dict[int, int] = {}
 
     @property
     def title(self) -> str:
@@ -69,6 +74,10 @@ class WorkerPods(Members):
             problem = self._ended_badly()
         if problem is not None or own is None or "running" not in state_of(own) or not own["status"].get("podIP"):
             return problem
+        return await self._keep(own) or await self._waiting()
+
+    async def _keep(self, own: Json) -> Diagnosis | None:
+        """Make the pods that are missing; why there is no hope for them, or None."""
         lost = 0
         for number in range(self.group.count):
             pods = {name: pod for name, pod in self._seen.items() if name.startswith(f"{self._stem(number)}-")}
@@ -83,10 +92,12 @@ class WorkerPods(Members):
                 )
             if ended:
                 self._tell(f"the {self.title} {max(ended)} was lost; starting another")
-            body = self.pod(own, f"{self._stem(number)}-{len(pods)}")
-            made = await self._api.create(self._api.pods, body)
-            self._seen[made["metadata"]["name"]] = made
-        return await self._waiting()
+            await self._make(own, f"{self._stem(number)}-{len(pods)}")
+        return None
+
+    async def _make(self, own: Json, name: str) -> None:
+        made = await self._api.create(self._api.pods, self.pod(own, name))
+        self._seen[made["metadata"]["name"]] = made
 
     async def _waiting(self) -> Diagnosis | None:
         """What has kept one of them from starting for too long: ranks need all of them."""
@@ -112,7 +123,7 @@ class WorkerPods(Members):
         told = {
             "host": own["status"]["podIP"], "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": self.role,
             "count": 1, "offset": self._offset, "agents": self._agents, "threads": each.threads,
-            "gpus": each.gpu.count,
+            "gpus": each.gpu.count, "elastic": self.group.elastic,
         }  # fmt: skip
         volumes, mounts = volumes_and_mounts(settings, shm=each.shm)
         container = container_spec(settings, environment(settings, each.threads), mounts)
@@ -137,6 +148,69 @@ class WorkerPods(Members):
             },
             "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
         }  # fmt: skip
+
+
+class ElasticPods(WorkerPods):
+    """The members of one elastic role: as many pods as the stage asks for.
+
+    Which ones leave is decided here: those that do not run yet, then those that were made last. They are asked by
+    SIGTERM, finish their item, and are killed after the pod's grace.
+    """
+
+    _wanted: int | None = None
+    _hanging: frozenset[str] = frozenset()
+
+    def hear(self, event: Event) -> bool:
+        """See `Members`."""
+        asked = asked_count(event, {self.role: self.group})
+        if asked is None:
+            return False
+        self._wanted = asked[1]
+        hanging = event.get("hanging")
+        if isinstance(hanging, list):
+            self._hanging |= {host for host in hanging if isinstance(host, str)}
+        return True
+
+    async def _keep(self, own: Json) -> Diagnosis | None:
+        """Make and delete pods until there are as many as asked for.
+
+        A launcher that has adopted the Job deletes none before it has read what the stage has asked for.
+        """
+        there = sorted((self._seen[name] for name in self._present() if self._stays(name)), key=_by_merit)
+        for pod in there:
+            if pod["metadata"]["name"][:HOST_CHARACTERS] in self._hanging:
+                self._tell(f"the {self.title} {pod['metadata']['name']} hangs; starting another")
+                await self._delete(pod, gracePeriodSeconds="0")
+        there = [pod for pod in there if self._stays(pod["metadata"]["name"])]
+        for pod in there[self._wanted :] if self._wanted is not None else ():
+            await self._delete(pod, **({} if "running" in state_of(pod) else {"gracePeriodSeconds": "0"}))
+        ended = {name: pod for name, pod in self._seen.items() if name not in self._left and not self._runs(name)}
+        if any(_code(pod) == 0 for pod in ended.values()):
+            return None  # the stage has let all of them end
+        if len(ended) > LOSSES + self.group.largest:
+            return self._ended_badly() or Diagnosis(
+                Reason.NODE_LOST, f"pods of role {self.role} were lost {len(ended)} times", "Run again to resume."
+            )
+        for _ in range((self._wanted or self.group.count) - len(there)):
+            await self._make(own, f"{self._job}-{self.role}-{secrets.token_hex(4)}")
+        return None
+
+    def _runs(self, name: str) -> bool:
+        """Whether it has not ended."""
+        return name not in self._gone and "terminated" not in state_of(self._seen[name])
+
+    def _stays(self, name: str) -> bool:
+        """Whether it has not ended, and nobody has asked it to."""
+        leaving = name in self._left or "deletionTimestamp" in self._seen[name]["metadata"]
+        return self._runs(name) and not leaving
+
+    async def _delete(self, pod: Json, **query: str) -> None:
+        self._left.add(pod["metadata"]["name"])
+        await self._api.delete(f"{self._api.pods}/{pod['metadata']['name']}", **query)
+
+    async def _waiting(self) -> Diagnosis | None:
+        """Nothing: work goes on with those that are there."""
+        return None
 
 
 class WorkersOnCluster(OnCluster):
@@ -170,10 +244,14 @@ class WorkersOnCluster(OnCluster):
         tell: Callable[[str], None],
     ) -> Sequence[Members]:
         """See `OnCluster`."""
-        found, offset, agents = [], 0, sum(group.count for group in groups.values())
+        found: list[Members] = []
+        offset, agents = 0, sum(group.count for group in groups.values() if not group.elastic)
         for role, group in groups.items():
-            found.append(WorkerPods(api, settings, job, role, group, tell, offset, agents))
-            offset += group.count
+            if group.elastic:
+                found.append(ElasticPods(api, settings, job, role, group, tell, 0, 1))
+            else:
+                found.append(WorkerPods(api, settings, job, role, group, tell, offset, agents))
+                offset += group.count
         return found
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
@@ -188,3 +266,15 @@ def _token(job: str) -> Json:
 
 def _is_of_the_job(label: str) -> bool:
     return label in _OF_THE_JOB or label.startswith("batch.kubernetes.io/")
+
+
+def _code(pod: Json) -> int | None:
+    """Exit status of a pod's container, None before it has ended."""
+    code = (state_of(pod).get("terminated") or {}).get("exitCode")
+    return code if isinstance(code, int) else None
+
+
+def _by_merit(pod: Json) -> tuple[bool, str, str]:
+    """Order in which pods are kept: those that run, then the oldest."""
+    metadata = pod["metadata"]
+    return "running" not in state_of(pod), str(metadata.get("creationTimestamp")), str(metadata["name"])

@@ -10,8 +10,13 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from superworkflow.infra.engines.workers.channel import Message, Server, encoded
-from superworkflow.infra.errors import StagedUserError, SuperworkflowError
+from superworkflow.infra.engines.workers.channel import Message, Server
+from superworkflow.infra.engines.workers.elastic import ElasticRole, Joined
+from superworkflow.infra.engines.workers.failure import WorkersFailed
+from superworkflow.infra.engines.workers.worker import call_of
+from superworkflow.infra.errors import StagedUserError, UserError
+from superworkflow.infra.launch.scaling import SCALE
+from superworkflow.infra.params import nearest
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.storage.names import fault_of
 
@@ -24,10 +29,6 @@ LOSSES = 5
 SAVE_SECONDS = 10.0
 """A checkpoint is sent to a remote store no more often; so much work may be done again where the machine is lost."""
 _POLL_SECONDS = 0.2
-
-
-class WorkersFailed(SuperworkflowError):
-    """A worker group could not do what it was called for."""
 
 
 class Hello(BaseModel):
@@ -90,6 +91,12 @@ class Members(Protocol):
             SuperworkflowError: there is no hope for a member.
         """
 
+    def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
+        """Have so many members of an elastic role, and others in place of these processes.
+
+        Those that have to leave finish their item. Where a launcher keeps the members, it hears of it by an event.
+        """
+
 
 class Checkpoint:
     """The stage's checkpoint, which workers read and write through the coordinator.
@@ -135,6 +142,7 @@ class WorkerGroup:
         progress: of the stage.
         silence_s: seconds without a sign after which a worker is taken for hanging.
         start_s: seconds in which the group must be complete.
+        elastic: count and most of each elastic role.
     """
 
     def __init__(
@@ -146,6 +154,7 @@ class WorkerGroup:
         progress: Progress,
         silence_s: float = SILENCE_SECONDS,
         start_s: float = START_SECONDS,
+        elastic: Mapping[str, tuple[int, int]] = {},
     ):
         self._server, self._members, self.size = server, members, size
         self._checkpoint, self._progress = checkpoint, progress
@@ -157,6 +166,23 @@ class WorkerGroup:
         self._incomplete_since = time.monotonic()
         self._losses = 0
         self._failed = False
+        self._roles = {
+            role: ElasticRole(role, count, most, self, silence_s, start_s) for role, (count, most) in elastic.items()
+        }
+
+    def role(self, name: str) -> ElasticRole:
+        """An elastic role, which does tasks.
+
+        Raises:
+            UserError: the stage's resources name no elastic role of this name.
+        """
+        if name not in self._roles:
+            raise UserError(
+                "the stage needs an elastic role of this name, and its resources have none", where="resources.workers",
+                value=name,
+                remedy=nearest(name, list(self._roles)) if self._roles else f"Give {name} `most` in the profile",
+            )  # fmt: skip
+        return self._roles[name]
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Call `function(worker, *arguments)` on every rank and wait for all.
@@ -179,8 +205,12 @@ class WorkerGroup:
         """
         if self._failed:
             raise WorkersFailed("the worker group has failed before")
-        call = {"function": _import_string(function), "arguments": list(arguments)}
-        encoded(call)
+        if not self.size:
+            raise UserError(
+                "the stage needs workers of a fixed role, and all roles are elastic", where="resources.workers",
+                remedy="Name a role without `most` in the profile",
+            )  # fmt: skip
+        call = call_of(function, arguments)
         self._number += 1
         self._call = {"kind": "call", "call": self._number, **call}
         try:
@@ -201,6 +231,39 @@ class WorkerGroup:
         """Let the workers end."""
         for worker in self._present():
             self._server.send(worker.address, {"kind": "end"})
+        for role in self._roles.values():
+            role.end()
+
+    def send(self, address: bytes, header: Mapping[str, Any]) -> bool:
+        """See `Coordinator`."""
+        return self._server.send(address, header)
+
+    def listen(self) -> None:
+        """Take what members have sent, or wait for a moment until they do; see `Coordinator`."""
+        self._receive()
+        self._look()
+
+    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
+        """See `Coordinator`."""
+        self._progress.emit(SCALE, role=role, count=count, hanging=[host for host, _ in hanging])
+        self._members.scale(role, count, [pid for _, pid in hanging])
+
+    def tell(self, message: str) -> None:
+        """See `Coordinator`."""
+        self._progress.log(message)
+
+    def _receive(self) -> None:
+        until = time.monotonic() + 2 * _POLL_SECONDS
+        for message in self._server.receive(_POLL_SECONDS):
+            self._take(message)
+            if time.monotonic() > until:  # each result of a role brings the next one
+                return
+
+    def _look(self) -> None:
+        self._checkpoint.save()
+        self._members.look(self._progress.log)
+        for role in self._roles.values():
+            role.look()
 
     def _to_results(self) -> list[Any]:
         self._losses = 0
@@ -210,13 +273,11 @@ class WorkerGroup:
             self._round.results, self._round.called = {}, False
         self._call_all()
         while True:
-            for message in self._server.receive(_POLL_SECONDS):
-                self._take(message)
+            self._receive()
             current = self._round
             if current is not None and len(current.results) == self.size:
                 return [current.results[rank] for rank in range(self.size)]
-            self._checkpoint.save()
-            self._members.look(self._progress.log)
+            self._look()
             self._check_silence()
             self._check_complete()
 
@@ -238,6 +299,16 @@ class WorkerGroup:
         if kind == "hello":
             self._welcome(message)
             return
+        if kind == "member":
+            role = header.get("role")
+            if isinstance(role, str) and role in self._roles:
+                self._roles[role].meet(message)
+            return
+        for elastic in self._roles.values():
+            if (member := elastic.member(message.sender)) is not None:
+                if not elastic.take(member, message):
+                    self._serve(member, message)
+                return
         worker = next((each for each in self._present() if each.address == message.sender), None)
         if worker is None:
             return  # one of an earlier round, which its agent is ending
@@ -254,17 +325,23 @@ class WorkerGroup:
             case "lost" if self._of_this_call(header):
                 self._progress.log(f"{worker} has lost another worker ({header.get('message')}); starting all again")
                 self._retire()
-            case "log":
-                self._progress.log(str(header.get("message")))
             case "progress":
                 self._update(header)
+            case _:
+                self._serve(worker, message)
+
+    def _serve(self, worker: _Present | Joined, message: Message) -> None:
+        """Do what any member may ask for."""
+        match message.header.get("kind"):
+            case "log":
+                self._progress.log(str(message.header.get("message")))
             case "save" | "load":
                 self._keep(worker, message)
 
     def _of_this_call(self, header: Mapping[str, Any]) -> bool:
         return self._call is not None and header.get("call") == self._number
 
-    def _keep(self, worker: _Present, message: Message) -> None:
+    def _keep(self, worker: _Present | Joined, message: Message) -> None:
         name = message.header.get("name")
         if not isinstance(name, str) or fault_of(name) is not None:
             raise WorkersFailed(f"{worker} has named a bad file of the checkpoint: {name!r}")
@@ -322,10 +399,3 @@ class WorkerGroup:
         except ValidationError:
             return
         self._progress.update(told.done, told.total, told.unit, **told.facts)
-
-
-def _import_string(function: Callable[..., Any]) -> str:
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if not module or module == "__main__" or not name.isidentifier():
-        raise ValueError(f"workers cannot import {function!r}: it must stand at the top of a module")
-    return f"{module}:{name}"

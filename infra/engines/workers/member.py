@@ -42,6 +42,7 @@ class Setup(BaseModel):
         count: workers that this member starts.
         offset: rank of the first worker of this role in the group.
         agents: members in the group that take part in the rendezvous.
+        elastic: this member has no rank, and takes part in no rendezvous.
         threads, gpus: of each worker.
         first_gpu: of this member, among those of its machine.
         parent: process that started this one, 0 for a process of another machine.
@@ -56,11 +57,12 @@ class Setup(BaseModel):
     store_port: int
     token: str = Field(min_length=32, repr=False)
     role: str
-    count: int = Field(ge=1)
-    offset: int = Field(ge=0)
-    agents: int = Field(ge=1)
+    count: int = Field(default=1, ge=1)
+    offset: int = Field(default=0, ge=0)
+    agents: int = Field(default=1, ge=1)
+    elastic: bool = False
     threads: int = Field(ge=1)
-    gpus: int = Field(ge=0)
+    gpus: int = Field(default=0, ge=0)
     first_gpu: int = Field(default=0, ge=0)
     parent: int = 0
     path: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ class _Member:
     environment: Mapping[str, str]
     process: subprocess.Popen[bytes]
     setup: bytes = b""
+    leaving: bool = False
 
 
 class Processes:
@@ -35,13 +36,15 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self._members: list[_Member] = []
+        self._members: dict[int, _Member] = {}
+        self._started = 0
         self._alive, self._held = os.pipe()
 
     def start(self, program: str, environment: Mapping[str, str]) -> int:
         """Start a member; it waits for its `Setup`, and may import meanwhile. Returns its number."""
-        self._members.append(_Member(program, environment, self._spawn(program, environment)))
-        return len(self._members) - 1
+        number, self._started = self._started, self._started + 1
+        self._members[number] = _Member(program, environment, self._spawn(program, environment))
+        return number
 
     def tell(self, number: int, setup: Setup) -> None:
         """Give a member its setup."""
@@ -49,15 +52,29 @@ class Processes:
         member.setup = setup.model_dump_json().encode() + b"\n"
         self._send(member)
 
+    def leave(self, number: int) -> None:
+        """Ask a member to end; it is not started again."""
+        self._members[number].leaving = True
+        self._members[number].process.terminate()
+
+    def kill_process(self, pid: int) -> None:
+        """End one member at once, by its process; nothing where it is none."""
+        for member in self._members.values():
+            if member.process.pid == pid:
+                member.process.kill()
+
     def replace_lost(self) -> Iterator[tuple[str, int]]:
         """Start members that have ended again; role and exit status of each, negative for a signal."""
-        for member in self._members:
+        for number, member in list(self._members.items()):
             code = member.process.poll()
             if code is None:
                 continue
             assert member.process.stdin is not None
             with contextlib.suppress(OSError):
                 member.process.stdin.close()
+            if member.leaving:
+                del self._members[number]
+                continue
             member.process = self._spawn(member.program, member.environment)
             self._send(member)
             yield Setup.model_validate_json(member.setup).role, code
@@ -65,19 +82,19 @@ class Processes:
     def wait(self, seconds: float = END_SECONDS) -> None:
         """Give members time to end by themselves."""
         until = time.monotonic() + seconds
-        for member in self._members:
+        for member in self._members.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 member.process.wait(max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
         """End all members; from any thread. What they have forked ends with them."""
-        for member in self._members:
+        for member in list(self._members.values()):
             member.process.kill()
 
     def close(self) -> None:
         """End all members, and return when nothing of them runs."""
         self.kill()
-        for member in self._members:
+        for member in self._members.values():
             assert member.process.stdin is not None
             with contextlib.suppress(OSError):
                 member.process.stdin.close()

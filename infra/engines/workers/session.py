@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.engines.workers.channel import Keys, Server
+from superworkflow.infra.engines.workers.failure import WorkersFailed
 from superworkflow.infra.engines.workers.group import (
     LOSSES,
     SILENCE_SECONDS,
     START_SECONDS,
     Checkpoint,
+    Members,
     WorkerGroup,
-    WorkersFailed,
 )
 from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, Setup, new_token
 from superworkflow.infra.engines.workers.processes import AGENT, Processes
@@ -45,50 +48,77 @@ class Role:
         name: of the role.
         count: how many.
         threads, gpus: of each.
+        most: that there may be of an elastic role; 0 for a fixed one, whose workers are ranks.
     """
 
     name: str
     count: int
     threads: int = 1
     gpus: int = 0
+    most: int = 0
 
 
 def roles_of(workers: Mapping[str, Workers]) -> list[Role]:
     """Roles in the order of their ranks."""
-    return [Role(name, group.count, group.each.threads, group.gpu.count) for name, group in workers.items()]
+    return [
+        Role(name, group.count, group.each.threads, group.gpu.count, group.most or 0) for name, group in workers.items()
+    ]
 
 
 class _LocalMembers:
-    """One agent for each role, as processes of this machine."""
+    """One agent for each fixed role and one process for each member of the others, on this machine."""
 
     def __init__(self, roles: Sequence[Role]):
-        self._processes, self._lost = Processes(), 0
-        self._roles = roles
-        for role in roles:
-            threads = str(role.threads)
-            self._processes.start(
-                AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
-            )
+        self._processes, self._lost = Processes(), Counter[str]()
+        self._fixed = [(self._start(role), role) for role in roles if not role.most]
+        self._elastic = {role.name: role for role in roles if role.most}
+        self._numbers: dict[str, list[int]] = {name: [] for name in self._elastic}
+        self._setup: Callable[[Role, int, int], Setup] | None = None
+
+    def _start(self, role: Role) -> int:
+        threads = str(role.threads)
+        return self._processes.start(
+            AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+        )
 
     def tell(self, setup: Callable[[Role, int, int], Setup]) -> None:
-        """Give each agent its setup, by its role, and the rank and first GPU of its first worker."""
-        offset = gpus = 0
-        for number, role in enumerate(self._roles):
+        """Give each agent its setup, by its role, and the rank and first GPU of its first worker; start the others."""
+        self._setup, offset, gpus = setup, 0, 0
+        for number, role in self._fixed:
             self._processes.tell(number, setup(role, offset, gpus))
             offset, gpus = offset + role.count, gpus + role.count * role.gpus
+        for role in self._elastic.values():
+            self.scale(role.name, role.count)
+
+    def scale(self, role: str, count: int, hanging: Sequence[int] = ()) -> None:
+        """See `Members`. Those that were started last are the first to leave."""
+        assert self._setup is not None
+        numbers = self._numbers[role]
+        for pid in hanging:
+            self._processes.kill_process(pid)
+        while len(numbers) > count:
+            self._processes.leave(numbers.pop())
+        while len(numbers) < count:
+            numbers.append(self._start(self._elastic[role]))
+            self._processes.tell(numbers[-1], self._setup(self._elastic[role], 0, 0))
 
     def look(self, tell: Callable[[str], None]) -> None:
         """See `Members`."""
         for role, code in self._processes.replace_lost():
-            self._lost += 1
+            elastic = role in self._elastic
+            of = role if elastic else ""
+            self._lost[of] += 1
             why = diagnose_exit(code).summary
-            if self._lost > LOSSES:
-                raise WorkersFailed(f"agents were lost {self._lost} times, last the one of role {role}: {why}")
-            tell(f"the agent of role {role} was lost: {why}; starting another")
+            if self._lost[of] > LOSSES + (self._elastic[role].most if elastic else 0):
+                what = "members" if elastic else "agents"
+                raise WorkersFailed(f"{what} were lost {self._lost[of]} times, last the one of role {role}: {why}")
+            tell(f"{'a member' if elastic else 'the agent'} of role {role} was lost: {why}; starting another")
 
     def end(self, *, well: bool) -> None:
         """End all members, and return when nothing of them runs; `well` gives them time to end by themselves."""
         if well:
+            for number in (number for numbers in self._numbers.values() for number in numbers):
+                self._processes.leave(number)
             self._processes.wait()
         self._processes.close()
 
@@ -98,9 +128,12 @@ class _LocalMembers:
 
 
 class _Pods:
-    """Members that the launcher starts, watches and replaces."""
+    """Members that the launcher starts, watches and replaces; it hears the events of the stage."""
 
     def look(self, tell: Callable[[str], None]) -> None:
+        """See `Members`."""
+
+    def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
         """See `Members`."""
 
 
@@ -126,22 +159,26 @@ def local_group(
     with contextlib.ExitStack() as stack:
         stack.callback(members.kill)
         stack.enter_context(ending.at_end(members.kill))
-        from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it as well
+        store_port, ranks = 0, [role for role in roles if not role.most]
+        if ranks:
+            from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it too
 
-        store = host_store(LOOPBACK)
+            store = host_store(LOOPBACK)
+            store_port = store.port
         server = Server(LOOPBACK, Keys.of(token))
         stack.callback(server.close)
         stack.callback(lambda: members.end(well=well))
 
         def setup(role: Role, offset: int, first_gpu: int) -> Setup:
             return Setup(
-                host=LOOPBACK, port=server.port, store_port=store.port, token=token, role=role.name,
-                count=role.count, offset=offset, agents=len(roles), threads=role.threads, gpus=role.gpus,
+                host=LOOPBACK, port=server.port, store_port=store_port, token=token, role=role.name,
+                count=1 if role.most else role.count, offset=offset, agents=max(1, len(ranks)),
+                elastic=bool(role.most), threads=role.threads, gpus=role.gpus,
                 first_gpu=first_gpu, parent=os.getpid(), path=tuple(sys.path), logs=str(logs),
             )  # fmt: skip
 
         members.tell(setup)
-        group = WorkerGroup(server, members, roles_size(roles), checkpoint, progress, silence_s, start_s)
+        group = _group(server, members, roles, checkpoint, progress, silence_s, start_s)
         yield group
         if not group.failed:
             group.end()
@@ -152,7 +189,7 @@ def local_group(
 def pod_group(
     address: str,
     token: str,
-    size: int,
+    roles: Sequence[Role],
     checkpoint: Checkpoint,
     progress: Progress,
     silence_s: float = SILENCE_SECONDS,
@@ -163,27 +200,34 @@ def pod_group(
     Args:
         address: of this pod.
         token: of the group.
-        size: ranks.
+        roles: in the order of their ranks.
         checkpoint: of the stage.
         progress: of the stage.
         silence_s, start_s: see `WorkerGroup`.
     """
     if _kept:
         raise RuntimeError("on a cluster a stage can open one worker group, and this one has opened one before")
-    from superworkflow.infra.engines.workers.rendezvous import host_store
-
     server = Server(address, Keys.of(token), CHANNEL_PORT)
     with contextlib.closing(server):
-        _kept.append(host_store(address, STORE_PORT))
-        group = WorkerGroup(server, _Pods(), size, checkpoint, progress, silence_s, start_s)
+        if all(role.most for role in roles):
+            _kept.append(socket.create_server((address, STORE_PORT), backlog=4096))  # nothing is said there
+        else:
+            from superworkflow.infra.engines.workers.rendezvous import host_store
+
+            _kept.append(host_store(address, STORE_PORT))
+        group = _group(server, _Pods(), roles, checkpoint, progress, silence_s, start_s)
         yield group
         if not group.failed:
             group.end()
 
 
-def roles_size(roles: Sequence[Role]) -> int:
-    """How many ranks there are."""
-    return sum(role.count for role in roles)
+def _group(
+    server: Server, members: Members, roles: Sequence[Role], checkpoint: Checkpoint, progress: Progress,
+    silence_s: float, start_s: float,
+) -> WorkerGroup:  # fmt: skip
+    size = sum(role.count for role in roles if not role.most)
+    elastic = {role.name: (role.count, role.most) for role in roles if role.most}
+    return WorkerGroup(server, members, size, checkpoint, progress, silence_s, start_s, elastic)
 
 
 def worker_group(
@@ -205,13 +249,12 @@ def worker_group(
             "the stage needs a worker group, and its resources name no workers", where="resources.workers",
             remedy="Write `resources: {workers: {count: 2, cpu: 1, memory: 2Gi}}` in the profile",
         )  # fmt: skip
-    if importlib.util.find_spec("torch") is None:
-        raise needs_package("torch", "engine workers")
     roles = roles_of(job.resources.workers)
+    if not all(role.most for role in roles) and importlib.util.find_spec("torch") is None:
+        raise needs_package("torch", "engine workers")
     checkpoint, told = Checkpoint(job.checkpoint, job.save_checkpoint), job.engine_settings
     if told:
-        size = roles_size(roles)
         most = start_s or POD_START_SECONDS
-        return pod_group(told["address"], told["token"], size, checkpoint, job.progress, silence_s, most)
+        return pod_group(told["address"], told["token"], roles, checkpoint, job.progress, silence_s, most)
     logs = job.scratch / "workers"
     return local_group(roles, checkpoint, job.progress, logs, silence_s, start_s or START_SECONDS)

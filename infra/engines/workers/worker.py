@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -25,34 +25,20 @@ _OUTGOING = "inproc://outgoing"
 _END = b"end"
 
 
-class Worker:
-    """The worker that runs a function: the function's first argument.
+class ElasticWorker:
+    """The member of an elastic role that does a task: the first argument of the task's function.
 
     Args:
         role: its role.
-        rank: among all workers of the group, which is also its rank in torch.distributed; roles follow each other in
-            the order of the profile.
-        size: workers in the group.
-        role_rank, role_size: the same within its role.
         threads: that it may compute with.
-        device: `cpu` or `cuda:0`, for torch.
     """
 
-    def __init__(
-        self, link: Link, *, role: str, rank: int, size: int, role_rank: int, role_size: int, threads: int,
-        device: str = "cpu",
-    ):  # fmt: skip
-        self.role, self.rank, self.size, self.role_rank, self.role_size = role, rank, size, role_rank, role_size
-        self.threads, self.device = threads, device
-        self._link = link
+    def __init__(self, link: Link, *, role: str, threads: int):
+        self.role, self.threads, self._link = role, threads, link
 
     def log(self, message: str) -> None:
         """Tell one thing that happened, in the stage's log."""
         self._link.send({"kind": "log", "message": message})
-
-    def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
-        """Tell how far the work is; see `Progress.update`. One worker tells it for all."""
-        self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
 
     def save(self, name: str, data: bytes) -> None:
         """Replace one file of the stage's checkpoint; returns when the coordinator has it.
@@ -71,6 +57,32 @@ class Worker:
         answer, data = self._link.ask({"kind": "load", "name": _checked(name)})
         return data if answer.get("found") else None
 
+
+class Worker(ElasticWorker):
+    """The worker that runs a function: the function's first argument.
+
+    Args:
+        role: its role.
+        rank: among all workers of the group, which is also its rank in torch.distributed; roles follow each other in
+            the order of the profile.
+        size: workers in the group.
+        role_rank, role_size: the same within its role.
+        threads: that it may compute with.
+        device: `cpu` or `cuda:0`, for torch.
+    """
+
+    def __init__(
+        self, link: Link, *, role: str, rank: int, size: int, role_rank: int, role_size: int, threads: int,
+        device: str = "cpu",
+    ):  # fmt: skip
+        super().__init__(link, role=role, threads=threads)
+        self.rank, self.size, self.role_rank, self.role_size = rank, size, role_rank, role_size
+        self.device = device
+
+    def update(self, done: float, total: float, unit: str, **facts: float | int | str) -> None:
+        """Tell how far the work is; see `Progress.update`. One worker tells it for all."""
+        self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
+
     def introduction(self, round_name: str) -> dict[str, Any]:
         """How this worker makes itself known to the coordinator."""
         return {
@@ -86,8 +98,22 @@ def _checked(name: str) -> str:
     return name
 
 
+def call_of(function: Callable[..., Any], arguments: Sequence[Any]) -> dict[str, Any]:
+    """What members are told of a call.
+
+    Raises:
+        ValueError: the function cannot be imported by its name, or an argument is not JSON or too large.
+    """
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or not name.isidentifier():
+        raise ValueError(f"workers cannot import {function!r}: it must stand at the top of a module")
+    call = {"function": f"{module}:{name}", "arguments": list(arguments)}
+    encoded(call)
+    return call
+
+
 def outcome_of(
-    worker: Worker, call: Mapping[str, Any], is_lost: Callable[[BaseException], bool] = lambda error: False
+    worker: ElasticWorker, call: Mapping[str, Any], is_lost: Callable[[BaseException], bool] = lambda error: False
 ) -> dict[str, Any]:
     """Do what a call asks for; what to answer.
 
@@ -129,9 +155,15 @@ class Link:
     """A worker's connection to the coordinator, kept by a thread of its own, which also gives the signs of life.
 
     Code that holds the interpreter's lock for longer than the coordinator waits looks dead: kernels must release it.
+
+    Args:
+        address: `tcp://HOST:PORT` of the coordinator.
+        keys: of the group.
+        sign: of life; by default one that says nothing else.
     """
 
-    def __init__(self, address: str, keys: Keys):
+    def __init__(self, address: str, keys: Keys, sign: Callable[[], Mapping[str, Any]] = lambda: {"kind": "beat"}):
+        self._sign, self.leaving = sign, False
         self._context = zmq.Context()
         self._incoming: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
@@ -148,8 +180,13 @@ class Link:
         self.send(introduction)
 
     def next_call(self) -> dict[str, Any] | None:
-        """Wait for the next call; None when the group ends."""
+        """Wait for the next call; None when the group ends, or this member is to leave it."""
         return self._incoming.get()
+
+    def leave(self) -> None:
+        """Have `next_call` return None after the calls that are there already. A handler of a signal may call it."""
+        self.leaving = True
+        self._incoming.put(None)
 
     def send(self, header: Mapping[str, Any], payload: bytes = b"") -> None:
         """Send a message. Any thread may."""
@@ -190,10 +227,12 @@ class Link:
                         self._incoming.put(header)
                     case "end":
                         self._incoming.put(None)
+                    case "ping":
+                        pass  # the coordinator looks whether this end is there
                     case _:
                         self._answers.put((header, payload))
             if time.monotonic() >= beat:
-                outer.send_multipart([encoded({"kind": "beat"}), b""])
+                outer.send_multipart([encoded(self._sign()), b""])
                 beat = time.monotonic() + BEAT_SECONDS
         inner.close()
         outer.close()

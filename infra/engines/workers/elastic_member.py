@@ -1,0 +1,53 @@
+"""A member of an elastic role: one process that does one task after the other, until the group ends or it is to leave.
+
+It is asked to leave by SIGTERM, on a cluster as on one machine, and finishes its task first. Torch is never imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+from superworkflow.infra.engines.workers.channel import Keys
+from superworkflow.infra.engines.workers.member import Setup
+from superworkflow.infra.engines.workers.worker import ElasticWorker, Link, outcome_of
+
+LEFT = 128 + signal.SIGTERM
+"""Exit status of a member that was asked to leave; 0 is for the end of the group."""
+_links: list[Link] = []
+
+
+def leave_when_asked() -> None:
+    """From now on, SIGTERM makes this process leave its group; before it has joined, at once."""
+    signal.signal(signal.SIGTERM, lambda number, frame: _leave())
+
+
+def _leave() -> None:
+    if not _links:
+        os._exit(LEFT)
+    _links[0].leave()
+
+
+def do_tasks(setup: Setup) -> int:
+    """Do what the coordinator asks for until the end; the exit status. Call `leave_when_asked` before.
+
+    The signs of life are introductions as well: a connection that broke and was made again needs nothing else.
+    """
+    about = {"kind": "member", "role": setup.role, "host": socket.gethostname(), "pid": os.getpid()}
+
+    def sign() -> dict[str, Any]:
+        return {**about, "leaving": any(link.leaving for link in _links)}
+
+    link = Link(setup.address, Keys.of(setup.token), sign)
+    _links.append(link)
+    link.greet(sign())
+    worker = ElasticWorker(link, role=setup.role, threads=setup.threads)
+    while (call := link.next_call()) is not None:
+        link.send(outcome_of(worker, call))
+    status = LEFT if link.leaving else 0
+    link.leave()
+    link.send(sign())
+    link.close()
+    return status

@@ -117,7 +117,7 @@ def test_pods_of_an_elastic_role_join_and_leave_at_work(
     (attempt,) = launched.attempts
     spans = [(each.begin_s, each.end_s) for each in attempt.holdings if each.role == "tensor"]
     assert len(spans) == 3
-    assert launched.figures["tensors_lost"] == 0
-    assert launched.figures["tensor_peak_memory_bytes"] < 192 << 20
+    assert not any("lost" in str(each.get("message")) for each in events)
+    assert int(made.stats["largest"] or 0) < 192 << 20
     longest = max(end_s - begin_s for begin_s, end_s in spans)
     assert sum(end_s - begin_s for begin_s, end_s in spans) < 3 * longest

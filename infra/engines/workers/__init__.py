@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import Beginning, Expected, by_members
+from superworkflow.infra.engines.expected import Beginning, Expected, by_members, in_own_process
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
@@ -23,8 +24,12 @@ ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFL
 """Where pods find the address of the coordinator's, and the token of the group."""
 
 
-_BEGINNING = Beginning(own_cpu_s=1.2, member_cpu_s=1.7, wait_s=1.0, engine_bytes=250 << 20)
-"""Torch is imported by the coordinator and by each agent, which forks its workers; measured."""
+_ENGINE_BYTES = 230 << 20
+_PODS = Beginning(own_cpu_s=0.8, member_cpu_s=1.0, wait_s=2.0, engine_bytes=_ENGINE_BYTES)
+"""Torch is imported by the coordinator and by the agent of each worker."""
+_PROCESSES = Beginning(own_cpu_s=0.8, member_cpu_s=0.1, wait_s=0.3, engine_bytes=_ENGINE_BYTES, forked=True)
+"""On one machine there is one agent for each role, which forks its workers; both measured on an idle machine."""
+_AGENT_CPU_S = 0.9
 
 
 class WorkerGroups(Engine):
@@ -46,11 +51,14 @@ class WorkerGroups(Engine):
         """See `Engine`."""
         return dict(resources.workers or {})
 
-    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
         """See `Engine`."""
-        if groups := self.groups(resources):
-            return by_members(estimate, resources, groups, _BEGINNING)
-        return super().expected(estimate, resources)
+        groups, begins = self.groups(resources), _PODS
+        if not on_cluster:
+            begins = replace(_PROCESSES, own_cpu_s=_PROCESSES.own_cpu_s + len(groups) * _AGENT_CPU_S)
+        return (
+            by_members(estimate, resources, groups, begins) if groups else in_own_process(estimate, resources.threads)
+        )
 
     def settings(self) -> Mapping[str, str]:
         """See `Engine`."""

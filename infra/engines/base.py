@@ -68,12 +68,13 @@ class Engine:
         """
         return {}
 
-    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
         """What a stage will take.
 
         Args:
             estimate: by the stage, for this engine if it tells (`Stage.estimates`), else for its own process.
             resources: what it gets, of which this engine uses all (see `used`).
+            on_cluster: stages are Jobs; otherwise they are processes on one machine.
         """
         if groups := self.groups(resources):
             return by_members(estimate, resources, groups)

@@ -43,7 +43,7 @@ class Expected:
         start_cpu_s: CPU seconds of the own process in that time, which are part of `own.cpu_s`.
         engine_bytes: what the engine itself holds from its start, in a process of its own.
         groups: of the members, by role.
-        alone_s: of `start_s`, seconds before there are members.
+        alone_s: of `start_s`, seconds before members are held.
     """
 
     own: Estimate
@@ -70,12 +70,15 @@ class Beginning:
         member_cpu_s: CPU seconds of each member.
         wait_s: wall seconds in which members get their places.
         engine_bytes: what the engine itself holds, in the stage's own pod and in each member.
+        forked: members are forked below the stage's own process: they do not start as a process of a stage does, are
+            held for as long as it is, and nothing keeps it to its vCPUs.
     """
 
     own_cpu_s: float = 0.0
     member_cpu_s: float = 0.0
     wait_s: float = 0.0
     engine_bytes: int = 0
+    forked: bool = False
 
 
 def by_members(
@@ -94,9 +97,10 @@ def by_members(
     cpus = sum(group.count * group.cpu for group in groups.values())
     slowest = min(group.cpu for group in groups.values())
     width, work_cpu_s, base = max(1, int(cpus)), estimate.cpu_s - estimate.start_s, estimate.base_bytes
+    member_cpu_s = begins.member_cpu_s + (0.0 if begins.forked else estimate.start_s)
     members = {}
     for role, group in groups.items():
-        start_cpu_s = group.count * (estimate.start_s + begins.member_cpu_s)
+        start_cpu_s = group.count * member_cpu_s
         share = group.count * group.cpu / cpus
         members[role] = MembersExpected(
             memory_bytes=max(base, estimate.memory_bytes), base_bytes=base, engine_bytes=begins.engine_bytes,
@@ -105,7 +109,8 @@ def by_members(
     own = replace(
         estimate, memory_bytes=base, mapped_bytes=0, output_bytes=0, cpu_s=estimate.start_s + begins.own_cpu_s
     )  # fmt: skip
-    alone_s = begins.own_cpu_s / resources.cpu
-    start_s = alone_s + begins.wait_s + (estimate.start_s + begins.member_cpu_s) / slowest
+    alone_s = begins.own_cpu_s / (max(1.0, resources.cpu) if begins.forked else resources.cpu)
+    start_s = alone_s + begins.wait_s + member_cpu_s / slowest
     work_s = estimate.runtime_s(width) - estimate.start_s
-    return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, alone_s)
+    held_later_s = 0.0 if begins.forked else alone_s
+    return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, held_later_s)

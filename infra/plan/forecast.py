@@ -9,7 +9,7 @@ the figures are built-in ones, measured on one machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -100,7 +100,7 @@ class Forecaster:
             placement: engine and resources.
         """
         resources = placement.resources
-        now = _expected(stage, params, stats, placement.engine, resources)
+        now = self._expected(stage, params, stats, placement.engine, resources)
         before = self._before(stage, now.own, placement)
         quiet = [each for each in before if each[1].delayed_s <= _DELAYED * each[1].runtime_s]
         clean = [each for each in before if each[1].compile_s <= _COMPILED_S]
@@ -115,6 +115,10 @@ class Forecaster:
             return fitted(parts(now), [(parts(expected), measured(record)) for expected, record in from_])
 
         cpu_s = learned(self._cpu, lambda record: record.cpu_s)
+        groups = {role: self._members(role, now, before) for role in now.groups}
+        if not self._on_cluster:  # members are below the stage's own process, whose CPU seconds are theirs too
+            known = cpu_s / self._cpu(now).sum
+            groups = {role: replace(each, cpu_s=known * now.groups[role].cpu_s) for role, each in groups.items()}
         if quiet or not before:
             runtime_s = learned(self._runtime, lambda record: record.runtime_s, quiet)
         else:
@@ -128,15 +132,21 @@ class Forecaster:
         return Forecast(
             memory_bytes=memory,
             needed_bytes=needed,
-            cpu_s=cpu_s,
+            cpu_s=cpu_s - (0.0 if self._on_cluster else sum(each.cpu_s for each in groups.values())),
             runtime_s=runtime_s,
             wait_s=self._wait(placement),
             start_s=min(runtime_s, self._runtime(now).start),
             width=now.width,
-            groups={role: self._members(role, now, before) for role in now.groups},
+            groups=groups,
             runs=len(before),
             alone_s=min(runtime_s, self._start(now) + now.alone_s),
         )
+
+    def _expected(
+        self, stage: Stage[Any], params: Any, stats: Mapping[str, Stats], name: str, resources: Resources
+    ) -> Expected:
+        estimate = stage.estimate_on(name, params, stats, resources)
+        return engine(name).expected(estimate, resources, self._on_cluster)
 
     def _members(self, role: str, now: Expected, before: Sequence[tuple[Expected, LaunchRecord]]) -> MembersForecast:
         told = [
@@ -171,7 +181,7 @@ class Forecaster:
                 continue
             try:
                 params = stage.params.model_validate(record.params)
-                expected = _expected(stage, params, record.inputs, record.engine, record.resources)
+                expected = self._expected(stage, params, record.inputs, record.engine, record.resources)
             except Exception:  # parameters or stats that this version of the stage does not know, or that are odd
                 continue
             if expected.own.kind == now.kind and expected.own.cpu_s > 0:
@@ -200,7 +210,10 @@ class Forecaster:
 
     def _cpu(self, expected: Expected) -> Parts:
         beginning = expected.own.start_s + expected.start_cpu_s
-        return Parts(self._start(expected) + expected.start_cpu_s, max(0.0, expected.own.cpu_s - beginning))
+        start, work = self._start(expected) + expected.start_cpu_s, max(0.0, expected.own.cpu_s - beginning)
+        for each in () if self._on_cluster else expected.groups.values():
+            start, work = start + each.start_cpu_s, work + each.cpu_s - each.start_cpu_s
+        return Parts(start, work)
 
     def _runtime(self, expected: Expected) -> Parts:
         return Parts(self._start(expected) + expected.start_s, expected.work_s)
@@ -213,7 +226,3 @@ class Forecaster:
             return Parts(beginning, work - own.mapped_bytes + own.output_bytes)
         # Of several processes the largest counts.
         return Parts(max(base, min(FORKED_BYTES, 2 * base), expected.engine_bytes), work)
-
-
-def _expected(stage: Stage[Any], params: Any, stats: Mapping[str, Stats], name: str, resources: Resources) -> Expected:
-    return engine(name).expected(stage.estimate_on(name, params, stats, resources), resources)

@@ -188,13 +188,13 @@ def test_spans_of_scaled_roles() -> None:
     ]  # fmt: skip
 
 
-def test_the_forecast_is_for_the_count_and_without_torch() -> None:
-    resources = Resources.model_validate({"cpu": 1, "workers": {"tensor": {**TENSOR, "count": 2}}})
+@pytest.mark.parametrize("on_cluster", [True, False])
+def test_the_forecast_is_for_the_count_and_without_torch(on_cluster: bool) -> None:
+    elastic = Resources.model_validate({"cpu": 1, "workers": {"tensor": {**TENSOR, "count": 2, "most": 8}}})
+    fixed = Resources.model_validate({"cpu": 1, "workers": {"tensor": {**TENSOR, "count": 2, "most": None}}})
     estimate = Estimate(memory_bytes=64 << 20, cpu_s=9, output_bytes=7, start_s=1, base_bytes=64 << 20)
-    expected = engine("workers").expected(estimate, resources)
-    assert expected.groups["tensor"].memory_bytes + expected.groups["tensor"].engine_bytes < 192 << 20
-    assert expected.groups["tensor"].start_cpu_s < 2 * 2
-    fixed = engine("workers").expected(estimate, resources.model_copy(update={"workers": {
-        "tensor": resources.groups["tensor"].model_copy(update={"most": None})}}))  # fmt: skip
-    assert fixed.width == expected.width
-    assert fixed.start_s > expected.start_s
+    light, heavy = (engine("workers").expected(estimate, each, on_cluster) for each in (elastic, fixed))
+    assert light.groups["tensor"].memory_bytes + light.groups["tensor"].engine_bytes < 192 << 20
+    assert heavy.groups["tensor"].memory_bytes + heavy.groups["tensor"].engine_bytes > 192 << 20
+    assert (light.width, light.work_s) == (heavy.width, heavy.work_s)
+    assert light.own.cpu_s < heavy.own.cpu_s

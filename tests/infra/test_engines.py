@@ -45,7 +45,7 @@ def test_every_engine_keeps_the_contract(name: str) -> None:
     alone = Resources(cpu=3)
     assert found.groups(alone) == {}
     estimate = Estimate(memory_bytes=5 << 20, cpu_s=10, output_bytes=7, start_s=1, parallel=1.0, base_bytes=2 << 20)
-    expected = found.expected(estimate, alone)
+    expected = found.expected(estimate, alone, on_cluster=False)
     assert (expected.width, expected.work_s, expected.groups) == (3, 3, {})
     assert expected.own.cpu_s == 10 + expected.start_cpu_s
     assert found.sizing_key("walk", alone) == "walk"
@@ -85,9 +85,11 @@ def test_a_worker_group_is_as_wide_as_all_roles_together() -> None:
     roles = {"graph": {"count": 2, "cpu": 2, "memory": "4Gi"}, "tensor": {"count": 4, "cpu": 0.5, "memory": "1Gi"}}
     resources = Resources.model_validate({"cpu": 1, "workers": roles})
     estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, parallel=1.0)
-    expected = engine("workers").expected(estimate, resources)
-    assert (expected.width, expected.work_s, list(expected.groups)) == (6, 10, ["graph", "tensor"])
-    assert expected.own.cpu_s < 5  # it coordinates
+    for on_cluster in (True, False):
+        expected = engine("workers").expected(estimate, resources, on_cluster)
+        assert (expected.width, expected.work_s, list(expected.groups)) == (6, 10, ["graph", "tensor"])
+        assert expected.own.cpu_s < 5  # it coordinates
+        assert (expected.alone_s > 0) == on_cluster  # forked workers are held for as long as the stage
     assert engine("workers").used(resources, on_cluster=False) == resources
     assert engine("workers").sizing_key("train", resources, "tensor") == "train.tensor"
 

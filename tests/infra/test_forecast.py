@@ -250,3 +250,18 @@ def test_hostile_records_do_not_break_a_plan(tmp_path: Path, edges: list[Path]) 
     odd = [record | {"version": "1", "inputs": {"edges": {"rows": value}}} for value in (-5, 10**300, "a", 1e308, None)]
     (tmp_path / "store" / FOLDER / "index.json").write_text(json.dumps({"records": [record, *odd]}))
     assert all(0 < stage.seconds < 1e6 for stage in plan(request))
+
+
+def test_cpu_seconds_of_workers_on_this_machine_are_in_those_of_their_stage(tmp_path: Path) -> None:
+    """What a record says of both together corrects both."""
+    resources = Resources.model_validate({"cpu": 1, "workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
+    placement = Placement(engine="workers", resources=resources)
+
+    def total(*records: LaunchRecord) -> float:
+        found = _forecast(tmp_path, *records, lines=10, placement=placement)
+        return found.cpu_s + sum(group.cpu_s for group in found.groups.values())
+
+    builtin = total()
+    assert builtin > 10
+    more = {"engine": "workers", "resources": resources, "runtime_s": 4.0}
+    assert total(_record(cpu_s=builtin / 2, **more)) == pytest.approx(builtin / 2, rel=0.01)

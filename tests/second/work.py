@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from tests.second.stages.choose import ChooseParams
 from tests.second.stages.fit import FitParams
 from tests.second.stages.measurements import MeasurementsParams
@@ -71,33 +77,83 @@ def powers(features: Matrix, degree: int) -> Matrix:
     return np.hstack([np.ones((len(features), 1)), *(features**power for power in range(1, degree + 1))])
 
 
+@dataclass(frozen=True)
+class Regression:
+    """The fits of one dataset, which know nothing of each other: one without each fold, the last one of all rows."""
+
+    params: FitParams
+    x: Matrix
+    y: Vector
+    scale: Vector
+    folds: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, data: Dataset, params: FitParams) -> Regression:
+        x, y = powers(data.array("features.npy"), params.degree), np.asarray(data.array("target.npy"))
+        folds = np.random.default_rng(params.seed).permutation(len(y)) % params.folds
+        scale = np.abs(x).max(axis=0)
+        return cls(params, x / scale, y, scale, folds)
+
+    @property
+    def fits(self) -> int:
+        return self.params.folds + 1
+
+    def descend(self, fit: int, weights: Vector) -> None:
+        """A round of gradient descent, in place."""
+        rows = self.folds != fit
+        x, y, penalty = self.x[rows], self.y[rows], self.params.penalty
+        rate = 1.9 / (np.linalg.norm(x, 2) ** 2 / len(y) + penalty)
+        for _ in range(STEPS):
+            weights -= rate * (x.T @ (x @ weights - y) / len(y) + penalty * weights)
+
+    def judge(self, weights: Matrix) -> tuple[Vector, Vector]:
+        """What is predicted for each row by the fit that did not see it, and the error of each of these fits."""
+        predicted = np.einsum("rc,rc->r", self.x, weights[self.folds])
+        wrong = (predicted - self.y) ** 2
+        return predicted, np.array([np.sqrt(wrong[self.folds == fold].mean()) for fold in range(self.params.folds)])
+
+
 def fit(job: StageRun[FitParams]) -> Output:
-    """`weights.npy` of all rows, `predicted.npy` and `errors.npy` of each row by the fold that did not see it."""
-    params, data = job.params, job.inputs["data"]
-    x, y = powers(data.array("features.npy"), params.degree), np.asarray(data.array("target.npy"))
-    folds = np.random.default_rng(params.seed).permutation(len(y)) % params.folds
-    scale = np.abs(x).max(axis=0)
-    x = x / scale
-    weights = np.zeros((params.folds + 1, x.shape[1]))  # the last one sees all rows
-    seen = [folds != fold for fold in range(params.folds)] + [np.ones(len(y), dtype=bool)]
-    rates = [1.9 / (np.linalg.norm(x[rows], 2) ** 2 / rows.sum() + params.penalty) for rows in seen]
-    predicted, rmse = np.zeros(len(y)), np.zeros(params.folds)
-    for step in range(1, params.rounds + 1):
-        for number, rows in enumerate(seen):
-            for _ in range(STEPS):
-                slope = x[rows].T @ (x[rows] @ weights[number] - y[rows]) / rows.sum()
-                weights[number] -= rates[number] * (slope + params.penalty * weights[number])
-        for fold in range(params.folds):
-            predicted[folds == fold] = x[folds == fold] @ weights[fold]
-            rmse[fold] = np.sqrt(np.mean((predicted - y)[folds == fold] ** 2))
-        job.progress.report(step, params.rounds, -float(rmse.mean()))
-        job.progress.update(step, params.rounds, "rounds", rmse=float(rmse.mean()))
-    job.output.array("weights.npy", weights[-1] / scale)
+    """`weights.npy` of all rows, `predicted.npy` and `target.npy` of each row."""
+    regression = Regression.of(job.inputs["data"], job.params)
+    weights = np.zeros((regression.fits, regression.x.shape[1]))
+    for step in range(1, job.params.rounds + 1):
+        for number in range(regression.fits):
+            regression.descend(number, weights[number])
+        rmse = float(regression.judge(weights)[1].mean())
+        job.progress.report(step, job.params.rounds, -rmse)
+        job.progress.update(step, job.params.rounds, "rounds", rmse=rmse)
+    return _write(job, regression, weights)
+
+
+def fit_in_group(job: StageRun[FitParams]) -> Output:
+    """The same, each fit by one worker."""
+    with worker_group(job) as group:
+        told = group.run(fits_of_worker, job.inputs["data"].uri, job.params.model_dump(mode="json"))
+    fitted = {int(number): weights for each in told for number, weights in each.items()}
+    weights = np.array([fitted[number] for number in range(len(fitted))])
+    return _write(job, Regression.of(job.inputs["data"], job.params), weights)
+
+
+def fits_of_worker(worker: Worker, data: str, params: dict[str, Any]) -> dict[int, list[float]]:
+    """Weights of the fits that are this worker's, by their numbers."""
+    regression = Regression.of(Dataset.open(Location.of(data)), FitParams.model_validate(params))
+    fitted = {number: np.zeros(regression.x.shape[1]) for number in range(worker.rank, regression.fits, worker.size)}
+    for number, weights in fitted.items():
+        for _ in range(regression.params.rounds):
+            regression.descend(number, weights)
+    return {number: weights.tolist() for number, weights in fitted.items()}
+
+
+def _write(job: StageRun[FitParams], regression: Regression, weights: Matrix) -> Output:
+    predicted, rmse = regression.judge(weights)
+    job.output.array("weights.npy", weights[-1] / regression.scale)
     job.output.array("predicted.npy", predicted)
-    job.output.array("target.npy", y)
-    job.output.json("columns.json", {**data.json("columns.json"), "degree": params.degree})
+    job.output.array("target.npy", regression.y)
+    job.output.json("columns.json", {**job.inputs["data"].json("columns.json"), "degree": job.params.degree})
     metrics = {"metrics.rmse": float(rmse.mean()), "metrics.rmse_std": float(rmse.std())}
-    return Output(rows=len(y), stats={"rows": len(y), "degree": params.degree, **metrics})
+    rows = len(predicted)
+    return Output(rows=rows, stats={"rows": rows, "degree": job.params.degree, **metrics})
 
 
 def choose(job: StageRun[ChooseParams]) -> Output:

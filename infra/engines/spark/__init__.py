@@ -40,7 +40,7 @@ class Spark(Engine):
     own_role = "driver"
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
 
-    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
         """Java and its session start first; the work is that of Python's processes, in executors if there are any."""
         if not (groups := self.groups(resources)):
             alone = in_own_process(estimate, resources.threads)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import Beginning, Expected, by_members
+from superworkflow.infra.engines.expected import Beginning, Expected, by_members, in_own_process
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
@@ -24,10 +24,16 @@ ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFL
 """Where pods find the address of the coordinator's, and the token of the group."""
 
 
-_BEGINNING = Beginning(own_cpu_s=1.2, member_cpu_s=1.7, wait_s=1.0, engine_bytes=250 << 20)
-"""Torch is imported by the coordinator and by each agent, which forks its workers; measured."""
-_ELASTIC_BEGINNING = Beginning(own_cpu_s=0.2, member_cpu_s=0.4, wait_s=1.0, engine_bytes=40 << 20)
-"""Where all roles are elastic, nobody imports torch; measured."""
+_ENGINE_BYTES = 230 << 20
+_PODS = Beginning(own_cpu_s=0.8, member_cpu_s=1.0, wait_s=2.0, engine_bytes=_ENGINE_BYTES)
+"""Torch is imported by the coordinator and by the agent of each worker."""
+_PROCESSES = Beginning(own_cpu_s=0.8, member_cpu_s=0.1, wait_s=0.3, engine_bytes=_ENGINE_BYTES, forked=True)
+"""On one machine there is one agent for each role, which forks its workers; both measured on an idle machine."""
+_AGENT_CPU_S = 0.9
+_ELASTIC_BYTES = 40 << 20
+_ELASTIC_PODS = Beginning(own_cpu_s=0.1, member_cpu_s=0.2, wait_s=2.0, engine_bytes=_ELASTIC_BYTES)
+"""Where all roles are elastic, nobody imports torch."""
+_ELASTIC_PROCESSES = replace(_ELASTIC_PODS, wait_s=0.2, forked=True)
 
 
 class WorkerGroups(Engine):
@@ -49,18 +55,23 @@ class WorkerGroups(Engine):
         """See `Engine`."""
         return dict(resources.workers or {})
 
-    def expected(self, estimate: Estimate, resources: Resources) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
         """See `Engine`."""
-        if groups := self.groups(resources):
-            elastic = {role for role, group in groups.items() if group.elastic}
-            begins = _BEGINNING if groups.keys() - elastic else _ELASTIC_BEGINNING
-            found = by_members(estimate, resources, groups, begins)
-            light = {
-                role: replace(each, engine_bytes=_ELASTIC_BEGINNING.engine_bytes) if role in elastic else each
-                for role, each in found.groups.items()
-            }
-            return replace(found, groups=light)
-        return super().expected(estimate, resources)
+        groups = self.groups(resources)
+        if not groups:
+            return in_own_process(estimate, resources.threads)
+        fixed = [role for role, group in groups.items() if not group.elastic]
+        begins = _PODS if on_cluster else _PROCESSES
+        if not fixed:
+            begins = _ELASTIC_PODS if on_cluster else _ELASTIC_PROCESSES
+        elif not on_cluster:
+            begins = replace(begins, own_cpu_s=begins.own_cpu_s + len(fixed) * _AGENT_CPU_S)
+        found = by_members(estimate, resources, groups, begins)
+        members = {
+            role: each if role in fixed else replace(each, engine_bytes=_ELASTIC_BYTES)
+            for role, each in found.groups.items()
+        }
+        return replace(found, groups=members)
 
     def settings(self) -> Mapping[str, str]:
         """See `Engine`."""

@@ -43,6 +43,7 @@ STAGE = Stage(
     params=FitParams,
     inputs={"data": Input("measurements dataset")},
     run="tests.second.work:fit",
+    engines={"workers": "tests.second.work:fit_in_group"},
     estimate=estimate,
     help="A ridge regression, judged by cross-validation.",
     metrics=("rmse", "rmse_std"),

@@ -243,8 +243,8 @@ def print_plan(stages: Sequence[PlannedStage]) -> None:
                 )
             if group.most and stage.state == "run":
                 out.print(
-                    f"{stage.name} may scale role {group.role} from {group.count} up to {group.most}; "
-                    f"the forecast is for {group.count} all the time."
+                    f"{stage.name} may scale role {group.role} from {group.count} up to {group.most} members; "
+                    f"the forecast assumes {group.count} throughout."
                 )
 
 

@@ -126,7 +126,7 @@ def test_a_member_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
     with _group(tmp_path, told, silence_s=10) as group:
         found = list(group.role("tensor").map(toy_workers.compute_item, [[0, 0], [1, 2.0]]))
     host = os.uname().nodename
-    assert f"a member of role tensor (host {host}, process {stopped[0]}) hangs: no sign for 1" in told.log_text
+    assert f"a member of role tensor (host {host}, process {stopped[0]}) hangs: no sign for " in told.log_text
     assert found[1]["process"] != stopped[0]
 
 

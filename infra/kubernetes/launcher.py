@@ -29,10 +29,10 @@ from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
 from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.resources import Resources, format_bytes
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location

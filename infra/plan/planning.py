@@ -8,12 +8,12 @@ from typing import Literal
 
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.engines import IN_PROCESS, engine
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.plan.autosize import placed
 from superworkflow.infra.plan.cost import PriceTable
 from superworkflow.infra.plan.forecast import Forecast, Forecaster
 from superworkflow.infra.plan.history import History
 from superworkflow.infra.plan.holdings import held
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.plan.timeline import Task, timeline
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request

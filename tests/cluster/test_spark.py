@@ -18,9 +18,9 @@ from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.jobs import find_jobs, remove_jobs
 from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.kubernetes.preflight import preflight
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location

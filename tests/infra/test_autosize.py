@@ -11,11 +11,11 @@ import pytest
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.launch.base import Launched, Launcher, StageCall
 from superworkflow.infra.orchestration.node import run_node
 from superworkflow.infra.plan.autosize import HEADROOM, Limits, choose, limits
 from superworkflow.infra.plan.planning import plan
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.profile import load_profile
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.request import Request, build_request

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from superworkflow.__main__ import main
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.plan.holdings import Holding, held
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage

@@ -11,9 +11,9 @@ from superworkflow.infra.execution.measure import container_usage
 from superworkflow.infra.kubernetes.follow import parse_duration
 from superworkflow.infra.kubernetes.pod_log import LogCursor
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.kubernetes.sizing import Sizing
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import StageCall
+from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location

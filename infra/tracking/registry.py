@@ -122,7 +122,8 @@ def process_tracking_uri(uri: str) -> Iterator[None]:
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # takes the variable away too
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+        os.environ.pop("MLFLOW_TRACKING_URI", None)  # within another such block it is still there
         if before is not None:
             os.environ["MLFLOW_TRACKING_URI"] = before
 

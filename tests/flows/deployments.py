@@ -36,13 +36,17 @@ def running_worker(pool: str, kind: str, folder: Path, environment: Mapping[str,
 
 
 def ask(method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
-    """The server's answer; asked again while it says that its database is busy."""
-    answer = httpx.request(method, url, json=body, timeout=60)
+    """The server's answer; asked again while its database is busy, and, where that changes nothing, if none came."""
     for _ in range(20):
+        try:
+            answer = httpx.request(method, url, json=body, timeout=60)
+        except httpx.TimeoutException:
+            if method != "GET" and not url.endswith("/filter"):
+                raise
+            continue
         if answer.status_code != 503:
             break
         time.sleep(1)
-        answer = httpx.request(method, url, json=body, timeout=60)
     return answer
 
 

@@ -16,9 +16,7 @@ from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.history import recorded_runs
-from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine, stages_at
 from tests.flows.deployments import (
     ask,
@@ -198,7 +196,7 @@ def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> 
     cancel_run(prefect_api, run)
     wait_for_state(prefect_api, run, "Cancelled")
     eventually(lambda: not stages_at(command_line.store))
-    recorded = recorded_runs(default_tracking_uri(Location.of(command_line.store)))
+    recorded = recorded_runs(f"sqlite:///{command_line.store}/mlflow/mlflow.db")
     assert [each.status for each in recorded] == ["KILLED"]
 
 

@@ -129,6 +129,9 @@ def test_the_process_has_the_tracking_uri_that_it_had(tracking, bundle, monkeypa
             monkeypatch.delenv("MLFLOW_TRACKING_URI")
         register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
         assert os.environ.get("MLFLOW_TRACKING_URI") == before
+    with process_tracking_uri("sqlite:///outer.db"), process_tracking_uri(uri):
+        pass
+    assert "MLFLOW_TRACKING_URI" not in os.environ
     mlflow.set_tracking_uri(uri)  # as the other tests of this module have it
 
 

@@ -116,7 +116,7 @@ class Forecaster:
 
         cpu_s = learned(self._cpu, lambda record: record.cpu_s)
         groups = {role: self._members(role, now, before) for role in now.groups}
-        if not self._on_cluster:  # members are below the stage's own process, whose CPU seconds are theirs too
+        if groups and not self._on_cluster:  # members are below the stage's process, whose CPU seconds are theirs too
             known = cpu_s / self._cpu(now).sum
             groups = {role: replace(each, cpu_s=known * now.groups[role].cpu_s) for role, each in groups.items()}
         if quiet or not before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,13 @@ def test_cpu_seconds_of_workers_on_this_machine_are_in_those_of_their_stage(tmp_
     assert builtin > 10
     more = {"engine": "workers", "resources": resources, "runtime_s": 4.0}
     assert total(_record(cpu_s=builtin / 2, **more)) == pytest.approx(builtin / 2, rel=0.01)
+
+
+def test_a_stage_that_expects_to_take_nothing(tmp_path: Path) -> None:
+    nothing = replace(
+        STAGE, estimate=lambda params, inputs, resources: Estimate(memory_bytes=1, cpu_s=0, output_bytes=0)
+    )
+    found = Forecaster(History(Location.of(tmp_path)), HERE, ["scale"]).of(
+        nothing, STAGE.params(), {"number": {}}, ON_TWO
+    )
+    assert (found.cpu_s, found.runtime_s, found.groups) == (0, 0, {})

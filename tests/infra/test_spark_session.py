@@ -129,6 +129,26 @@ def test_java_ends_with_the_session_and_is_measured(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "7 0 True"
 
 
+_LOGS = """
+from pyspark import SparkContext
+def log(context, text):
+    context._jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.util.Utils").error(text)
+set_level, stop = SparkContext.setLogLevel, SparkContext.stop
+SparkContext.setLogLevel = lambda self, level: log(self, "error before " + level) or set_level(self, level)
+SparkContext.stop = lambda self: log(self, "error of the shutdown") or stop(self)
+"""
+
+
+@needs_spark
+def test_errors_of_spark_are_logged_but_for_those_of_its_shutdown(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("line\n")
+    arguments = [sys.executable, "-c", _LOGS + _RUN, str(tmp_path / "text.txt"), str(tmp_path / "out")]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    logged = [line for line in done.stderr.splitlines() if "error " in line]
+    assert logged == ["Spark ERROR Utils: error before ERROR", "Spark ERROR Utils: error before OFF"]
+
+
 @needs_spark
 def test_java_ends_with_a_stage_that_is_killed(tmp_path: Path) -> None:
     code = _RUN.replace("made = ", "import pyspark\npyspark.SparkContext.stop = lambda self: print('up', flush=True) or"

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ HEAP_SHARE = 0.5
 """Java's share of the memory; the rest is for Python's processes, which do the most of the work."""
 _LEAST_HEAP = 512 << 20  # below, Spark refuses to start
 _LOGGING = Path(__file__).parent / "log4j2.properties"
+_LOG_LEVEL = "ERROR"  # as in that file
 _EVERYWHERE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -128,13 +129,27 @@ def spark_session(job: StageRun[Any], settings: Mapping[str, str] | None = None)
     had_java = SparkContext._gateway is not None
     conf = SparkConf(loadDefaults=False).setAll(list((ours | dict(settings or {})).items()))
     session = SparkSession.builder.config(conf=conf).getOrCreate()
+    session.sparkContext.setLogLevel(_LOG_LEVEL)  # of a Java process that has stopped a session before
     try:
         with _told(session.sparkContext, job.progress):
             yield session
     finally:
-        session.stop()
+        _stop_quietly(session)
         if not had_java:
             end_java()
+
+
+def _stop_quietly(session: Any) -> None:
+    """Stop a session without the errors that Spark logs of its own shutdown.
+
+    An executor that leaves while the scheduler goes down makes Spark log "Could not find CoarseGrainedScheduler", a
+    race of its own (SPARK-22770, SPARK-25637) that says nothing of the stage, whose work is over by then.
+    """
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):  # Java has ended already: there is nothing to silence
+        session.sparkContext.setLogLevel("OFF")
+    session.stop()
 
 
 def require_spark() -> None:

@@ -21,7 +21,7 @@ from superworkflow.infra.plan.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import Request
-from superworkflow.infra.resources import format_bytes
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
 
 SECONDS_BETWEEN = 2.0
 """Progress lines of one stage are at least this far apart."""
@@ -31,21 +31,6 @@ def console() -> Console:
     """Standard error, wide enough for the tables when it is no terminal."""
     found = Console(stderr=True, highlight=False)
     return found if found.is_terminal else Console(stderr=True, highlight=False, width=140)
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds for people: `3.2 s`, `4 m 10 s`, `2 h 05 m`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} m {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} m"
-
-
-def format_usd(value: float) -> str:
-    """USD for people; small sums keep their leading digits."""
-    if value == 0:
-        return "$0"
-    return f"${value:,.2f}" if value >= 1 else f"${value:.6f}"
 
 
 def program(name: str) -> str:

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.flow_pod import pool_template
-from superworkflow.infra.masking import without_user
 from superworkflow.infra.orchestration.parameters import flow_schema
+from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.params import nearest
 
 PoolType = Literal["process", "kubernetes"]
@@ -142,9 +142,7 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             pull_steps=[{deployment.pull_step: {}}],
             tags=["superworkflow"],
         )
-        pages = without_user(str(get_current_settings().ui_url or client.api_url)).rstrip("/")
-        url = f"{pages}/deployments/deployment/{made}"
-        return Registered(str(made), url, known is None, pool_created)
+        return Registered(str(made), page(f"deployments/deployment/{made}"), known is None, pool_created)
 
 
 def remove(superworkflow: str, name: str) -> bool:

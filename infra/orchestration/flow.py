@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
@@ -29,10 +29,10 @@ from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.masking import masked
 from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
-from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.orchestration.node import run_node, used_sources
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
-from superworkflow.infra.orchestration.server import ask_once
+from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.outcomes import METRICS_TAG, figures, metrics_text
 from superworkflow.infra.profile import Profile
 from superworkflow.infra.progress import progress_text
@@ -117,7 +117,11 @@ def _execute(
     declared = request.superworkflow.metrics
     tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
-    run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared)
+    run = RunRecord(
+        run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
+        sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
+    )  # fmt: skip
+    tracker.sources(run.sources)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
     with signs_of_life():
@@ -266,19 +270,22 @@ def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
 
 
 def _table_artifact(run: RunRecord) -> None:
-    rows = [
-        {
-            "stage": record.name,
-            "state": record.state,
-            "runtime (s)": round(record.runtime_s, 2),
-            "CPU (s)": round(record.cpu_s, 2),
-            "compiling (s)": round(record.compile_s, 2),
-            "peak memory (MiB)": round(record.peak_memory_bytes / 2**20, 1),
-            "cost (USD)": round(record.cost_usd, 6),
-            "saved by cache (USD)": round(record.saved_usd, 6),
-            "rows": record.rows,
-        }
-        for record in run.stages
-    ]
-    quality = ", ".join(f"{each.name} {each}" for each in figures(run.metrics, run.declared))
+    """Show the stages and their totals beside Prefect's own pages of the run."""
+    rows = [_table_row(record.name, record.state, record.took) | {"rows": record.rows} for record in run.stages]
+    rows.append(_table_row("total", "", run.totals()) | {"rows": ""})
+    # As code: Prefect's pages make a mail link of `f1@0.5`.
+    quality = ", ".join(f"`{each.name}` {each}" for each in figures(run.metrics, run.declared))
     create_table_artifact(key="stages", table=rows, description=f"Stages of this run. {quality}")
+
+
+def _table_row(stage: str, state: str, took: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "stage": stage,
+        "state": state,
+        "runtime (s)": round(took["seconds"], 2),
+        "CPU (s)": round(took["cpu_seconds"], 2),
+        "compiling (s)": round(took["compile_seconds"], 2),
+        "peak memory (MiB)": round(took["peak_memory_bytes"] / 2**20, 1),
+        "cost (USD)": round(took["cost_usd"], 6),
+        "saved by cache (USD)": round(took["saved_by_cache_usd"], 6),
+    }

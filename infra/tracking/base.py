@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.outcomes import Model
-from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.dataset import Dataset
 
 
 class Tracker:
     """Keeps no record; the base of those that do.
 
-    The calls come in this order: `begin`, `stage` for each stage as it ends, `picture` and `model` any number of times,
-    then `finish`, `fail` or `stop`.
+    The calls come in this order: `begin`, `sources`, `stage` for each stage as it ends, `picture` and `model` any
+    number of times, then `finish`, `fail` or `stop`.
     """
 
     @property
@@ -30,6 +30,9 @@ class Tracker:
             UserError: the tracker cannot be reached. It is called before any stage starts.
         """
         return ""
+
+    def sources(self, given: Sequence[Used]) -> None:
+        """Record what the run was given from outside."""
 
     def stage(self, record: StageRecord) -> None:
         """Record a stage that ended, well or not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ class RecordedRun:
         declared: which metrics judge it.
         stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
+        sources: digest of each source by its name, as far as MLflow keeps it.
     """
 
     run_id: str
@@ -38,6 +39,7 @@ class RecordedRun:
     stages: dict[str, dict[str, float]]
     totals: dict[str, float]
     declared: tuple[Metric, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
@@ -100,4 +102,5 @@ def _recorded(run: Any) -> RecordedRun:
         stages=stages,
         totals=totals,
         declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
+        sources={each.dataset.name: each.dataset.digest for each in run.inputs.dataset_inputs},
     )

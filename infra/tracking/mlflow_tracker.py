@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -17,11 +17,12 @@ from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
 from superworkflow.infra.outcomes import Model
-from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.description import description
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
@@ -29,9 +30,16 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset as MlflowDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME, MLFLOW_USER
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_DATASET_CONTEXT,
+    MLFLOW_PARENT_RUN_ID,
+    MLFLOW_RUN_NOTE,
+    MLFLOW_SOURCE_NAME,
+    MLFLOW_USER,
+)
 
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
 
@@ -45,6 +53,9 @@ T = TypeVar("T")
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
 SUPERWORKFLOW_TAG = "superworkflow.name"
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag by which MLflow lists an experiment as one of model training."""
+_NOTE_LENGTH = 5000
 
 
 def default_tracking_uri(store: Location) -> str:
@@ -143,6 +154,11 @@ class MlflowTracker(Tracker):
         self._client.log_batch(self._run_id, params=_params(params))
         return self._run_id
 
+    @_told
+    def sources(self, given: Sequence[Used]) -> None:
+        """Record the run's sources as MLflow's datasets; see `Tracker`."""
+        self._client.log_inputs(self._run_id, _inputs(given, "source"))
+
     def _close_dead(self) -> None:
         if not self._parent:  # a sweep's trials need not all look for them
             close_dead_runs(self._client, self._experiment_id)
@@ -182,6 +198,7 @@ class MlflowTracker(Tracker):
         self._client.log_batch(
             run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
         )
+        self._client.log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status)
@@ -209,8 +226,7 @@ class MlflowTracker(Tracker):
     @_told
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
-        self._totals(run)
-        self._end("FINISHED")
+        self._end("FINISHED", run=run)
 
     @_told
     def fail(self, message: str, run: RunRecord | None = None) -> None:
@@ -222,9 +238,10 @@ class MlflowTracker(Tracker):
         """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
         self._end("KILLED", message, run)
 
-    def _totals(self, run: RunRecord) -> None:
+    def _totals(self, run: RunRecord, error: str) -> None:
         totals = {f"total/{name}": value for name, value in run.totals().items()}
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
+        tags.append(RunTag(MLFLOW_RUN_NOTE, description(run, error)[:_NOTE_LENGTH]))
         self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
@@ -234,27 +251,37 @@ class MlflowTracker(Tracker):
             if message:
                 self._client.set_tag(self._run_id, ERROR_TAG, message[:5000])
             if run is not None:
-                self._totals(run)
+                self._totals(run, message)
             self._client.set_terminated(self._run_id, status=status)
 
     def url(self) -> str | None:
-        """Address of the run's page, on the configured server or on a local one at its usual port."""
-        base = without_user(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{base.rstrip('/')}/#/experiments/{self._experiment_id}/runs/{self._run_id}"
+        """Address of the run's page; see `Tracker`."""
+        return page_of_run(self.uri, self._experiment_id, self._run_id)
 
     def _experiment(self) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is not None:
+            if not _KIND.keys() & found.tags.keys():  # made by an earlier version
+                for key, value in _KIND.items():
+                    self._client.set_experiment_tag(found.experiment_id, key, value)
             return str(found.experiment_id)
         path = sqlite_path(self.uri)
         artifacts = None if path is None else (path.parent / "artifacts").as_uri()
         try:
-            return str(self._client.create_experiment(self.experiment, artifact_location=artifacts))
+            made = self._client.create_experiment(self.experiment, artifact_location=artifacts, tags=_KIND)
+            return str(made)
         except MlflowException:  # another run made it between the two calls
             found = self._client.get_experiment_by_name(self.experiment)
             if found is None:
                 raise
             return str(found.experiment_id)
+
+
+def page_of_run(uri: str, experiment: str, run: str) -> str:
+    """Address of a run's page, on the configured server or on a local one at its usual port."""
+    base = without_user(uri) if uri.startswith("http") else "http://127.0.0.1:5000"
+    # Without the last part MLflow's pages show what is for prompts and traces, until somebody has switched them.
+    return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
 
 
 def author_tags(source: str) -> dict[str, str]:
@@ -267,6 +294,28 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user id without a name
         return f"uid {os.getuid()}"
+
+
+def _inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:
+    """As MLflow lists them; its databases keep 36 characters of a digest."""
+    return [
+        DatasetInput(
+            MlflowDataset(
+                each.name, each.digest[:32], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
+                profile=json.dumps(dict(each.facts)) if each.facts else None,
+            ),
+            [InputTag(MLFLOW_DATASET_CONTEXT, context)],
+        )
+        for each in given
+    ]  # fmt: skip
+
+
+def _made(record: StageRecord) -> list[DatasetInput]:
+    """The dataset of a stage, so that a search for its digest finds who made it as well as who read it."""
+    if record.state == "failed":
+        return []
+    facts = {"rows": record.rows, "bytes": record.bytes}
+    return _inputs([Used(record.stage, record.digest, record.output, record.stage, facts)], "output")
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:

@@ -156,6 +156,8 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
     (run,) = client.search_runs([experiment.experiment_id], f"tags.`superworkflow.flow_run_id` = '{first}'")
     assert run.info.status == "FINISHED"
+    assert {each.dataset.name for each in run.inputs.dataset_inputs} == {"edges", "labels"}
+    assert f"/runs/flow-run/{first})" in run.data.tags["mlflow.note.content"]
     assert any("macro_f1" in name for name in run.data.metrics)
 
     labels.write_text(labels.read_text() + "v0,team 1\n")

@@ -161,4 +161,9 @@ def _check_prefect(api: str, document: dict[str, Any], state: str) -> None:
     assert sorted(run["name"] for run in tasks) == sorted(STAGES)
     assert {run["state"]["name"] for run in tasks} == {state}
     artifacts = _post(f"{api}/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [document["flow_run_id"]]}}})
-    assert {"stages", "tracking-run"} <= {artifact["key"] for artifact in artifacts}
+    by_key = {artifact["key"]: artifact for artifact in artifacts}
+    assert "tracking-run" in by_key
+    rows = json.loads(by_key["stages"]["data"])
+    assert [row["stage"] for row in rows] == [*STAGES, "total"]
+    assert rows[-1]["runtime (s)"] == round(document["totals"]["seconds"], 2)
+    assert "`evaluate.micro_f1@0.5` " in by_key["stages"]["description"]

@@ -12,7 +12,8 @@ from mlflow.entities import ViewType
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
 from superworkflow.infra.tracking.life import close_dead_runs
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
+from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+from superworkflow.infra.tracking.names import read_cached, read_keys
 from superworkflow.infra.tracking.tables import sqlite_path
 
 
@@ -80,17 +81,7 @@ def find_run(uri: str, name: str) -> RecordedRun:
 
 
 def _recorded(run: Any) -> RecordedRun:
-    stages: dict[str, dict[str, float]] = {}
-    totals: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    for key, value in run.data.metrics.items():
-        if key.startswith("stage/"):
-            _, stage, figure = key.split("/", 2)
-            stages.setdefault(stage, {})[figure] = value
-        elif key.startswith("total/"):
-            totals[key.removeprefix("total/")] = value
-        else:
-            metrics[metric_name(key)] = value
+    metrics, stages, totals = read_keys(run.data.metrics, read_cached(run.data.tags))
     return RecordedRun(
         run_id=run.info.run_id,
         name=run.info.run_name,

@@ -7,6 +7,7 @@ import getpass
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.description import description
+from superworkflow.infra.tracking.names import CACHED_TAG, metric_key, quality_keys, stage_keys, total_keys
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
@@ -63,16 +65,6 @@ def default_tracking_uri(store: Location) -> str:
     if configured := os.environ.get("MLFLOW_TRACKING_URI"):
         return configured
     return sqlite_url(store, "mlflow", "mlflow.db")
-
-
-def metric_key(name: str) -> str:
-    """MLflow allows no @ in a metric's name: `f1@0.5` is kept as `f1_at_0.5`."""
-    return name.replace("@", "_at_")
-
-
-def metric_name(key: str) -> str:
-    """The name behind a key that `metric_key` made."""
-    return "@".join(key.rsplit("_at_", 1))
 
 
 def open_client(uri: str) -> MlflowClient:
@@ -132,6 +124,8 @@ class MlflowTracker(Tracker):
         self._client = open_client(uri)
         self._experiment_id = self._experiment()
         self._run_id = ""
+        self._cached: list[str] = []
+        self._turn = threading.Lock()
         self._heart: Heartbeat | None = None
 
     @property
@@ -203,14 +197,12 @@ class MlflowTracker(Tracker):
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status)
         # On the parent as well: MLflow compares and charts top-level runs.
-        on_parent = {
-            f"stage/{record.name}/seconds": record.runtime_s,
-            f"stage/{record.name}/cost_usd": record.cost_usd,
-            f"stage/{record.name}/peak_memory_bytes": record.peak_memory_bytes,
-            f"stage/{record.name}/cached": float(record.state == "cached"),
-            **({f"stage/{record.name}/failed": 1.0} if record.state == "failed" else {}),
-        }
-        self._client.log_batch(self._run_id, metrics=_metrics(on_parent))
+        if record.state == "cached":
+            with self._turn:  # stages end side by side
+                self._cached.append(record.name)
+                self._client.set_tag(self._run_id, CACHED_TAG, json.dumps(sorted(self._cached)))
+        if record.state != "cached" or record.runtime_s:  # one that waited for another run has cost all the same
+            self._client.log_batch(self._run_id, metrics=_metrics(stage_keys(record.name, record.took)))
 
     @_told
     def picture(self, path: Path) -> None:
@@ -239,10 +231,10 @@ class MlflowTracker(Tracker):
         self._end("KILLED", message, run)
 
     def _totals(self, run: RunRecord, error: str) -> None:
-        totals = {f"total/{name}": value for name, value in run.totals().items()}
+        figures = total_keys(run.totals()) | quality_keys(run.metrics)
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
         tags.append(RunTag(MLFLOW_RUN_NOTE, description(run, error)[:_NOTE_LENGTH]))
-        self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
+        self._client.log_batch(self._run_id, metrics=_metrics(figures), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
         if self._heart is not None:

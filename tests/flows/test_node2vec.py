@@ -129,10 +129,10 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     assert parent.info.status == "FINISHED"
     assert parent.data.params["embed.window"] == "4"
     embed = next(stage for stage in document["stages"] if stage["name"] == "embed")
-    assert parent.data.metrics["stage/embed/seconds"] == embed["runtime_s"]
-    assert parent.data.metrics["stage/embed/cost_usd"] == embed["cost_usd"]
-    assert parent.data.metrics["evaluate.micro_f1_at_0.5"] == document["metrics"]["evaluate.micro_f1@0.5"]
-    assert parent.data.metrics["total/cost_usd"] == document["totals"]["cost_usd"]
+    assert parent.data.metrics["runtime/embed_s"] == embed["runtime_s"]
+    assert parent.data.metrics["cost/embed_usd"] == embed["cost_usd"]
+    assert parent.data.metrics["quality/evaluate.micro_f1_at_0.5"] == document["metrics"]["evaluate.micro_f1@0.5"]
+    assert parent.data.metrics["cost/total_usd"] == document["totals"]["cost_usd"]
     children = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{document['run_id']}'")
     assert sorted(run.info.run_name for run in children) == sorted(STAGES)
     walk = next(run for run in children if run.info.run_name == "walk")

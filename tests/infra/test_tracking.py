@@ -146,6 +146,40 @@ def test_an_experiment_of_an_earlier_version_gets_its_kind(tmp_path: Path) -> No
     assert MlflowClient(uri).get_experiment(made).tags["mlflow.experimentKind"] == "custom_model_development"
 
 
+def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, two: tuple[str, str]) -> None:
+    run = MlflowClient(uri).get_run(two[1])
+    assert {name: value for name, value in run.data.metrics.items() if not name.startswith("stages/")} == {
+        "quality/index.micro_f1_at_0.5": 0.4,
+        "quality/walk-1.micro_f1_at_0.5": 0.4,
+        "cost/walk-1_usd": 0.08,
+        "cost/total_usd": 0.08,
+        "cost/saved_by_cache_usd": 0.03,
+        "cost/unified_usd": 0.0,
+        "runtime/walk-1_s": 8.0,
+        "runtime/total_s": 8.0,
+        "runtime/wall_s": 12.0,
+        "runtime/cpu_s": 16.0,
+        "runtime/compile_s": 0.0,
+        "memory/walk-1_bytes": 1 << 20,
+        "memory/peak_bytes": 1 << 20,
+    }
+    assert json.loads(run.data.tags["superworkflow.cached"]) == ["index"]
+    stages = find_run(uri, two[1]).stages
+    assert stages["index"] == {"seconds": 0.0, "cost_usd": 0.0, "peak_memory_bytes": 0.0, "cached": 1.0}
+    assert stages["walk-1"]["cached"] == 0.0
+
+
+def test_records_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client, experiment = MlflowTracker(uri).handle()
+    run = client.create_run(experiment, run_name="earlier", tags={SUPERWORKFLOW_TAG: "toy"}).info.run_id
+    for name, value in (("stage/walk/seconds", 3.0), ("total/cost_usd", 0.5), ("evaluate.f1_at_0.5", 0.7)):
+        client.log_metric(run, name, value)
+    found = find_run(uri, "earlier")
+    assert (found.stages, found.totals) == ({"walk": {"seconds": 3.0}}, {"cost_usd": 0.5})
+    assert found.metrics == {"evaluate.f1@0.5": 0.7}
+
+
 def test_newest_first_and_limit(uri: str, two: tuple[str, str]) -> None:
     assert [run.run_id for run in recorded_runs(uri)][:2] == [two[1], two[0]]
     assert len(recorded_runs(uri, limit=1)) == 1
@@ -217,7 +251,6 @@ def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> No
         "seconds": 5.0,
         "cost_usd": 0.05,
         "cached": 0.0,
-        "failed": 1.0,
         "peak_memory_bytes": 1 << 20,
     }
     client = MlflowClient(uri)

@@ -62,7 +62,7 @@ def test_records(
 ) -> None:
     client = MlflowClient(f"sqlite:///{second.store}/mlflow/mlflow.db")
     run = client.get_run(ran["run_id"])
-    assert {name: run.data.metrics[name] for name in ran["metrics"]} == ran["metrics"]
+    assert {name: run.data.metrics[f"quality/{name}"] for name in ran["metrics"]} == ran["metrics"]
     assert read_metrics(run.data.tags["superworkflow.metrics"]) == SUPERWORKFLOW.metrics
     pictures = {file.path for file in client.list_artifacts(ran["run_id"], "pictures")}
     assert pictures == {"pictures/stages.png", "pictures/choose-residuals.png"}

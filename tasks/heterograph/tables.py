@@ -18,7 +18,7 @@ from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacke
 from superworkflow.tasks.heterograph.values import BadValue
 
 BATCH_ROWS = 1 << 17
-_BATCH_VALUES = 1 << 22
+_BATCH_VALUES = 1 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
 _CSV = re.compile(r"[_.-]csv\b")
@@ -116,7 +116,7 @@ class Table:
 
     def _parquet(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
         try:
-            with pq.ParquetFile(path, memory_map=True) as file:
+            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
                 have = file.schema_arrow.names
                 columns = [have[_place(have, name, where)] for name in names]
                 for batch in file.iter_batches(rows, columns=list(dict.fromkeys(columns)), use_threads=False):

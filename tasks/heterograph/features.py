@@ -93,7 +93,9 @@ class _Filled:
 
     def put(self, places: NDArray[Any], values: NDArray[Any]) -> None:
         self._values[places] = values
-        self._put_bytes += len(places) * (-(-values.dtype.itemsize * values[:1].size // mmap.PAGESIZE) + 1) * mmap.PAGESIZE
+        self._put_bytes += (
+            len(places) * (-(-values.dtype.itemsize * values[:1].size // mmap.PAGESIZE) + 1) * mmap.PAGESIZE
+        )
         if self._pages is not None and self._put_bytes > _HELD_BYTES:
             self._pages.madvise(mmap.MADV_DONTNEED)  # they are the file's: it has what was written
             self._put_bytes = 0

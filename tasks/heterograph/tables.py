@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,9 +99,10 @@ class Table:
                 raise UserError(f"the header cannot be read: {error}", where=where, remedy=remedy) from None
         chosen = ", ".join(f"c{_place(header, name, where)}" for name in names)
         kinds = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(header)))
+        dialect = "header = true, auto_detect = false, compression = 'none', delim = ',', quote = '\"', escape = '\"'"
         query = (
-            f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, header = true, "
-            "auto_detect = false, delim = ',', quote = '\"', escape = '\"', nullstr = '', hive_partitioning = false)"
+            f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, {dialect}, "
+            "nullstr = '', hive_partitioning = false)"
         )
         import duckdb
 
@@ -145,7 +147,7 @@ class Table:
             if stream.read(len(GZIP)) != GZIP:
                 return path
         if where not in self._unpacked:
-            copy = self._scratch / f"unpacked-{len(self._unpacked)}-{path.name}"
+            copy = self._scratch / f"unpacked-{uuid.uuid4().hex}.csv"
             with open_unpacked(path, where) as text, copy.open("wb") as out:
                 shutil.copyfileobj(text, out, 1 << 20)
             self._unpacked[where] = copy

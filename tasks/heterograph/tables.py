@@ -110,7 +110,7 @@ class Table:
             try:
                 for batch in connection.sql(query).to_arrow_reader(rows):
                     yield batch.columns
-            except duckdb.Error as error:
+            except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
                 raise UserError(
                     f"the table cannot be read: {' '.join(str(error).split())[:400]}", where=where,
                     remedy="Give CSV with commas, as many fields in each row as in the header, and closed quotes",

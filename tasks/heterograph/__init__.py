@@ -1,0 +1,100 @@
+"""The stage heterograph: the tables that a schema names become one typed graph with numbered nodes.
+
+The schema is TF-GNN's `GraphSchema` in text format (`tasks._schema`), given as a file or as a folder that has it as
+`schema.pbtxt`. Tables lie below its folder: `papers.csv`, `papers@8.csv` or `papers.csv@8` for eight shards,
+`papers-?????-of-00008.csv` for the same, or a pattern.
+
+Rules:
+
+- CSV has a header, commas, and quotes as RFC 4180 has them, and may be gzipped; Parquet; TFRecord of tf.train.Example.
+- Node tables have a column `id` or `#id`, edge tables `source` and `target` or `#source` and `#target`. Ids are text,
+  exactly as the file has it: `007` is not `7`. Whole numbers become their decimal digits.
+- A node set without a table has the nodes that edges name.
+- Nodes are numbered by the bytes of their ids. Edges are in the order of source, target, and row; rows of a table in
+  several files are those of its files, sorted by name, one after the other.
+- An edge with an end that is no node is an error, or is dropped (`dangling`), before anything is sampled.
+- Edges between the same two nodes stay, or only the first row does (`parallel_edges`).
+- An edge set that is marked as reversed and has the table of another set has that set's edges the other way round; the
+  table is read once. If no other set has its table, the columns of its ends are exchanged.
+- Features are values, or lists of them as their shape says; of a ragged one the lists may differ in length.
+- The context's table has one row.
+
+The files are described in `tasks._heterograph`. The dataset is the same on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class HeterographParams(StageParams):
+    """Parameters of the stage heterograph."""
+
+    dangling: Literal["error", "drop"] = Field(
+        default="error", description="What becomes of an edge with an end that is no node: error refuses the tables."
+    )
+    parallel_edges: Literal["keep", "first"] = Field(
+        default="keep",
+        description="Whether all edges between the same two nodes are kept, or only that of the first row.",
+    )
+
+
+_PROCESS_BYTES = 232 << 20
+"""Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
+_TEXT_BYTES, _MOST_TEXT = 48 << 20, 256 << 20
+"""What DuckDB takes by itself, and at most for reading text."""
+_FILL_BYTES = 72 << 20
+"""Pages of a feature's file that are held while it is filled, and batches of rows."""
+_NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
+"""Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
+_START_S = 1.3
+
+
+def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Predict from the sizes of tables (`sizes.graph_stats`); without them every byte is taken for one of features."""
+    source = inputs.get("graph", {})
+
+    def known(name: str) -> int:
+        return int(source.get(name) or 0)
+
+    features = known("fixed_bytes") if "fixed_bytes" in source else known("bytes")
+    variable, text = known("variable_bytes"), known("text_bytes")
+    nodes, edges, back = known("nodes"), known("table_edges"), known("reversed_edges")
+    output = features + 2 * variable + 8 * known("row_starts") + 4 * edges + 12 * back + 6 * nodes
+    memory = _PROCESS_BYTES + _NODE_BYTES * nodes + 3 * variable + (_FILL_BYTES if features > _FILL_BYTES else features)
+    memory += max(_EDGE_BYTES * known("largest_edge_set"), _REVERSED_BYTES * known("largest_reversed"))
+    if text:
+        memory += _TEXT_BYTES + min(_MOST_TEXT, known("largest_text") * 7 // 10)
+    work_s = 6e-7 * nodes + 3.6e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
+    kept = ("nodes", "edges", "node_sets", "edge_sets")
+    facts = {name: value for name, value in source.items() if name in kept or name.startswith(("nodes.", "edges."))}
+    return Estimate(
+        memory_bytes=memory, cpu_s=_START_S + work_s, output_bytes=output, stats={**facts, "bytes": output},
+        parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="heterograph",
+    version="1",
+    params=HeterographParams,
+    inputs={
+        "graph": Input(
+            "schema of a graph (schema.pbtxt) that names its tables, or a folder that has one",
+            tables="superworkflow.tasks._schema:named_tables",
+            inside="schema.pbtxt",
+            stats="superworkflow.tasks.heterograph.sizes:graph_stats",
+        )
+    },
+    run="superworkflow.tasks.heterograph.run:run",
+    estimate=estimate,
+    help="tables of a schema to a typed graph with numbered nodes",
+    late=("superworkflow.tasks.index.duck", "superworkflow.tasks._tfrecord"),
+)

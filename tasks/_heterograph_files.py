@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +23,10 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
+from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
 """Options of Parquet files of ids and strings."""
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
 
 def write_graph_file(
@@ -109,11 +108,6 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
     return stats
-
-
-def stat_name(name: str, number: int) -> str:
-    """What a set is called in the names of stats."""
-    return name if _PLAIN_NAME.fullmatch(name) else str(number)
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

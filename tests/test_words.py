@@ -23,7 +23,9 @@ GENERIC = (
     "Labels by which a Job is found", "Node labels", "Additional labels of Jobs", "a node with the labels it selects",
     "no node has the labels", "has the labels and owners", "by its labels and owners",
     # A command that makes random graphs.
-    '"--edges", type=int, required=True, metavar="M", help="number of edges"', "options.edges", 'total, "edges"',
+    '"--edges", type=int, metavar="M", help="number of edges of er', '("nodes", "edges")',
+    'in ("nodes", "edges", "scale")',
+    "options.edges", 'total, "edges"',
     "for string labels",
 )  # fmt: skip
 """Expressions in which the words are nobody's."""

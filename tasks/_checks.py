@@ -14,7 +14,12 @@ from superworkflow.infra.errors import DatasetDamaged, UserError
 
 
 def check_rows(
-    where: str, indptr: NDArray[np.int64], indices: NDArray[Any], weights: NDArray[Any] | None, vertices: int
+    where: str,
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    weights: NDArray[Any] | None,
+    vertices: int,
+    prefix: str = "",
 ) -> None:
     """Check the rows of a graph, or of some of its vertices.
 
@@ -23,21 +28,22 @@ def check_rows(
         indptr: begins of rows, relative to these indices.
         indices: neighbours.
         weights: of the arcs, or None.
-        vertices: of the whole graph.
+        vertices: of the whole graph, that neighbours may be.
+        prefix: of the files' names.
 
     Raises:
         DatasetDamaged: lengths differ, a row ends before it begins, a neighbour is no vertex, or a weight is not a
             positive number.
     """
     if indptr.ndim != 1 or indptr.dtype != np.int64 or not len(indptr) or indptr[0] != 0:
-        raise _damaged(f"{where}/indptr.npy", "begins of rows are int64 [vertices + 1] from 0 on")
+        raise _damaged(f"{where}/{prefix}indptr.npy", "begins of rows are int64 [vertices + 1] from 0 on")
     if not (indptr[1:] >= indptr[:-1]).all():
-        raise _damaged(f"{where}/indptr.npy", "a row ends before it begins")
+        raise _damaged(f"{where}/{prefix}indptr.npy", "a row ends before it begins")
     if indices.ndim != 1 or indices.dtype.kind != "i" or len(indices) != indptr[-1]:
-        raise _damaged(f"{where}/indices.npy", f"{int(indptr[-1])} arcs by indptr.npy", len(indices))
+        raise _damaged(f"{where}/{prefix}indices.npy", f"{int(indptr[-1])} arcs by {prefix}indptr.npy", len(indices))
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < vertices:
         foreign = int(indices.min()) if indices.min() < 0 else int(indices.max())
-        raise _damaged(f"{where}/indices.npy", f"a neighbour is none of {vertices} vertices", foreign)
+        raise _damaged(f"{where}/{prefix}indices.npy", f"a neighbour is none of {vertices} vertices", foreign)
     if weights is None:
         return
     if weights.shape != indices.shape or weights.dtype != np.float32:

@@ -1,0 +1,254 @@
+"""Sampled subgraphs: blocks of them in memory, and the shards of a `sample` dataset that hold them.
+
+Files of the dataset: `sampled.json` and shards `subgraphs-<split>-<00000>.parquet`, a row a subgraph, in the order of
+seeds and repeats. Columns, by the numbers of node set i and edge set j in the heterograph:
+
+- `sample_id`: the seed's id; `id:1`, `id:2`, … of repeats.
+- `seed`: number of the seed node in its set; of a link seed a list, source and target.
+- `nodes.<i>`: list of node numbers; the seeds first in their set, all others ascending.
+- `source.<j>`, `target.<j>`: lists of places in the lists of nodes of the edge's ends.
+- `position.<j>`: list of positions of the edges in the heterograph.
+
+Edges are ordered by (source, target, position). Sets that the spec cannot reach have no columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._arrow import column
+
+SPLITS = ("train", "validation", "test")
+GROUP_SUBGRAPHS = 512
+"""Subgraphs of a row group, which is read and written as a whole."""
+MOST_GROUPS = 16
+"""Row groups of a shard."""
+WANTED_SHARDS = 64
+DESCRIPTION = "sampled.json"
+
+
+class Block(NamedTuple):
+    """Consecutive subgraphs, by columns; lists are by the number of the node set or edge set.
+
+    Args:
+        sample_ids: string or binary [b].
+        seeds: node numbers in the seeds' set, int32 or int64 [b], of link seeds [b, 2].
+        node_starts: int64 [b + 1] each: nodes of subgraph s are ``nodes[i][node_starts[i][s]:node_starts[i][s + 1]]``.
+        nodes: node numbers, int32 or int64.
+        edge_starts: int64 [b + 1] each.
+        sources, targets: places among the subgraph's nodes of the ends' sets, int32.
+        positions: in the rows of the heterograph, int32 or int64.
+    """
+
+    sample_ids: pa.Array
+    seeds: NDArray[Any]
+    node_starts: list[NDArray[np.int64]]
+    nodes: list[NDArray[Any]]
+    edge_starts: list[NDArray[np.int64]]
+    sources: list[NDArray[np.int32]]
+    targets: list[NDArray[np.int32]]
+    positions: list[NDArray[Any]]
+
+    @property
+    def subgraphs(self) -> int:
+        """How many."""
+        return len(self.sample_ids)
+
+
+class Layout(NamedTuple):
+    """What all blocks of a dataset have in common.
+
+    Args:
+        node_sets, edge_sets: how many the heterograph has.
+        used_nodes, used_edges: numbers of those that subgraphs may hold.
+    """
+
+    node_sets: int
+    edge_sets: int
+    used_nodes: tuple[int, ...]
+    used_edges: tuple[int, ...]
+
+
+def shard_spans(subgraphs: int) -> list[tuple[int, int]]:
+    """(first, last + 1) subgraph of each shard of a split: whole row groups, at most `MOST_GROUPS`."""
+    groups = min(MOST_GROUPS, max(1, -(-subgraphs // (GROUP_SUBGRAPHS * WANTED_SHARDS))))
+    step = groups * GROUP_SUBGRAPHS
+    return [(first, min(first + step, subgraphs)) for first in range(0, subgraphs, step)]
+
+
+def shard_name(split: str, number: int) -> str:
+    """File name of a shard."""
+    return f"subgraphs-{split}-{number:05}.parquet"
+
+
+def shard_names(dataset: Dataset, split: str) -> list[str]:
+    """Names of the shards of one split, in their order."""
+    return dataset.files(f"subgraphs-{split}-*.parquet")
+
+
+def layout_of(dataset: Dataset) -> Layout:
+    """The layout of a `sample` dataset.
+
+    Raises:
+        DatasetDamaged: its description says nothing sensible.
+    """
+    told = dataset.json(DESCRIPTION)
+    try:
+        layout = Layout(
+            int(told["node_sets"]), int(told["edge_sets"]),
+            tuple(map(int, told["used_node_sets"])), tuple(map(int, told["used_edge_sets"])),
+        )  # fmt: skip
+        pairs = ((layout.used_nodes, layout.node_sets), (layout.used_edges, layout.edge_sets))
+        if any(number not in range(count) for used, count in pairs for number in used):
+            raise ValueError("a number of a set is out of range")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatasetDamaged(
+            f"not the description of sampled subgraphs: {error}", where=f"{dataset.uri}/{DESCRIPTION}",
+            remedy=f"Delete the folder {dataset.uri} and run again; it will be computed anew",
+        ) from None  # fmt: skip
+    return layout
+
+
+def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
+    """All subgraphs of a split, in order, a block for each row group.
+
+    Raises:
+        DatasetDamaged: a file is not as it was written.
+    """
+    layout = layout_of(dataset)
+    for name in shard_names(dataset, split):
+        file = dataset.parquet(name)
+        for group in range(file.num_row_groups):
+            yield read_group(file, group, layout)
+        file.close()
+        dataset.release(name)
+
+
+def read_group(file: pq.ParquetFile, group: int, layout: Layout) -> Block:
+    """The block in one row group of a shard."""
+    return block_of(file.read_row_group(group, use_threads=False), layout)
+
+
+@contextmanager
+def shard_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[Block], None]]:
+    """Writes a shard; what it gives takes one block for each row group.
+
+    Args:
+        path: local file.
+        schema: see `shard_schema`.
+    """
+    lists = [name for name in schema.names if "." in name]
+    writer = pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=1, use_dictionary=False, write_statistics=False,
+        column_encoding={f"{name}.list.element": _ENCODINGS[name.split(".")[0]] for name in lists},
+        data_page_size=1 << 20,
+    )  # fmt: skip
+    with writer:
+        yield lambda block: writer.write_table(table_of(block, schema), row_group_size=max(1, block.subgraphs))
+
+
+_ENCODINGS = {
+    "nodes": "DELTA_BINARY_PACKED",
+    "source": "DELTA_BINARY_PACKED",
+    "target": "DELTA_BINARY_PACKED",
+    "position": "DELTA_BINARY_PACKED",
+}
+
+
+def shard_schema(block: Block, layout: Layout) -> pa.Schema:
+    """Columns and types of the shards that hold blocks like this one."""
+    seed = pa.from_numpy_dtype(block.seeds.dtype)
+    fields = [
+        pa.field("sample_id", block.sample_ids.type, nullable=False),
+        pa.field("seed", _list_of(seed) if block.seeds.ndim == 2 else seed, nullable=False),
+    ]
+    for i in layout.used_nodes:
+        fields.append(_list_field(f"nodes.{i}", block.nodes[i]))
+    for j in layout.used_edges:
+        columns = {"source": block.sources, "target": block.targets, "position": block.positions}
+        fields += [_list_field(f"{name}.{j}", values[j]) for name, values in columns.items()]
+    return pa.schema(fields)
+
+
+def _list_of(item: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", item, nullable=False))
+
+
+def _list_field(name: str, values: NDArray[Any]) -> pa.Field:
+    return pa.field(name, _list_of(pa.from_numpy_dtype(values.dtype)), nullable=False)
+
+
+def table_of(block: Block, schema: pa.Schema) -> pa.Table:
+    """A block as a table of the columns in the schema."""
+    kinds: Mapping[str, tuple[Sequence[NDArray[np.int64]], Sequence[NDArray[Any]]]] = {
+        "nodes": (block.node_starts, block.nodes), "source": (block.edge_starts, block.sources),
+        "target": (block.edge_starts, block.targets), "position": (block.edge_starts, block.positions),
+    }  # fmt: skip
+    columns = []
+    for field in schema:
+        name, _, number = field.name.partition(".")
+        if name == "sample_id":
+            columns.append(block.sample_ids)
+        elif name == "seed" and block.seeds.ndim == 2:
+            starts = np.arange(0, block.seeds.size + 1, block.seeds.shape[1])
+            columns.append(_lists(starts, block.seeds.reshape(-1), field.type))
+        elif name == "seed":
+            columns.append(column(block.seeds))
+        else:
+            starts, values = (arrays[int(number)] for arrays in kinds[name])
+            columns.append(_lists(starts, values, field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _lists(starts: NDArray[Any], values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    return pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(values), type=kind)
+
+
+def block_of(table: pa.Table, layout: Layout) -> Block:
+    """The block in a table of one row group."""
+    table = table.combine_chunks()
+    rows = table.num_rows
+    none = np.zeros(rows + 1, np.int64)
+
+    def lists(name: str, number: int, used: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        if number not in used:
+            return none, np.zeros(0, np.int32)
+        return _from_lists(_whole(table, f"{name}.{number}"))
+
+    nodes = [lists("nodes", i, layout.used_nodes) for i in range(layout.node_sets)]
+    parts = {
+        name: [lists(name, j, layout.used_edges) for j in range(layout.edge_sets)]
+        for name in ("source", "target", "position")
+    }
+    seeds = _whole(table, "seed")
+    is_link = pa.types.is_list(seeds.type)
+    return Block(
+        sample_ids=_whole(table, "sample_id"),
+        seeds=_from_lists(seeds)[1].reshape(rows, 2) if is_link else seeds.to_numpy(zero_copy_only=False),
+        node_starts=[starts for starts, _ in nodes],
+        nodes=[values for _, values in nodes],
+        edge_starts=[starts for starts, _ in parts["source"]],
+        sources=[values for _, values in parts["source"]],
+        targets=[values for _, values in parts["target"]],
+        positions=[values for _, values in parts["position"]],
+    )
+
+
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    chunks = table[name]
+    return chunks.chunk(0) if chunks.num_chunks else pa.array([], chunks.type)
+
+
+def _from_lists(lists: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    return starts - starts[0], lists.flatten().to_numpy(zero_copy_only=False)

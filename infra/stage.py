@@ -50,6 +50,7 @@ class Input:
         tables: a source that is a description of tables: import string of a function of its text and its name for
             people, to the names of their files as `infra.storage.tables.find_files` takes them. For YAML and JSON with
             keys `file` or `files` it is `superworkflow.infra.storage.tables:named_files`.
+        inside: name of the description in a folder, where such a folder may be given instead of it.
         stats: import string of a function that tells estimates of a source: of the source and how many bytes of it may
             be looked at, to facts by name. `bytes` and `files` are always known.
     """
@@ -59,6 +60,7 @@ class Input:
     file: bool = False
     folder: bool = False
     tables: str = ""
+    inside: str = ""
     stats: str = ""
 
     @property
@@ -74,7 +76,7 @@ class Input:
         """
         if not self.is_source:
             raise ValueError(f"{source.uri} is a source, and the input is to be a dataset: {self.help}")
-        source.read_as(file=self.file, folder=self.folder, tables=self.tables)
+        source.read_as(file=self.file, folder=self.folder, tables=self.tables, inside=self.inside)
         return source
 
     def stats_of(self, source: Source, look_bytes: int = LOOK_BYTES) -> Stats:

@@ -32,16 +32,11 @@ from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks._dtypes import DTYPES as DTYPES
+from superworkflow.tasks._dtypes import STRING as STRING
 
 FORMAT = 1
 GRAPH_FILE = "graph.json"
-STRING = "string"
-DTYPES: Mapping[str, str] = {
-    "float": "<f4", "double": "<f8", "half": "<f2", "bool": "|b1",
-    "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
-    "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
-}  # fmt: skip
-"""Types of numbers, by their name in schemas, as `.npy` files have them; `STRING` is the one other type."""
 
 
 class Feature(NamedTuple):

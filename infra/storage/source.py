@@ -107,7 +107,7 @@ class Source:
             raise UserError("the file is empty", where=location.uri, remedy=_REMEDY)
         return cls(location, is_folder, rehash)
 
-    def read_as(self, *, file: bool = True, folder: bool = False, tables: str = "") -> None:
+    def read_as(self, *, file: bool = True, folder: bool = False, tables: str = "", inside: str = "") -> None:
         """Settle what this is, as the stage that reads it declares.
 
         Args:
@@ -115,11 +115,14 @@ class Source:
             folder: it may be a folder.
             tables: import string of the function that finds the names of tables in it, where it may be a description;
                 see `Input`.
+            inside: name of the description in a folder, which then stands for it.
 
         Raises:
             UserError: it is not what the stage reads.
             ValueError: another stage has declared it otherwise.
         """
+        if self.is_folder and inside and not folder:
+            self._enter(inside)
         if self.is_folder and not folder:
             raise UserError("is a folder, not a file", where=self.uri, remedy=_REMEDY)
         if self.is_folder:
@@ -131,6 +134,19 @@ class Source:
             if settled not in (None, tables):
                 raise ValueError(f"{self.uri} is a description to one stage and something else to another")
             self._tables = tables
+
+    def _enter(self, name: str) -> None:
+        """Become the description in this folder, so that other files there are none of the source's."""
+        description = self.location.join(name)
+        try:
+            state = description.state()
+        except Exception as error:
+            raise _unreadable(description, error) from None
+        if state is None:
+            raise UserError(f"the folder has no {name}", where=self.uri,
+                            remedy="Give a folder that has one, or the path of a description")  # fmt: skip
+        with self._guard:
+            self.location, self.is_folder = description, False
 
     @property
     def digest(self) -> str:

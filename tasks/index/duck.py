@@ -29,7 +29,7 @@ def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
 
 def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
     """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number)."""
-    table = f"read_parquet({_literal(_no_pattern(path))}, hive_partitioning=false)"
+    table = f"read_parquet({path_literal(path)}, hive_partitioning=false)"
     # By their place: where columns differ in case only, DuckDB knows all but the first by another name.
     names = connection.sql(f"SELECT * FROM {table}").columns
     source, target, weight = dialect.columns
@@ -67,9 +67,9 @@ def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[Rows
     connection.unregister("batch")
 
 
-def _no_pattern(path: str) -> str:
-    """A path in which DuckDB sees no pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+def path_literal(path: str) -> str:
+    """SQL of a path in which DuckDB sees no pattern."""
+    return _literal("".join(f"[{letter}]" if letter in "*?[" else letter for letter in path))
 
 
 def _literal(text: str) -> str:

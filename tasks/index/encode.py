@@ -73,8 +73,7 @@ class Encoder:
             Ends of row after row, with more room behind them than they take; the number of rows; weights [rows] or
             None; and the labels by number: their keys [labels, 2] and the arena (see `table.py`).
         """
-        keys = np.empty((self.labels, 2), np.uint64)
-        labels_by_number(self._slots, keys)
+        keys, _ = self.keys()
         self._slots = self._slots[:0]
         self._weights.resize(self.rows if self.weighted else 0, refcheck=False)
         return (
@@ -135,22 +134,37 @@ class Encoder:
         rows = len(columns[0])
         self._reserve_rows(rows, expected_rows)
         for end, column in enumerate(columns):
-            _, offsets, data = column.buffers()
-            bounds = np.frombuffer(offsets, np.int32, rows + 1, 4 * column.offset)
-            if (bounds[1:] == bounds[:-1]).any():
-                raise BadRow
-            text = np.zeros(int(bounds[-1]) + PADDING, np.uint8)
-            if data is not None:
-                text[: bounds[-1]] = np.frombuffer(data, np.uint8, bounds[-1])
-            self._reserve_arena(len(text) + 16 * rows)
-            while self._quota(1) < rows:
-                self._grow()
-            numbers = np.empty(rows, np.int32)
-            encode_column(text, bounds, self._slots, self._counters, self._arena, self.threads, numbers)
-            self._ends[2 * self.rows + end : 2 * (self.rows + rows) : 2] = numbers
+            self._ends[2 * self.rows + end : 2 * (self.rows + rows) : 2] = self.numbers(column)
         if self.weighted and weights is not None:
             self._weights[self.rows : self.rows + rows] = weights
         self.rows += rows
+
+    def numbers(self, column: Any) -> NDArray[np.int32]:
+        """Number of each label in an Arrow column of strings, given one where it is new.
+
+        Raises:
+            BadRow: a label is empty.
+        """
+        rows = len(column)
+        _, offsets, data = column.buffers()
+        bounds = np.frombuffer(offsets, np.int32, rows + 1, 4 * column.offset)
+        if (bounds[1:] == bounds[:-1]).any():
+            raise BadRow
+        text = np.zeros(int(bounds[-1]) + PADDING, np.uint8)
+        if data is not None:
+            text[: bounds[-1]] = np.frombuffer(data, np.uint8, bounds[-1])
+        self._reserve_arena(len(text) + 16 * rows)
+        while self._quota(1) < rows:
+            self._grow()
+        numbers = np.empty(rows, np.int32)
+        encode_column(text, bounds, self._slots, self._counters, self._arena, self.threads, numbers)
+        return numbers
+
+    def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """The labels by number: their keys [labels, 2] and the arena (see `table.py`)."""
+        keys = np.empty((self.labels, 2), np.uint64)
+        labels_by_number(self._slots, keys)
+        return keys, self._arena
 
     def _quota(self, parts: int) -> int:
         """New labels that each of `parts` may make before the table is grown."""

@@ -1,0 +1,14 @@
+"""Types of features' values, by the names that schemas have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STRING = "string"
+"""The one type that is no number."""
+DTYPES: Mapping[str, str] = {
+    "float": "<f4", "double": "<f8", "half": "<f2", "bool": "|b1",
+    "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
+    "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
+}  # fmt: skip
+"""Types of numbers, as `.npy` files have them."""

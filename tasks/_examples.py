@@ -1,0 +1,232 @@
+"""Kernels that read serialized tf.train.Example messages, whoever made them: every length is held against the end.
+
+An Example holds one field of Features, they hold a map from names to Feature, and that holds one of three lists:
+
+    Example { Features features = 1 }     Features { map<string, Feature> feature = 1 }
+    Feature { BytesList bytes_list = 1 | FloatList float_list = 2 | Int64List int64_list = 3 }
+    BytesList, FloatList, Int64List { repeated value = 1 }
+
+Numbers may be packed or not. Unknown fields are passed over. What protobuf would merge or overrule (a name twice in one
+Example, two lists in one Feature) no writer makes, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+ABSENT, BYTES, FLOATS, INTEGERS = 0, 1, 2, 3
+"""Kinds of lists, by their field number in Feature."""
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_VALUE = np.uint64(1 << 3 | _DELIMITED)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def varint(data: Any, at: int, stop: int) -> Any:
+    """The varint at an index as (uint64, index behind it); the index is -1 where it does not end in time."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < stop and shift < np.uint64(70):
+        byte = np.uint64(data[at])
+        value |= (byte & np.uint64(0x7F)) << (shift & np.uint64(63))
+        at += 1
+        if byte < np.uint64(0x80):
+            return value, at
+        shift += np.uint64(7)
+    return value, np.int64(-1)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _field(data: Any, at: int, stop: int) -> Any:
+    """A field's key, where its content begins and ends; the end is -1 where it leads beyond `stop`.
+
+    The content of a delimited field is without its length; that of another one is the value's bytes.
+    """
+    key, begin = varint(data, at, stop)
+    if begin < 0:
+        return key, begin, np.int64(-1)
+    wire = np.int64(key & np.uint64(7))
+    if wire == _DELIMITED:
+        length, begin = varint(data, begin, stop)
+        if begin < 0 or length > np.uint64(stop - begin):
+            return key, begin, np.int64(-1)
+        return key, begin, begin + np.int64(length)
+    if wire == _VARINT:
+        return key, begin, varint(data, begin, stop)[1]
+    size = 8 if wire == _FIXED64 else 4 if wire == _FIXED32 else stop + 1
+    return key, begin, begin + size if size <= stop - begin else np.int64(-1)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _wanted(data: Any, begin: int, end: int, names: Any, name_starts: Any) -> int:
+    """Which of the names the bytes are; -1 for none."""
+    for k in range(len(name_starts) - 1):
+        first = name_starts[k]
+        if name_starts[k + 1] - first == end - begin:
+            same = True
+            for offset in range(end - begin):
+                if data[begin + offset] != names[first + offset]:
+                    same = False
+                    break
+            if same:
+                return k
+    return -1
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _count(data: Any, begin: int, end: int, kind: Any) -> Any:
+    """Values of a list, and bytes of those of a list of bytes; -1 values where it is damaged."""
+    values, size, at = np.int64(0), np.int64(0), begin
+    while at < end:
+        key, first, at = _field(data, at, end)
+        if at < 0:
+            return np.int64(-1), size
+        if key >> np.uint64(3) != np.uint64(1):
+            continue
+        wire = np.int64(key & np.uint64(7))
+        if kind == BYTES and wire == _DELIMITED:
+            values, size = values + 1, size + at - first
+        elif kind == FLOATS and wire == _DELIMITED:
+            if (at - first) % 4:
+                return np.int64(-1), size
+            values += (at - first) // 4
+        elif kind == INTEGERS and wire == _DELIMITED:
+            place = first
+            while place < at:
+                place = varint(data, place, at)[1]
+                if place < 0:
+                    return np.int64(-1), size
+                values += 1
+        elif (kind == FLOATS and wire == _FIXED32) or (kind == INTEGERS and wire == _VARINT):
+            values += 1
+        else:
+            return np.int64(-1), size
+    return values, size
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def scan_examples(
+    data: Any, bounds: Any, names: Any, name_starts: Any, kinds: Any, spans: Any, counts: Any, sizes: Any
+) -> int:
+    """Find the wanted features in Examples.
+
+    Args:
+        data: uint8 [bytes].
+        bounds: int64 [n, 2], where each Example begins and ends.
+        names: uint8, the names of k features behind each other; name_starts: int64 [k + 1].
+        kinds: uint8 [n, k], is set to the kind of each one's list, `ABSENT` where there is none.
+        spans: int64 [n, k, 2], to where the list's values begin and end.
+        counts: int64 [n, k], to how many values it has.
+        sizes: int64 [n, k], to the bytes of all its values, of lists of bytes.
+
+    Returns:
+        The first Example that is damaged, -1 if none is.
+    """
+    for i in range(len(bounds)):
+        for k in range(kinds.shape[1]):
+            kinds[i, k], spans[i, k, 0], spans[i, k, 1], counts[i, k], sizes[i, k] = ABSENT, 0, 0, 0, 0
+        at, stop = bounds[i, 0], bounds[i, 1]
+        while at < stop:
+            key, first, at = _field(data, at, stop)
+            if at < 0:
+                return i
+            if key == _VALUE and not _scan_features(
+                data, first, at, names, name_starts, kinds[i], spans[i], counts[i], sizes[i]
+            ):
+                return i
+    return -1
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _scan_features(
+    data: Any, at: int, stop: int, names: Any, name_starts: Any, kinds: Any, spans: Any, counts: Any, sizes: Any
+) -> bool:
+    while at < stop:
+        key, first, at = _field(data, at, stop)
+        if at < 0:
+            return False
+        if key != _VALUE:
+            continue
+        name_begin, name_end, begin, end, place = first, first, first, first, first
+        while place < at:
+            part, inner, place = _field(data, place, at)
+            if place < 0:
+                return False
+            if part == _VALUE:
+                name_begin, name_end = inner, place
+            elif part == np.uint64(2 << 3 | _DELIMITED):
+                begin, end = inner, place
+        k = _wanted(data, name_begin, name_end, names, name_starts)
+        if k < 0:
+            continue
+        while begin < end:
+            part, inner, begin = _field(data, begin, end)
+            if begin < 0:
+                return False
+            kind = np.int64(part >> np.uint64(3))
+            if kind < BYTES or kind > INTEGERS or np.int64(part & np.uint64(7)) != _DELIMITED:
+                continue
+            if kinds[k] != ABSENT:
+                return False
+            count, size = _count(data, inner, begin, kind)
+            if count < 0:
+                return False
+            kinds[k], spans[k, 0], spans[k, 1], counts[k], sizes[k] = kind, inner, begin, count, size
+    return True
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def read_floats(data: Any, spans: Any, values: Any) -> None:
+    """Copy the lists of floats of one feature.
+
+    Args:
+        data: uint8 [bytes].
+        spans: int64 [n, 2], where the lists' values begin and end, as `scan_examples` found them.
+        values: uint32 [all counts], is filled with the bits of the floats.
+    """
+    place = 0
+    for i in range(len(spans)):
+        at, stop = spans[i, 0], spans[i, 1]
+        while at < stop:
+            key, first, at = _field(data, at, stop)
+            if key >> np.uint64(3) != np.uint64(1):
+                continue
+            for word in range(first, at, 4):
+                bits = np.uint32(data[word]) | np.uint32(data[word + 1]) << np.uint32(8)
+                bits |= np.uint32(data[word + 2]) << np.uint32(16) | np.uint32(data[word + 3]) << np.uint32(24)
+                values[place] = bits
+                place += 1
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def read_integers(data: Any, spans: Any, values: Any) -> None:
+    """Decode the lists of integers of one feature: as `read_floats`, values int64 [all counts]."""
+    place = 0
+    for i in range(len(spans)):
+        at, stop = spans[i, 0], spans[i, 1]
+        while at < stop:
+            key, first, at = _field(data, at, stop)
+            if key >> np.uint64(3) != np.uint64(1):
+                continue
+            while first < at:
+                value, first = varint(data, first, at)
+                values[place] = np.int64(value)
+                place += 1
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def read_bytes(data: Any, spans: Any, starts: Any, values: Any) -> None:
+    """Copy the lists of bytes of one feature: starts int64 [all counts + 1], values uint8 [all sizes]."""
+    place, used = 0, np.int64(0)
+    starts[0] = 0
+    for i in range(len(spans)):
+        at, stop = spans[i, 0], spans[i, 1]
+        while at < stop:
+            key, first, at = _field(data, at, stop)
+            if key >> np.uint64(3) != np.uint64(1):
+                continue
+            values[used : used + at - first] = data[first:at]
+            used += at - first
+            place += 1
+            starts[place] = used

@@ -1,0 +1,135 @@
+"""Features of a set from its table to their files, in the order of the set's items."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.tasks._dtypes import DTYPES, STRING
+from superworkflow.tasks._heterograph import Feature, Ragged, feature_stem, string_type, take
+from superworkflow.tasks._heterograph_files import write_feature
+from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.values import BadValue, values_of
+
+_HELD_BYTES = 64 << 20
+"""Of a file that is being filled, pages that this process keeps mapped."""
+
+
+class Owner(NamedTuple):
+    """Whose features they are: the kind and number in the names of their files, and their number of items."""
+
+    kind: str
+    number: int | None
+    items: int
+
+
+def write_features(
+    output: FileWriter, owner: Owner, features: Sequence[Feature], table: Table, place: NDArray[Any]
+) -> None:
+    """Write the features of a set.
+
+    Those of fixed size are written as they are read, in one pass through the table. Ragged ones and strings are held
+    in memory, one at a time, each in a pass of its own.
+
+    Args:
+        output: where to.
+        owner: of the features.
+        features: sorted by name.
+        table: that has their columns.
+        place: item of each row of the table, -1 where the row is left out.
+
+    Raises:
+        UserError: a value is not what the schema says; names file and row.
+    """
+    stems = [feature_stem(owner.kind, owner.number, at) for at in range(len(features))]
+    fixed = [at for at, feature in enumerate(features) if feature.dtype != STRING and not feature.is_ragged]
+    if fixed:
+        _write_fixed(output, owner.items, [(features[at], stems[at]) for at in fixed], table, place)
+    order: NDArray[np.int64] | None = None
+    for at, feature in enumerate(features):
+        if at not in fixed:
+            if order is None:
+                order = np.empty(owner.items, np.int64)
+                kept = np.flatnonzero(place >= 0)
+                order[place[kept]] = kept
+            parts = [_values(batch, 0, feature) for batch in table.batches([feature.name])]
+            write_feature(output, stems[at], feature, take(_joined(feature, parts), order))
+
+
+def _write_fixed(
+    output: FileWriter, items: int, features: list[tuple[Feature, str]], table: Table, place: NDArray[Any]
+) -> None:
+    with ExitStack() as files:
+        filled = []
+        for feature, stem in features:
+            path = files.enter_context(output.file(f"{stem}.npy"))
+            shape = tuple(size for size in feature.shape if size is not None)
+            filled.append(files.enter_context(_filled(path, np.dtype(DTYPES[feature.dtype]), (items, *shape))))
+        row = 0
+        names = [feature.name for feature, _ in features]
+        for batch in table.batches(names, sum(feature.width for feature, _ in features)):
+            places = place[row : row + len(batch.columns[0])]
+            row += len(batch.columns[0])
+            keep = places >= 0
+            everything = bool(keep.all())
+            for at, (feature, _) in enumerate(features):
+                values = _values(batch, at, feature)
+                filled[at].put(places, values) if everything else filled[at].put(places[keep], values[keep])
+
+
+class _Filled:
+    """An array in a file, whose items are put there in any order."""
+
+    def __init__(self, values: NDArray[Any], pages: mmap.mmap | None):
+        self._values, self._pages, self._put_bytes = values, pages, 0
+
+    def put(self, places: NDArray[Any], values: NDArray[Any]) -> None:
+        self._values[places] = values
+        self._put_bytes += values.nbytes
+        if self._pages is not None and self._put_bytes > _HELD_BYTES:
+            self._pages.madvise(mmap.MADV_DONTNEED)  # they are the file's: it has what was written
+            self._put_bytes = 0
+
+
+@contextmanager
+def _filled(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterator[_Filled]:
+    """A new `.npy` file to be filled."""
+    with path.open("w+b") as stream:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        begin, size = stream.tell(), dtype.itemsize * int(np.prod(shape))
+        stream.truncate(begin + size)
+        if not size:
+            yield _Filled(np.empty(shape, dtype), None)
+            return
+        stream.flush()
+        pages = mmap.mmap(stream.fileno(), begin + size)
+        values = np.frombuffer(pages, dtype, offset=begin).reshape(shape)
+        filled = _Filled(values, pages if hasattr(mmap, "MADV_DONTNEED") else None)
+        yield filled
+
+
+def _values(batch: Batch, column: int, feature: Feature) -> Any:
+    try:
+        return values_of(batch.columns[column], feature, batch.text)
+    except BadValue as error:
+        raise batch.fault(error) from None
+
+
+def _joined(feature: Feature, parts: list[Any]) -> Any:
+    if feature.dtype == STRING:
+        return pa.chunked_array(parts, string_type(feature))
+    if not parts:
+        shape = tuple(size for size in feature.shape[1:] if size is not None)
+        return Ragged(np.empty((0, *shape), DTYPES[feature.dtype]), np.zeros(1, np.int64))
+    bounds = np.cumsum([0, *(len(part.values) for part in parts)])
+    starts = [part.starts[:-1] + start for part, start in zip(parts, bounds, strict=False)]
+    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([*starts, bounds[-1:]]))

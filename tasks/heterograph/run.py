@@ -1,0 +1,231 @@
+"""The work of the stage heterograph; see the package for its rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._heterograph import EdgeSet, NodeSet
+from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._pages import small_pages
+from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
+from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, reverse
+from superworkflow.tasks.heterograph.features import Owner, write_features
+from superworkflow.tasks.heterograph.ids import UNKNOWN, Ids, first_repeated
+from superworkflow.tasks.heterograph.layout import Layout, layout_of, sorted_features
+from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.index.duck import connect
+
+load_kernels_fast()
+MOST_EDGES = 2**31 - 1
+_SQL_BYTES = 256 << 20
+_DUPLICATE = "Give each node one row, or give the rows ids of their own"
+_DANGLING = "Add the node to its table, or set heterograph.dangling=drop"
+
+
+def run(job: StageRun[HeterographParams]) -> Output:
+    """Make a heterograph of a schema's tables.
+
+    Raises:
+        UserError: names schema and line, or file and row, the value and the remedy.
+    """
+    source = job.sources["graph"]
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    text = source.local(job.scratch, source.location.name).read_text(encoding="utf-8")
+    layout = layout_of(read_schema(text, source.uri), source.uri)
+    with small_pages(source.total_bytes < 1 << 30):
+        return _Maker(job, source, layout).make()
+
+
+@dataclass
+class _Maker:
+    job: StageRun[HeterographParams]
+    source: Source
+    layout: Layout
+    ids: dict[str, Ids] = field(default_factory=dict)
+    node_sets: list[NodeSet] = field(default_factory=list)
+    edge_sets: dict[str, EdgeSet] = field(default_factory=dict)
+    dropped: int = 0
+    merged: int = 0
+
+    def make(self) -> Output:
+        latent = {each.name for each in self.layout.node_sets if not self.layout.table(each)}
+        for each in self.layout.node_sets:
+            self.ids[each.name] = Ids(self.job.threads)
+        self._add_named(latent)
+        for number, nodes in enumerate(self.layout.node_sets):
+            self._node_set(number, nodes)
+        for number, edges in enumerate(self.layout.edge_sets):
+            if edges.name not in self.layout.reversed_of:
+                self._edge_set(number, edges)
+        in_order = [self.edge_sets[each.name] for each in self.layout.edge_sets]
+        context = self._context()
+        write_graph_file(self.job.output, self.node_sets, in_order, context)
+        stats = stats_of(self.node_sets, in_order) | {
+            "node_sets": len(self.node_sets), "edge_sets": len(in_order),
+            "dangling_edges": self.dropped, "parallel_edges": self.merged, "bytes": self.job.output.bytes_written,
+        }  # fmt: skip
+        return Output(rows=int(stats["nodes"] or 0) + int(stats["edges"] or 0), stats=stats)
+
+    def _table(self, name: str) -> Table:
+        return Table(
+            self.source, name, self.job.scratch, partial(connect, _SQL_BYTES, self.job.threads, self.job.scratch)
+        )
+
+    def _add_named(self, latent: set[str]) -> None:
+        """Add the nodes of sets without a table: those that edges name."""
+        for edges in self.layout.edge_sets:
+            ends = [name for name in ("source", "target") if getattr(edges, name) in latent]
+            if not ends or edges.name in self.layout.reversed_of:
+                continue
+            table = self._table(self.layout.table(edges))
+            for batch in table.batches([_column(edges, end) for end in ends]):
+                for end, ids in zip(ends, self._ids(batch), strict=True):
+                    self.ids[getattr(edges, end)].add(ids)
+            table.close()
+
+    def _node_set(self, number: int, nodes: NodeSetSchema) -> None:
+        ids, name = self.ids[nodes.name], self.layout.table(nodes)
+        features = sorted_features(nodes.features)
+        parts: list[NDArray[np.int32]] = []
+        table = self._table(name) if name else None
+        if table is not None:
+            batches: list[tuple[int, Batch]] = []
+            rows = 0
+            for batch in table.batches(["id"]):
+                parts.append(ids.add(self._ids(batch)[0]))
+                batches.append((rows, batch._replace(columns=[])))
+                rows += len(parts[-1])
+            if ids.count < rows:
+                raise self._duplicate(np.concatenate(parts), batches, table)
+        rank, sorted_ids = ids.ranked()
+        write_ids(self.job.output, number, sorted_ids)
+        if table is not None:
+            if features:
+                place = rank[np.concatenate(parts)] if parts else rank
+                write_features(self.job.output, Owner("nodes", number, len(rank)), features, table, place)
+            table.close()
+        self.node_sets.append(NodeSet(nodes.name, len(rank), features))
+        self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")
+
+    def _edge_set(self, number: int, edges: EdgeSetSchema) -> None:
+        table, output = self._table(self.layout.table(edges)), self.job.output
+        sources, targets = self.ids[edges.source].count, self.ids[edges.target].count
+        packed, rows, read = self._ends(edges, table)
+        ordered = order_edges(packed, rows, sources, targets, self.job.threads)
+        del packed, rows
+        if self.job.params.parallel_edges == "first":
+            before = len(ordered.indices)
+            ordered = first_of_each(ordered)
+            self.merged += before - len(ordered.indices)
+        features, count = sorted_features(edges.features), len(ordered.indices)
+        write_rows(output, number, ordered.indptr, ordered.indices)
+        if features:
+            place = np.full(read, -1, np.int32)
+            place[ordered.rows] = np.arange(count, dtype=np.int32)
+            write_features(output, Owner("edges", number, count), features, table, place)
+        table.close()
+        self.edge_sets[edges.name] = EdgeSet(edges.name, edges.source, edges.target, count, None, features)
+        self.job.progress.log(f"{edges.name}: {count} edges")
+        self._reversed_sets(edges, ordered, sources, targets)
+
+    def _reversed_sets(self, edges: EdgeSetSchema, ordered: Ordered, sources: int, targets: int) -> None:
+        for number, other in enumerate(self.layout.edge_sets):
+            if self.layout.reversed_of.get(other.name) == edges.name:
+                backward = reverse(ordered, sources, targets, self.job.threads)
+                origin = backward.rows.astype(np.int64)
+                write_rows(self.job.output, number, backward.indptr, backward.indices, origin)
+                stored = self.edge_sets[edges.name]
+                self.edge_sets[other.name] = EdgeSet(
+                    other.name, other.source, other.target, stored.count, edges.name, stored.features
+                )
+
+    def _ends(self, edges: EdgeSetSchema, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int32], int]:
+        """Edges packed as `_csr` has them, the row of each, and the number of rows."""
+        parts: list[NDArray[np.uint64]] = []
+        kept: list[NDArray[np.int32]] = []
+        read = 0
+        for batch in table.batches([_column(edges, "source"), _column(edges, "target")]):
+            given = self._ids(batch)
+            ends = [self.ids[name].ranks_of(ids) for name, ids in zip((edges.source, edges.target), given, strict=True)]
+            rows = np.arange(read, read + len(given[0]), dtype=np.int32)
+            read += len(given[0])
+            if read > MOST_EDGES:
+                raise UserError(f"an edge set has at most {MOST_EDGES} rows", where=batch.where, value=edges.name,
+                                remedy="Split the edge set in two")  # fmt: skip
+            dangling = (ends[0] == UNKNOWN) | (ends[1] == UNKNOWN)
+            if dangling.any():
+                self._dangling(edges, batch, ends, given, int(np.flatnonzero(dangling)[0]))
+                self.dropped += int(dangling.sum())
+                ends, rows = [end[~dangling] for end in ends], rows[~dangling]
+            parts.append(pack(*ends))
+            kept.append(rows)
+        return _concatenated(parts, np.uint64), _concatenated(kept, np.int32), read
+
+    def _dangling(
+        self, edges: EdgeSetSchema, batch: Batch, ends: list[NDArray[np.int32]], ids: list[pa.Array], row: int
+    ) -> None:
+        if self.job.params.dangling == "error":
+            end = 0 if ends[0][row] == UNKNOWN else 1
+            name = (edges.source, edges.target)[end]
+            what = f"the {('source', 'target')[end]} of an edge is no node of {name!r}"
+            raise batch.fault(BadValue(row, what, ids[end][row].as_py()), _DANGLING)
+
+    def _context(self) -> tuple[Any, ...]:
+        name = self.layout.table(self.layout.context)
+        features = sorted_features(self.layout.context.features)
+        if not name:
+            if features:
+                self.job.progress.log("the context has no table; its features are left out")
+            return ()
+        table = self._table(name)
+        rows = sum(len(batch.columns[0]) for batch in table.batches([features[0].name])) if features else 1
+        if rows != 1:
+            raise UserError("the table of the context has one row", where=self.layout.where, value=f"{rows} rows",
+                            remedy="Give the features of the whole graph in one row")  # fmt: skip
+        write_features(self.job.output, Owner("context", None, 1), features, table, np.zeros(1, np.int32))
+        table.close()
+        return features
+
+    def _ids(self, batch: Batch) -> list[pa.Array]:
+        try:
+            return [ids_of(column) for column in batch.columns]
+        except BadValue as error:
+            raise batch.fault(error, "Give each row the ids of its nodes") from None
+
+    def _duplicate(self, numbers: NDArray[np.int32], batches: list[tuple[int, Batch]], table: Table) -> UserError:
+        """The error for the first row whose id an earlier one has."""
+        row = first_repeated(numbers)
+        begin, batch = next(each for each in reversed(batches) if each[0] <= row)
+        given = next(each for each in table.batches(["id"]) if (each.where, each.row) == (batch.where, batch.row))
+        value = self._ids(given)[0][row - begin].as_py()
+        fault: UserError = batch.fault(BadValue(row - begin, "an earlier row has the same id", value), _DUPLICATE)
+        return fault
+
+
+def _column(edges: EdgeSetSchema, end: str) -> str:
+    """Column of an end: a set that is reversed and has a table alone has them exchanged."""
+    return {"source": "target", "target": "source"}[end] if edges.is_reversed else end
+
+
+def _concatenated(parts: list[Any], dtype: Any) -> NDArray[Any]:
+    """The parts behind each other, each given back once it is copied."""
+    whole = np.empty(sum(map(len, parts)), dtype)
+    at = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[at - len(part) : at] = part
+        at -= len(part)
+    return whole

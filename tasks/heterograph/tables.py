@@ -1,0 +1,198 @@
+"""The tables of a graph, read in batches of rows in the order of their files: CSV, Parquet and TFRecord."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
+from superworkflow.tasks.heterograph.values import BadValue
+
+BATCH_ROWS = 1 << 17
+_BATCH_VALUES = 1 << 22
+_IDS = {"id": "#id", "source": "#source", "target": "#target"}
+_TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
+_CSV = re.compile(r"[_.-]csv\b")
+_PARQUET = b"PAR1"
+
+
+class Batch(NamedTuple):
+    """Rows of a table.
+
+    Args:
+        where: the file, for people.
+        row: number of the first one in the file, from 1 on.
+        columns: Arrow arrays [rows].
+        text: they are fields of a CSV file.
+    """
+
+    where: str
+    row: int
+    columns: list[pa.Array]
+    text: bool
+
+    def fault(self, error: BadValue, remedy: str = "Correct the table, or the schema") -> UserError:
+        """The error for a value in this batch."""
+        return UserError(
+            error.what, where=f"{self.where}, row {self.row + error.row}", value=error.value, remedy=remedy
+        )
+
+
+class Table:
+    """A table, which lies in one file or several.
+
+    Args:
+        source: that has them.
+        name: of the table, as sources name it.
+        scratch: folder for copies of remote and of gzipped files.
+        connect: gives a DuckDB connection.
+    """
+
+    def __init__(self, source: Source, name: str, scratch: Path, connect: Callable[[], Any]):
+        self._source, self._scratch, self._connect = source, scratch, connect
+        self.files = source.files(name)
+        self._unpacked: dict[str, Path] = {}
+
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[Batch]:
+        """Columns of all rows.
+
+        Args:
+            names: of columns; `id`, `source` and `target` with or without `#`.
+            width: values that a row has about, for the size of batches.
+
+        Raises:
+            UserError: a file cannot be read, or has no such column.
+        """
+        rows = max(256, min(BATCH_ROWS, _BATCH_VALUES // max(width, 1)))
+        for file in self.files:
+            path = self._source.local(self._scratch, file)
+            where = self._source.members[file].location.uri
+            if path.stat().st_size == 0:
+                continue  # an empty shard
+            read = {"csv": self._csv, "parquet": self._parquet, "tfrecord": self._tfrecord}[_format(path, where)]
+            first = 1
+            for columns in read(path, where, names, rows):
+                if len(columns[0]):
+                    yield Batch(where, first, columns, read == self._csv)
+                first += len(columns[0])
+
+    def _csv(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
+        from superworkflow.tasks.index.duck import path_literal
+
+        path = self._plain_text(path, where)
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            csv.field_size_limit(LINE_BYTES)
+            try:
+                header = next(csv.reader(stream, strict=True), [])
+            except (csv.Error, UnicodeDecodeError) as error:
+                remedy = "Give CSV in UTF-8 whose first row has the columns' names"
+                raise UserError(f"the header cannot be read: {error}", where=where, remedy=remedy) from None
+        chosen = ", ".join(f"c{_place(header, name, where)}" for name in names)
+        kinds = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(header)))
+        query = (
+            f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, header = true, "
+            "auto_detect = false, delim = ',', quote = '\"', escape = '\"', nullstr = '', hive_partitioning = false)"
+        )
+        import duckdb
+
+        with self._connect() as connection:
+            try:
+                for batch in connection.sql(query).to_arrow_reader(rows):
+                    yield batch.columns
+            except duckdb.Error as error:
+                raise UserError(
+                    f"the table cannot be read: {' '.join(str(error).split())[:400]}", where=where,
+                    remedy="Give CSV with commas, as many fields in each row as in the header, and closed quotes",
+                ) from None  # fmt: skip
+
+    def _parquet(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
+        try:
+            with pq.ParquetFile(path, memory_map=True) as file:
+                have = file.schema_arrow.names
+                columns = [have[_place(have, name, where)] for name in names]
+                for batch in file.iter_batches(rows, columns=list(dict.fromkeys(columns)), use_threads=False):
+                    yield [batch.column(column) for column in columns]
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise UserError(f"the table cannot be read: {error}", where=where,
+                            remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
+
+    def _tfrecord(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
+        from superworkflow.tasks._tfrecord import read_examples
+
+        wanted = [each for name in names for each in spellings(name)]
+        table = read_examples(path, wanted)
+        columns = []
+        for name in names:
+            given = next((each for each in spellings(name) if not _is_absent(table[each])), None)
+            if given is None and table.num_rows and name in _IDS:
+                raise _no_column(name, where, [])
+            columns.append(table[given or name])
+        for start in range(0, table.num_rows, rows):
+            yield [column.slice(start, rows).combine_chunks() for column in columns]
+
+    def _plain_text(self, path: Path, where: str) -> Path:
+        """The file, or where it is gzipped its content, within the limits for that."""
+        with path.open("rb") as stream:
+            if stream.read(len(GZIP)) != GZIP:
+                return path
+        if where not in self._unpacked:
+            copy = self._scratch / f"unpacked-{len(self._unpacked)}-{path.name}"
+            with open_unpacked(path, where) as text, copy.open("wb") as out:
+                shutil.copyfileobj(text, out, 1 << 20)
+            self._unpacked[where] = copy
+        return self._unpacked[where]
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        for path in self._unpacked.values():
+            path.unlink(missing_ok=True)
+        self._unpacked.clear()
+
+
+def spellings(name: str) -> list[str]:
+    """Names that a column may have: ids with or without `#`."""
+    bare = name.removeprefix("#")
+    return list(dict.fromkeys([name, _IDS[bare], bare])) if bare in _IDS else [name]
+
+
+def _place(have: Sequence[str], name: str, where: str) -> int:
+    for each in spellings(name):
+        if list(have).count(each) > 1:
+            raise UserError("several columns have this name", where=where, value=each, remedy="Rename all but one")
+        if each in have:
+            return list(have).index(each)
+    raise _no_column(name, where, have)
+
+
+def _no_column(name: str, where: str, have: Sequence[str]) -> UserError:
+    remedy = f"It has: {', '.join(have)}" if have else "Write it into each record"
+    return UserError("the table has no such column", where=where, value=name, remedy=remedy[:1000])
+
+
+def _is_absent(column: pa.ChunkedArray) -> bool:
+    return bool(column.null_count == len(column))
+
+
+def _format(path: Path, where: str) -> str:
+    """Of a file, by its first bytes and its name."""
+    with path.open("rb") as stream:
+        if stream.read(len(_PARQUET)) == _PARQUET:
+            return "parquet"
+    name = where.rpartition("/")[2].lower()
+    if _TFRECORD.search(name):
+        return "tfrecord"
+    if _CSV.search(name):
+        return "csv"
+    raise UserError(
+        "the format of a table cannot be told from its name", where=where, value=name,
+        remedy="Name it so that .csv, .tfrecord or .parquet is in its name",
+    )  # fmt: skip

@@ -29,11 +29,10 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
 
 SPLITS = ("train", "validation", "test")
-GROUP_SUBGRAPHS = 512
-"""Subgraphs of a row group, which is read and written as a whole."""
-MOST_GROUPS = 16
-"""Row groups of a shard."""
-WANTED_SHARDS = 64
+GROUP_ENTRIES = 1 << 20
+"""Nodes and edges with which a row group, which is read and written as a whole, is full."""
+SHARD_STEP, MOST_SUBGRAPHS, WANTED_SHARDS = 256, 4096, 64
+"""Shards hold a multiple of the first number of subgraphs, at most the second, and are about as many as the third."""
 DESCRIPTION = "sampled.json"
 
 
@@ -80,10 +79,10 @@ class Layout(NamedTuple):
 
 
 def shard_spans(subgraphs: int) -> list[tuple[int, int]]:
-    """(first, last + 1) subgraph of each shard of a split: whole row groups, at most `MOST_GROUPS`."""
-    groups = min(MOST_GROUPS, max(1, -(-subgraphs // (GROUP_SUBGRAPHS * WANTED_SHARDS))))
-    step = groups * GROUP_SUBGRAPHS
-    return [(first, min(first + step, subgraphs)) for first in range(0, subgraphs, step)]
+    """(first, last + 1) subgraph of each shard of a split."""
+    steps = -(-subgraphs // (SHARD_STEP * WANTED_SHARDS))
+    size = min(MOST_SUBGRAPHS, SHARD_STEP * max(1, steps))
+    return [(first, min(first + size, subgraphs)) for first in range(0, subgraphs, size)]
 
 
 def shard_name(split: str, number: int) -> str:

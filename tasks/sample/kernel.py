@@ -1,0 +1,600 @@
+"""The compiled sampler: subgraphs one after the other, each by all ops of a spec, in the order of the original.
+
+An op's input nodes are ascending, and so are the places drawn in a row, so that edges come out in order; only seeds,
+which are first in their set, are moved. A row is read in three steps, each for all nodes of an op: its begin, its
+entries' places, its entries. What a step reads was asked for by the one before, so that they need not wait for memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks._draw import Work, draw_largest, draw_uniform, draw_weighted
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.sample.places import FREE, bits_for, grown, slot_of, sort_nodes
+
+TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
+SEED_OP = -1
+NO_VALUES = -(1 << 62)
+"""In a program: the edge set has no weights or no timestamps."""
+_NO_ROW = -1
+_AHEAD = 8
+_LINE = 16  # neighbours of a cache line
+_MOST_PATHS = 1 << 40
+_NO_LIMIT = np.iinfo(np.int64).max
+_PATH = np.uint64(0xD1B54A32D192ED03)
+
+
+class Rows(NamedTuple):
+    """The rows of all edge sets in use, behind each other.
+
+    Args:
+        indptr: where each row begins in `indices`, int64; of each set one more than it has rows.
+        indices: targets.
+        weights: float32, of the sets that are sampled by weight.
+        ranks: the same bytes as int32, which have the order of the weights as none is negative.
+        times: int64, of the sets that are sampled by timestamp.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    weights: NDArray[np.float32]
+    ranks: NDArray[np.int32]
+    times: NDArray[np.int64]
+
+
+class Program(NamedTuple):
+    """A spec in numbers; sets are numbered among those in use.
+
+    Args:
+        ops: int64 [ops, 3]: edge set, sample size, strategy.
+        inputs: int64 [ops + 1]: begins in `input_ops`.
+        input_ops: ops whose targets an op starts from, `SEED_OP` for the seeds.
+        edges: int64 [edge sets, 6]: first entry in `indptr`, first in `indices`, node sets of source and target, and
+            what is added to an entry of `indices` for its weight and timestamp, `NO_VALUES` without.
+        counts: nodes of each node set.
+        options: int64 [4]: node set of the seeds; whether to draw for each path; whether to aggregate by node; seeds.
+    """
+
+    ops: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    input_ops: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    options: NDArray[np.int64]
+
+
+class Seeds(NamedTuple):
+    """What to sample: node numbers [b, 1], of links [b, 2]; latest timestamp and repeat of each, int64 [b]."""
+
+    nodes: NDArray[Any]
+    times: NDArray[np.int64]
+    repeats: NDArray[np.int64]
+
+
+class Out(NamedTuple):
+    """Room for subgraphs, a row of each array for each set.
+
+    Args:
+        node_starts: int64 [node sets, subgraphs + 1], the first entries given.
+        nodes: [node sets, room].
+        edge_starts: int64 [edge sets, subgraphs + 1].
+        sources, targets: int32 [edge sets, room].
+        positions: [edge sets, room].
+    """
+
+    node_starts: NDArray[np.int64]
+    nodes: NDArray[Any]
+    edge_starts: NDArray[np.int64]
+    sources: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    positions: NDArray[Any]
+
+
+@nb.njit(nogil=True, cache=True)
+def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any, most: Any, out: Any) -> Any:
+    """Sample subgraphs `first` to `last - 1` of `seeds` to the beginning of `out`, as far as they fit.
+
+    Args:
+        rows, program, seeds, out: see there.
+        first, last: which.
+        seed: of all random numbers.
+        most: nodes and edges, of all sets together, with which it is enough.
+
+    Returns:
+        How many are done, the room that the next one needs if it did not fit, else 0, and their nodes and edges.
+    """
+    ops, edges, options = program.ops, program.edges, program.options
+    seed_set, by_path, by_node, n_seeds = options[0], options[1] != 0, options[2] != 0, options[3]
+    n_ops, n_node_sets, n_edge_sets = len(ops), len(program.counts), len(edges)
+    indptr, indices = rows.indptr, rows.indices
+    room = min(out.nodes.shape[1], out.positions.shape[1])
+
+    # Of the edges and rows of all ops, behind each other.
+    targets = np.empty(1 << 12, indices.dtype)
+    positions = np.empty(1 << 12, out.positions.dtype)
+    paths = np.empty(1 << 12 if by_path else 1, np.int64)
+    found = np.empty(1 << 12, np.int32)
+    row_nodes = np.empty(1 << 10, indices.dtype)
+    row_paths = np.empty(1 << 10, np.int64)
+    row_places = np.empty(1 << 10, np.int32)
+    begins = np.empty(1 << 10, np.int64)
+    lows = np.empty(1 << 10, np.int64)
+    op_rows = np.zeros(n_ops + 1, np.int64)
+    op_edges = np.zeros(n_ops + 1, np.int64)
+    # Different targets of each op that is another one's input, ascending.
+    fronts = np.empty(1 << 10, indices.dtype)
+    front_paths = np.empty(1 << 10, np.int64)
+    op_fronts = np.zeros(n_ops + 1, np.int64)
+    feeds = np.zeros(n_ops, np.bool_)
+    for op in program.input_ops:
+        if op != SEED_OP:
+            feeds[op] = True
+    # Of one set of nodes at a time.
+    table = np.empty(1 << 10, indices.dtype)
+    orders = np.empty(1 << 10, np.int32)
+    distinct = np.empty(1 << 10, indices.dtype)
+    other = np.empty(1 << 10, indices.dtype)
+    counts = np.empty(1 << 10, np.int64)
+    ranks = np.empty(1 << 10, np.int32)
+    by_source = np.empty(1 << 10, np.int64)
+    marks = np.zeros(1 << 4, np.uint64)
+    work = Work(marks, np.empty(1 << 6, np.int64), np.empty(1 << 6, np.int64))
+    drawn = np.empty(1, np.int64)
+    ends = np.empty(2, np.int64)
+
+    entries = np.int64(0)
+    n_rows: Any
+    for number in range(first, last):
+        done = number - first
+        key = mix(np.uint64(seed) + GAMMA)
+        for i in range(n_seeds):
+            key = mix(key + np.uint64(seeds.nodes[number, i] + 1) * GAMMA)
+        key = mix(key + np.uint64(seeds.repeats[number] + 1) * GAMMA)
+
+        for op in range(n_ops):
+            edge_set, size, strategy = ops[op, 0], ops[op, 1], ops[op, 2]
+            op_key = mix(key + np.uint64(op + 1) * GAMMA)
+            # The input nodes.
+            row0 = op_rows[op]
+            n_rows = np.int64(0)
+            merge = program.inputs[op + 1] - program.inputs[op] > 1
+            for i in range(program.inputs[op], program.inputs[op + 1]):
+                given = program.input_ops[i]
+                if given == SEED_OP:
+                    row_nodes = grown(row_nodes, row0 + n_rows, row0 + n_rows + 2)
+                    row_paths = grown(row_paths, row0 + n_rows, row0 + n_rows + 2)
+                    for j in range(n_seeds):
+                        if j == 0 or seeds.nodes[number, j] != seeds.nodes[number, 0]:
+                            row_nodes[row0 + n_rows], row_paths[row0 + n_rows] = seeds.nodes[number, j], 1
+                            n_rows += 1
+                    merge |= n_seeds > 1
+                else:
+                    more = op_fronts[given + 1] - op_fronts[given]
+                    row_nodes = grown(row_nodes, row0 + n_rows, row0 + n_rows + more)
+                    row_paths = grown(row_paths, row0 + n_rows, row0 + n_rows + more)
+                    for j in range(more):
+                        row_nodes[row0 + n_rows + j] = fronts[op_fronts[given] + j]
+                        row_paths[row0 + n_rows + j] = front_paths[op_fronts[given] + j]
+                    n_rows += more
+            if merge:
+                bits = bits_for(min(n_rows, program.counts[edges[edge_set, 2]]))
+                table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
+                distinct, counts = grown(distinct, 0, n_rows), grown(counts, 0, n_rows)
+                other = grown(other, 0, n_rows)
+                n_rows = _distinct(
+                    row_nodes, row_paths, row0, n_rows, bits, table, orders, distinct, counts, other, by_path
+                )
+                for j in range(n_rows):
+                    row_nodes[row0 + j] = distinct[j]
+                    row_paths[row0 + j] = counts[j]
+            op_rows[op + 1] = row0 + n_rows
+
+            # Begins of their rows.
+            base = edges[edge_set, 0]
+            begins = grown(begins, row0, row0 + n_rows + 1)
+            lows = grown(lows, 0, 2 * n_rows)
+            row_places = grown(row_places, 0, row0 + n_rows)
+            for j in range(min(_AHEAD, n_rows)):
+                prefetch(indptr, base + np.int64(row_nodes[row0 + j]))
+            most_edges, most_degree = np.int64(0), np.int64(0)
+            for j in range(n_rows):
+                if j + _AHEAD < n_rows:
+                    prefetch(indptr, base + np.int64(row_nodes[row0 + j + _AHEAD]))
+                entry = base + np.int64(row_nodes[row0 + j])
+                low, degree = indptr[entry], indptr[entry + 1] - indptr[entry]
+                lows[2 * j], lows[2 * j + 1] = low, degree
+                draws = row_paths[row0 + j] if by_path else np.int64(1)
+                most_edges += degree if draws > degree else min(degree, size * draws)
+                if degree > size:
+                    most_degree = max(most_degree, degree)
+                elif strategy != LATEST_K:
+                    for k in range(0, degree, _LINE):
+                        prefetch(indices, low + k)
+            edge0 = op_edges[op]
+            targets, found = grown(targets, edge0, edge0 + most_edges), grown(found, edge0, edge0 + most_edges)
+            positions = grown(positions, edge0, edge0 + most_edges)
+            if by_path:
+                paths = grown(paths, edge0, edge0 + most_edges)
+            if len(marks) <= most_degree >> 6:
+                marks = np.zeros((most_degree >> 6) + 1, np.uint64)
+            if most_degree and len(work.keys) < size:
+                work = Work(marks, np.empty(size, np.int64), np.empty(size, np.int64))
+
+            # Places of what is drawn in each row.
+            shift, at = edges[edge_set, 1], edge0
+            values = np.int64(edges[edge_set, 5] if strategy == LATEST_K else edges[edge_set, 4])
+            limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
+            apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
+            for j in range(n_rows):
+                low, degree = lows[2 * j], lows[2 * j + 1]
+                begins[row0 + j] = at
+                gap, skip = degree, np.int64(0)
+                if apart:
+                    _find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
+                    gap, skip = ends[0], ends[1]
+                    degree -= skip
+                count = degree
+                if strategy == LATEST_K:
+                    count = draw_largest(
+                        positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
+                    )
+                elif degree <= size:
+                    for k in range(degree):
+                        positions[at + k] = k
+                elif strategy == TOP_K:
+                    if values == NO_VALUES:
+                        for k in range(size):
+                            positions[at + k] = degree - size + k
+                        count = size
+                    else:
+                        count = draw_largest(
+                            positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work
+                        )
+                else:
+                    state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
+                    draws = row_paths[row0 + j] if by_path else np.int64(1)
+                    if draws == 1:
+                        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
+                            count = draw_uniform(positions, at, degree, size, state, marks)
+                        else:
+                            count = draw_weighted(
+                                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
+                            )
+                        if by_path:
+                            paths[at : at + count] = 1
+                    else:
+                        drawn = grown(drawn, 0, degree + size)
+                        count = _draw_again(
+                            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state,
+                            work, marks, draws, drawn,
+                        )  # fmt: skip
+                if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
+                    paths[at : at + count] = row_paths[row0 + j]
+                for k in range(at, at + count):
+                    if positions[k] >= gap:
+                        positions[k] += skip
+                    if degree > size:
+                        prefetch(indices, low + np.int64(positions[k]))
+                    positions[k] += low - shift
+                at += count
+            begins[row0 + n_rows] = at
+            op_edges[op + 1] = at
+
+            # The neighbours there.
+            for k in range(edge0, at):
+                targets[k] = indices[shift + np.int64(positions[k])]
+            op_fronts[op + 1] = op_fronts[op]
+            if feeds[op]:
+                n = at - edge0
+                bits = bits_for(min(n, program.counts[edges[edge_set, 3]]))
+                table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
+                distinct, counts = grown(distinct, 0, n), grown(counts, 0, n)
+                other = grown(other, 0, n)
+                n = _distinct(targets, paths, edge0, n, bits, table, orders, distinct, counts, other, by_path)
+                at = op_fronts[op]
+                fronts, front_paths = grown(fronts, at, at + n), grown(front_paths, at, at + n)
+                for k in range(n):
+                    fronts[at + k] = distinct[k]
+                    front_paths[at + k] = counts[k] if by_path else 1
+                op_fronts[op + 1] = at + n
+
+        # The nodes of each set in their final order, and the places of edges' ends among them.
+        for node_set in range(n_node_sets):
+            bound = n_seeds if node_set == seed_set else np.int64(0)
+            for op in range(n_ops):
+                if edges[ops[op, 0], 3] == node_set:
+                    bound += op_edges[op + 1] - op_edges[op]
+            bound = min(bound, program.counts[node_set])
+            bits = bits_for(bound)
+            shift = np.uint64(64 - bits)
+            table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
+            distinct, ranks = grown(distinct, 0, bound), grown(ranks, 0, bound)
+            table[: 1 << bits] = FREE
+            n = np.int64(0)
+            if node_set == seed_set:
+                for i in range(n_seeds):
+                    slot = slot_of(table, shift, seeds.nodes[number, i])
+                    if table[slot] == FREE:
+                        table[slot], orders[slot], distinct[n] = seeds.nodes[number, i], n, seeds.nodes[number, i]
+                        n += 1
+            fixed = n
+            for op in range(n_ops):
+                if edges[ops[op, 0], 3] == node_set:
+                    n = _find(targets, op_edges[op], op_edges[op + 1], found, table, shift, orders, distinct, n)
+            begin = out.node_starts[node_set, done]
+            if begin + n > room:
+                return done, begin + n, entries
+            nodes = out.nodes[node_set, begin : begin + n]
+            nodes[:] = distinct[:n]
+            other = grown(other, 0, n)
+            sort_nodes(nodes[fixed:], n - fixed, other)
+            for i in range(n):
+                ranks[orders[slot_of(table, shift, nodes[i])]] = i
+            for op in range(n_ops):
+                if edges[ops[op, 0], 3] == node_set:
+                    for k in range(op_edges[op], op_edges[op + 1]):
+                        found[k] = ranks[found[k]]
+                if edges[ops[op, 0], 2] == node_set:
+                    for j in range(op_rows[op], op_rows[op + 1]):
+                        row_places[j] = ranks[orders[slot_of(table, shift, row_nodes[j])]]
+            out.node_starts[node_set, done + 1] = begin + n
+
+        for edge_set in range(n_edge_sets):
+            begin = out.edge_starts[edge_set, done]
+            source_set, target_set = edges[edge_set, 2], edges[edge_set, 3]
+            a, b = out.node_starts[source_set, done], out.node_starts[source_set, done + 1]
+            firsts = n_seeds if target_set == seed_set else np.int64(0)
+            at = begin
+            if by_node:
+                c, d = out.node_starts[target_set, done], out.node_starts[target_set, done + 1]
+                bits = bits_for(d - c)
+                table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
+                apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
+                at = _induced(
+                    rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d], table, orders, bits,
+                    out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, room, firsts,
+                    apart, seeds.nodes, number, ends,
+                )  # fmt: skip
+                if at > room:
+                    return done, at, entries
+            else:
+                drawn_here = np.int64(0)
+                for op in range(n_ops):
+                    if ops[op, 0] == edge_set:
+                        drawn_here += op_edges[op + 1] - op_edges[op]
+                if begin + drawn_here > room:
+                    return done, begin + drawn_here, entries
+                by_source = grown(by_source, 0, b - a + op_rows[n_ops])
+                at = _in_order(
+                    ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
+                    out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
+                )  # fmt: skip
+            out.edge_starts[edge_set, done + 1] = at
+        for node_set in range(n_node_sets):
+            entries += out.node_starts[node_set, done + 1] - out.node_starts[node_set, done]
+        for edge_set in range(n_edge_sets):
+            entries += out.edge_starts[edge_set, done + 1] - out.edge_starts[edge_set, done]
+        if entries >= most:
+            return done + 1, np.int64(0), entries
+    return last - first, np.int64(0), entries
+
+
+@nb.njit(nogil=True)
+def _distinct(
+    given: Any, paths: Any, begin: Any, count: Any, bits: Any, table: Any, orders: Any, distinct: Any, counts: Any,
+    other: Any, by_path: Any,
+) -> Any:  # fmt: skip
+    """The different nodes of ``given[begin:begin + count]``, ascending, to `distinct`, their paths to `counts`."""
+    shift = np.uint64(64 - bits)
+    table[: 1 << bits] = FREE
+    n = 0
+    for i in range(begin, begin + count):
+        slot = slot_of(table, shift, given[i])
+        if table[slot] == FREE:
+            table[slot], orders[slot], distinct[n] = given[i], n, given[i]
+            counts[n] = 0
+            n += 1
+        if by_path:
+            counts[orders[slot]] = min(counts[orders[slot]] + paths[i], _MOST_PATHS)
+    sort_nodes(distinct, n, other)
+    if by_path:
+        sums = counts[:n].copy()
+        for i in range(n):
+            counts[i] = sums[orders[slot_of(table, shift, distinct[i])]]
+    return n
+
+
+@nb.njit(nogil=True)
+def _find(
+    targets: Any, begin: Any, end: Any, found: Any, table: Any, shift: Any, orders: Any, distinct: Any, n: Any
+) -> Any:
+    """Number targets in the order in which they are found, on from `n`."""
+    for k in range(begin, end):
+        node = targets[k]
+        slot = slot_of(table, shift, node)
+        if table[slot] == FREE:
+            table[slot], orders[slot], distinct[n] = node, n, node
+            n += 1
+        found[k] = orders[slot]
+    return n
+
+
+@nb.njit(nogil=True)
+def _find_link(links: Any, number: Any, node: Any, indices: Any, low: Any, degree: Any, ends: Any) -> None:
+    """(place, count) in a row of the edges that join both seeds, to `ends`."""
+    ends[0], ends[1] = degree, 0
+    if node != links[number, 0] and node != links[number, 1]:
+        return
+    wanted = links[number, 1] if node == links[number, 0] else links[number, 0]
+    ends[0] = _first_from(indices, low, degree, wanted)
+    while ends[0] + ends[1] < degree and indices[low + ends[0] + ends[1]] == wanted:
+        ends[1] += 1
+
+
+@nb.njit(nogil=True)
+def _first_from(indices: Any, low: Any, degree: Any, wanted: Any) -> Any:
+    """The first place in a row whose entry is not below `wanted`."""
+    begin, end = np.int64(0), degree
+    while begin < end:
+        middle = (begin + end) >> 1
+        if indices[low + middle] < wanted:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@nb.njit(nogil=True)
+def _draw_again(
+    positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
+    strategy: Any, weights: Any, state: Any, work: Any, marks: Any, draws: Any, drawn: Any,
+) -> Any:  # fmt: skip
+    """Draw in one row for each path that leads to it; places that were drawn, and how often."""
+    drawn[:degree] = 0
+    for path in range(draws):
+        own = state if path == 0 else mix(state ^ (np.uint64(path) * _PATH))
+        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
+            count = draw_uniform(drawn, degree, degree, size, own, marks)
+        else:
+            count = draw_weighted(drawn, degree, low + values, degree, gap, skip, size, weights, own, work)
+        for k in range(degree, degree + count):
+            drawn[drawn[k]] += 1
+    count = 0
+    for place in range(degree):
+        if drawn[place]:
+            positions[at + count], paths[at + count] = place, drawn[place]
+            count += 1
+    return count
+
+
+@nb.njit(nogil=True)
+def _in_order(
+    ops: Any, edge_set: Any, op_rows: Any, row_places: Any, begins: Any, found: Any, positions: Any, by_source: Any,
+    n_sources: Any, out_sources: Any, out_targets: Any, out_positions: Any, at: Any, firsts: Any,
+) -> Any:  # fmt: skip
+    """The edges of one set from the rows of all its ops: by source, target, position, each once."""
+    by_source[:n_sources] = _NO_ROW  # the first row of each source; behind them, the next row of the same source
+    for op in range(len(ops) - 1, -1, -1):
+        if ops[op, 0] == edge_set:
+            for j in range(op_rows[op], op_rows[op + 1]):
+                by_source[n_sources + j] = by_source[row_places[j]]
+                by_source[row_places[j]] = j
+    for place in range(n_sources):
+        row = by_source[place]
+        if row == _NO_ROW:
+            continue
+        begin, least = at, np.int64(firsts)
+        is_one = by_source[n_sources + row] == _NO_ROW
+        while row != _NO_ROW:
+            for k in range(begins[row], begins[row + 1]):
+                out_sources[at] = place
+                out_targets[at] = found[k]
+                out_positions[at] = positions[k]
+                least = min(least, np.int64(found[k]))
+                at += 1
+            row = by_source[n_sources + row]
+        if not is_one:
+            at = _once(out_targets, out_positions, begin, at)
+        if least < firsts:
+            _firsts_first(out_targets, out_positions, begin, at, firsts)
+    return at
+
+
+@nb.njit(nogil=True)
+def _once(targets: Any, positions: Any, begin: Any, end: Any) -> Any:
+    """Sort edges of one source by position and drop those that are there already; the new end."""
+    gap = 1
+    while gap < (end - begin) // 3:
+        gap = 3 * gap + 1
+    while gap:
+        for i in range(begin + gap, end):
+            target, position = targets[i], positions[i]
+            j = i
+            while j >= begin + gap and positions[j - gap] > position:
+                targets[j], positions[j] = targets[j - gap], positions[j - gap]
+                j -= gap
+            targets[j], positions[j] = target, position
+        gap //= 3
+    at = begin
+    for i in range(begin, end):
+        if at == begin or positions[i] != positions[at - 1]:
+            targets[at], positions[at] = targets[i], positions[i]
+            at += 1
+    return at
+
+
+@nb.njit(nogil=True)
+def _firsts_first(targets: Any, positions: Any, begin: Any, end: Any, firsts: Any) -> None:
+    """Move the edges to seeds, whose places are below `firsts`, to the front of the others of one source."""
+    for i in range(begin, end):
+        target, position = targets[i], positions[i]
+        if target < firsts:
+            j = i
+            while j > begin and targets[j - 1] > target:
+                targets[j], positions[j] = targets[j - 1], positions[j - 1]
+                j -= 1
+            targets[j], positions[j] = target, position
+
+
+@nb.njit(nogil=True)
+def _induced(
+    rows: Any, edge_set: Any, sources: Any, targets: Any, table: Any, orders: Any, bits: Any, out_sources: Any,
+    out_targets: Any, out_positions: Any, at: Any, room: Any, firsts: Any, apart: Any, links: Any, number: Any,
+    ends: Any,
+) -> Any:  # fmt: skip
+    """All edges of one set between nodes of the subgraph, at ``min(degree, members log degree)`` a row.
+
+    Returns:
+        The end of what was written, or more than `room` where it does not suffice.
+    """
+    indptr, indices = rows.indptr, rows.indices
+    base, first = edge_set[0], edge_set[1]
+    shift = np.uint64(64 - bits)
+    table[: 1 << bits] = FREE
+    for place in range(len(targets)):
+        slot = slot_of(table, shift, targets[place])
+        table[slot], orders[slot] = targets[place], place
+    for place in range(len(sources)):
+        if place + _AHEAD < len(sources):
+            prefetch(indptr, base + np.int64(sources[place + _AHEAD]))
+        if place + _AHEAD // 2 < len(sources):
+            prefetch(indices, indptr[base + np.int64(sources[place + _AHEAD // 2])])
+        low = indptr[base + np.int64(sources[place])]
+        degree = indptr[base + np.int64(sources[place]) + 1] - low
+        if apart:
+            _find_link(links, number, sources[place], indices, low, degree, ends)
+        else:
+            ends[0], ends[1] = degree, 0
+        steps = 1
+        while degree >> steps:
+            steps += 1
+        begin = at
+        if degree <= len(targets) * steps:
+            least = np.int64(firsts)
+            for k in range(degree):
+                slot = slot_of(table, shift, indices[low + k])
+                if table[slot] != FREE and not ends[0] <= k < ends[0] + ends[1]:
+                    if at >= room:
+                        return at + degree
+                    out_sources[at], out_targets[at], out_positions[at] = place, orders[slot], low + k - first
+                    least = min(least, np.int64(orders[slot]))
+                    at += 1
+            if least < firsts:
+                _firsts_first(out_targets, out_positions, begin, at, firsts)
+        else:
+            for target in range(len(targets)):
+                k = _first_from(indices, low, degree, targets[target])
+                while k < degree and indices[low + k] == targets[target]:
+                    if not ends[0] <= k < ends[0] + ends[1]:
+                        if at >= room:
+                            return at + degree
+                        out_sources[at], out_targets[at], out_positions[at] = place, target, low + k - first
+                        at += 1
+                    k += 1
+    return at

@@ -1,0 +1,166 @@
+"""The work of stage `sample`: read the graph, find the seeds, sample them shard by shard."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._subgraphs import (
+    DESCRIPTION,
+    GROUP_ENTRIES,
+    SPLITS,
+    read_group,
+    shard_name,
+    shard_schema,
+    shard_spans,
+    shard_writer,
+)
+from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
+from superworkflow.tasks.sample.sizes import Sizes
+from superworkflow.tasks.sample.spec import Spec, parse_spec
+
+MOST_SPEC_BYTES = 16 << 20
+
+
+class Shard(NamedTuple):
+    """One file: subgraphs `first` to `last - 1` of a split."""
+
+    split: str
+    number: int
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return shard_name(self.split, self.number)
+
+
+def run(job: StageRun[SampleParams]) -> Output:
+    """Write the subgraphs of `job.inputs["graph"]`.
+
+    Raises:
+        UserError: the spec cannot be read or does not fit the graph, a seed is no node of it, or weights or timestamps
+            that sampling needs are none.
+    """
+    graph, params = HeteroGraph.open(job.inputs["graph"]), job.params
+    sampler = Sampler(graph, read_spec(job.sources["spec"], job.scratch), params)
+    seeds = find_seeds(graph, sampler.spec, params, *table_of_seeds(job.sources, job.scratch))
+    shards = shards_of(seeds)
+    job.output.claim([DESCRIPTION, *(shard.name for shard in shards)], resumable=True)
+    sizes, left = Sizes(sampler.layout), []
+    for shard in shards:
+        with job.output.left_whole(shard.name) as path:
+            if path is None:
+                left.append(shard)
+            else:
+                sizes.merge(sizes_of(path, sampler))
+    if len(left) < len(shards):
+        job.progress.log(f"{len(shards) - len(left)} of {len(shards)} shards are from an earlier attempt")
+    total, before, began = sizes.subgraphs + sum(s.last - s.first for s in left), sizes, time.perf_counter()
+    already = before.subgraphs, before.edges
+
+    def make(shard: Shard) -> tuple[Path, Sizes]:
+        path = job.scratch / shard.name
+        return path, write_shard(path, sampler, seeds.rows(shard.split, shard.first, shard.last))
+
+    with ThreadPoolExecutor(job.threads) as pool:
+        waiting, running = iter(left), dict[Future[tuple[Path, Sizes]], Shard]()
+        while True:
+            while len(running) < 2 * job.threads and (following := next(waiting, None)) is not None:
+                running[pool.submit(make, following)] = following
+            if not running:
+                break
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                shard = running.pop(done)
+                made, more = done.result()
+                with job.output.file(shard.name) as target:
+                    shutil.move(made, target)
+                sizes.merge(more)
+            seconds = time.perf_counter() - began
+            job.progress.update(
+                sizes.subgraphs, total, "subgraphs", subgraphs_per_s=(sizes.subgraphs - already[0]) / seconds,
+                edges_per_s=(sizes.edges - already[1]) / seconds,
+            )  # fmt: skip
+    job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
+    return sample_output(graph, sizes, seeds)
+
+
+def read_spec(source: Source, scratch: Path) -> Spec:
+    """The spec in a source.
+
+    Raises:
+        UserError: it is none.
+    """
+    path, where = source.local(scratch), source.location.name
+    try:
+        if path.stat().st_size > MOST_SPEC_BYTES:
+            raise UserError("the file is too large for a sampling spec", where=where, value=path.stat().st_size)
+        return parse_spec(path.read_text(), where)
+    except UnicodeDecodeError:
+        raise UserError("the sampling spec is not UTF-8", where=where, remedy="Save it as UTF-8") from None
+
+
+def table_of_seeds(sources: Mapping[str, Source], scratch: Path) -> tuple[Path | None, str]:
+    """(local file, name for people) of the table of seeds, if there is one."""
+    source = sources.get("seeds")
+    return (None, "seeds") if source is None else (source.local(scratch), source.location.name)
+
+
+def shards_of(seeds: SeedTable) -> list[Shard]:
+    """The shards of a dataset, in their order."""
+    return [
+        Shard(split, number, *span) for split in SPLITS for number, span in enumerate(shard_spans(seeds.count(split)))
+    ]
+
+
+def write_shard(path: Path, sampler: Sampler, seeds: SeedRows) -> Sizes:
+    """Sample the subgraphs of a shard and write its file."""
+    sizes = Sizes(sampler.layout)
+    block = sampler.block(seeds, GROUP_ENTRIES)
+    with shard_writer(path, shard_schema(block, sampler.layout)) as write:
+        while block.subgraphs:
+            write(block)
+            sizes.add(block)
+            block = sampler.block(seeds.part(sizes.subgraphs, len(seeds.ids)), GROUP_ENTRIES)
+    return sizes
+
+
+def sizes_of(path: Path, sampler: Sampler) -> Sizes:
+    """Of the subgraphs in a shard that is there."""
+    sizes = Sizes(sampler.layout)
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            sizes.add(read_group(file, group, sampler.layout))
+    return sizes
+
+
+def description(graph: HeteroGraph, sampler: Sampler, params: SampleParams, seeds: SeedTable) -> dict[str, object]:
+    """What `sampled.json` says."""
+    return {
+        "format": 1, "spec": sampler.spec.canonical(), "aggregation": params.aggregation, "inputs": params.inputs,
+        "repeats": params.repeats, "seed_node_set": graph.node_number(sampler.spec.node_set),
+        "node_sets": sampler.layout.node_sets, "edge_sets": sampler.layout.edge_sets,
+        "used_node_sets": list(sampler.layout.used_nodes), "used_edge_sets": list(sampler.layout.used_edges),
+        "subgraphs": {split: seeds.count(split) for split in SPLITS},
+    }  # fmt: skip
+
+
+def sample_output(graph: HeteroGraph, sizes: Sizes, seeds: SeedTable) -> Output:
+    """What the stage says of its dataset, on every engine."""
+    stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
+    return Output(
+        rows=sizes.subgraphs, stats={**stats, **{f"subgraphs.{split}": seeds.count(split) for split in SPLITS}}
+    )  # fmt: skip

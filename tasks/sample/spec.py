@@ -1,0 +1,223 @@
+"""Sampling specs: TF-GNN's `SamplingSpec` in text format, read and checked without TensorFlow.
+
+    seed_op { op_name: "seed" node_set_name: "paper" }
+    sampling_ops {
+      op_name: "cited" input_op_names: ["seed"] edge_set_name: "cites" sample_size: 32 strategy: RANDOM_UNIFORM
+    }
+    sampling_ops {
+      op_name: "authors" input_op_names: ["seed", "cited"] edge_set_name: "written" sample_size: 8 strategy: TOP_K
+    }
+
+With `symmetric_link_seed_op { op_name: "seed" }` the seeds are pairs of nodes of the set that the auxiliary edge sets
+`_readout/source` and `_readout/target` start from; without these, of the set that the first ops start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+from superworkflow.tasks._text_format import Message, parse
+
+STRATEGIES = ("TOP_K", "RANDOM_UNIFORM", "RANDOM_WEIGHTED", "LATEST_K")
+"""By their numbers, of which the last one is not TF-GNN's."""
+READOUT = "_readout"
+MOST_OPS = 1000
+MOST_SIZE = 2**31 - 1
+_SEED_OPS = ("seed_op", "symmetric_link_seed_op")
+_OP_FIELDS = ("op_name", "input_op_names", "edge_set_name", "sample_size", "strategy")
+
+
+class Ends(Protocol):
+    """What a spec must know of an edge set."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Op:
+    """One hop: from each node that the inputs have led to, at most `size` of its edges.
+
+    Args:
+        name: of the op.
+        inputs: names of ops before it, or of the seed op.
+        edge_set: whose edges.
+        size: most edges of a node.
+        strategy: one of `STRATEGIES`.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    edge_set: str
+    size: int
+    strategy: str
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A sampling spec.
+
+    Args:
+        where: its file, for errors.
+        seed_op: name of the op that gives the seeds.
+        node_set: of the seeds; empty for links until the graph is known.
+        is_link: whether a seed is a pair of nodes.
+        ops: the hops, each after its inputs.
+    """
+
+    where: str
+    seed_op: str
+    node_set: str
+    is_link: bool
+    ops: tuple[Op, ...]
+
+    def canonical(self) -> dict[str, Any]:
+        """The spec as JSON values."""
+        ops = [
+            {
+                "op_name": op.name, "input_op_names": list(op.inputs), "edge_set_name": op.edge_set,
+                "sample_size": op.size, "strategy": op.strategy,
+            }
+            for op in self.ops
+        ]  # fmt: skip
+        kind = _SEED_OPS[self.is_link]
+        return {kind: {"op_name": self.seed_op, "node_set_name": self.node_set}, "sampling_ops": ops}
+
+    def sized(self, factor: float, sizes: Mapping[str, int]) -> Spec:
+        """With sample sizes multiplied, at least 1, and those of some ops given.
+
+        Raises:
+            UserError: there is no op of a name.
+        """
+        names = [op.name for op in self.ops]
+        for name in sizes:
+            if name not in names:
+                raise UserError(
+                    "the spec has no such op", where="sample.sizes", value=name, remedy=nearest(name, names)
+                )  # fmt: skip
+        ops = (replace(op, size=sizes.get(op.name, min(MOST_SIZE, max(1, round(op.size * factor))))) for op in self.ops)
+        return replace(self, ops=tuple(ops))
+
+    def fitted(self, node_sets: Iterable[str], edge_sets: Mapping[str, Ends]) -> Spec:
+        """The spec for a graph that has these sets, with the node set of its seeds.
+
+        Raises:
+            UserError: names the op whose set the graph does not have, or whose inputs lead elsewhere than its edges
+                start.
+        """
+        names = list(node_sets)
+        for op in self.ops:
+            if op.edge_set not in edge_sets:
+                raise self._fault(op.name, "the graph has no such edge set", op.edge_set, list(edge_sets))
+        seeds = self.node_set or self._seed_set(edge_sets)
+        if seeds not in names:
+            raise self._fault(self.seed_op, "the graph has no such node set", seeds, names)
+        leads = {self.seed_op: seeds}
+        for op in self.ops:
+            edges = edge_sets[op.edge_set]
+            for given in op.inputs:
+                if leads[given] != edges.source:
+                    raise UserError(
+                        f"{op.edge_set!r} starts from {edges.source!r}, and input op {given!r} does not lead there",
+                        where=f"{self.where}, op {op.name}", value=leads[given],
+                        remedy="Give inputs that lead to where the edges start, or the reversed edge set",
+                    )  # fmt: skip
+            leads[op.name] = edges.target
+        return replace(self, node_set=seeds)
+
+    def _seed_set(self, edge_sets: Mapping[str, Ends]) -> str:
+        readout = [edge_sets[name].source for name in (f"{READOUT}/source", f"{READOUT}/target") if name in edge_sets]
+        starts = readout or [edge_sets[op.edge_set].source for op in self.ops if self.seed_op in op.inputs]
+        if len(set(starts)) != 1:
+            raise UserError(
+                "both nodes of a link seed are of one node set", where=f"{self.where}, op {self.seed_op}",
+                value=sorted(set(starts)),
+                remedy=f"Let {READOUT}/source and {READOUT}/target start from the same node set",
+            )  # fmt: skip
+        return starts[0]
+
+    def _fault(self, op: str, what: str, value: str, valid: list[str]) -> UserError:
+        return UserError(what, where=f"{self.where}, op {op}", value=value, remedy=nearest(value, valid))
+
+
+def parse_spec(text: str, where: str) -> Spec:
+    """The spec in a text.
+
+    Args:
+        text: of the file.
+        where: its name for people.
+
+    Raises:
+        UserError: names the line or the op that is wrong.
+    """
+    message = parse(text, where)
+    message.check((*_SEED_OPS, "sampling_ops"), "SamplingSpec")
+    given = [name for name in _SEED_OPS if message.message(name) is not None]
+    if len(given) != 1:
+        raise UserError(
+            "a spec has one seed op", where=where, value=given, remedy=f"Give {_SEED_OPS[0]} or {_SEED_OPS[1]}"
+        )  # fmt: skip
+    seed = message.message(given[0])
+    assert seed is not None
+    is_link = given[0] == _SEED_OPS[1]
+    seed.check(("op_name",) if is_link else ("op_name", "node_set_name"), given[0])
+    name = _name_of(seed, given[0])
+    node_set = seed.text("node_set_name")
+    if not is_link and not node_set:
+        raise seed.fault("the seed op has no node set", seed.line, name, "Give it a node_set_name")
+    known = {name}
+    ops = []
+    messages = message.messages("sampling_ops")
+    if len(messages) > MOST_OPS:
+        raise UserError(f"a spec has at most {MOST_OPS} ops", where=where, value=len(messages), remedy="Give fewer")
+    names = [each.text("op_name") for each in messages]
+    for each in messages:
+        op = _op_of(each, known, names)
+        known.add(op.name)
+        ops.append(op)
+    return Spec(where, name, node_set, is_link, tuple(ops))
+
+
+def _name_of(message: Message, kind: str) -> str:
+    name = message.text("op_name")
+    if not name:
+        raise message.fault("the op has no name", message.line, kind, "Give it an op_name")
+    return name
+
+
+def _op_of(message: Message, known: set[str], names: list[str]) -> Op:
+    """One of the sampling ops, where those in `known` come before it."""
+    message.check(_OP_FIELDS, "SamplingOp")
+    name = _name_of(message, "sampling_ops")
+    where = f"{message.where}:{message.line}, op {name}"
+    if name in known:
+        raise UserError("there are two ops of this name", where=where, value=name, remedy="Rename one of them")
+    inputs = tuple(dict.fromkeys(message.texts("input_op_names")))
+    if not inputs:
+        raise UserError("the op has no inputs", where=where, remedy="Give it input_op_names")
+    for given in inputs:
+        if given not in known:
+            later = given in names
+            raise UserError(
+                "an input op comes later, or is the op itself" if later else "there is no such input op",
+                where=where, value=given,
+                remedy="Order the ops so that each is after its inputs" if later else nearest(given, sorted(known)),
+            )  # fmt: skip
+    edge_set = message.text("edge_set_name")
+    if not edge_set:
+        raise UserError("the op has no edge set", where=where, remedy="Give it an edge_set_name")
+    size = message.number("sample_size", 0)
+    if not size or not 0 < size <= MOST_SIZE:
+        raise UserError("sample_size is at least 1", where=where, value=size, remedy="Give how many edges to sample")
+    strategy = message.word("strategy", STRATEGIES[0])
+    if strategy.isdigit() and int(strategy) < len(STRATEGIES):
+        strategy = STRATEGIES[int(strategy)]
+    if strategy not in STRATEGIES:
+        raise UserError("unknown strategy", where=where, value=strategy, remedy=nearest(strategy, list(STRATEGIES)))
+    return Op(name, inputs, edge_set, size, strategy)

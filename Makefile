@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -20,6 +20,9 @@ test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs be
 
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
+
+oracles: $(DEV)  ## checks against TF-GNN and OGB, in environments of their own below .oracles (3 GB)
+	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from superworkflow.tasks._draw import Work, draw_largest, draw_uniform, draw_weighted
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix
-from superworkflow.tasks.sample.places import FREE, bits_for, grown, slot_of, sort_nodes
+from superworkflow.tasks.sample.induced import find_link, induced
+from superworkflow.tasks.sample.order import distinct, edges_in_order, find_places, number_nodes
+from superworkflow.tasks.sample.places import bits_for, bits_of, grown, sort_pairs
 
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
 SEED_OP = -1
 NO_VALUES = -(1 << 62)
 """In a program: the edge set has no weights or no timestamps."""
-_NO_ROW = -1
+_UNREAD = -1
 _AHEAD = 8
-_LINE = 16  # neighbours of a cache line
-_MOST_PATHS = 1 << 40
 _NO_LIMIT = np.iinfo(np.int64).max
 _PATH = np.uint64(0xD1B54A32D192ED03)
 
@@ -136,12 +136,12 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
         if op != SEED_OP:
             feeds[op] = True
     # Of one set of nodes at a time.
-    table = np.empty(1 << 10, indices.dtype)
-    orders = np.empty(1 << 10, np.int32)
-    distinct = np.empty(1 << 10, indices.dtype)
-    other = np.empty(1 << 10, indices.dtype)
-    counts = np.empty(1 << 10, np.int64)
-    ranks = np.empty(1 << 10, np.int32)
+    table = np.empty(1 << 4, indices.dtype)
+    orders = np.empty(1 << 4, np.int32)
+    pairs = np.empty(1 << 12, np.uint64)
+    other = np.empty(1 << 12, np.uint64)
+    digits = np.empty(1 << 11, np.int64)
+    sums = np.empty(1 << 10, np.int64)
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1 << 4, np.uint64)
     work = Work(marks, np.empty(1 << 6, np.int64), np.empty(1 << 6, np.int64))
@@ -183,16 +183,13 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                         row_paths[row0 + n_rows + j] = front_paths[op_fronts[given] + j]
                     n_rows += more
             if merge:
-                bits = bits_for(min(n_rows, program.counts[edges[edge_set, 2]]))
-                table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
-                distinct, counts = grown(distinct, 0, n_rows), grown(counts, 0, n_rows)
-                other = grown(other, 0, n_rows)
-                n_rows = _distinct(
-                    row_nodes, row_paths, row0, n_rows, bits, table, orders, distinct, counts, other, by_path
-                )
-                for j in range(n_rows):
-                    row_nodes[row0 + j] = distinct[j]
-                    row_paths[row0 + j] = counts[j]
+                pairs, other = grown(pairs, 0, n_rows), grown(other, 0, n_rows)
+                sums = grown(sums, 0, n_rows)
+                sums[:n_rows] = row_paths[row0 : row0 + n_rows]
+                n_rows = distinct(
+                    row_nodes, row0, n_rows, program.counts[edges[edge_set, 2]], pairs, other, digits,
+                    row_nodes[row0:], sums, row_paths[row0:], True,
+                )  # fmt: skip
             op_rows[op + 1] = row0 + n_rows
 
             # Begins of their rows.
@@ -213,9 +210,6 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 most_edges += degree if draws > degree else min(degree, size * draws)
                 if degree > size:
                     most_degree = max(most_degree, degree)
-                elif strategy != LATEST_K:
-                    for k in range(0, degree, _LINE):
-                        prefetch(indices, low + k)
             edge0 = op_edges[op]
             targets, found = grown(targets, edge0, edge0 + most_edges), grown(found, edge0, edge0 + most_edges)
             positions = grown(positions, edge0, edge0 + most_edges)
@@ -231,12 +225,25 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             values = np.int64(edges[edge_set, 5] if strategy == LATEST_K else edges[edge_set, 4])
             limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
             apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
+            for j in range(min(_AHEAD, n_rows)):
+                prefetch(indices, lows[2 * j])
             for j in range(n_rows):
+                if j + _AHEAD < n_rows:
+                    prefetch(indices, lows[2 * (j + _AHEAD)])
+                    prefetch(indices, lows[2 * (j + _AHEAD)] + min(lows[2 * (j + _AHEAD) + 1], size) - 1)
                 low, degree = lows[2 * j], lows[2 * j + 1]
                 begins[row0 + j] = at
+                if degree <= size and not apart and strategy != LATEST_K:
+                    for k in range(degree):
+                        positions[at + k] = low - shift + k
+                        targets[at + k] = indices[low + k]
+                    if by_path:
+                        paths[at : at + degree] = row_paths[row0 + j]
+                    at += degree
+                    continue
                 gap, skip = degree, np.int64(0)
                 if apart:
-                    _find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
+                    find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
                     gap, skip = ends[0], ends[1]
                     degree -= skip
                 count = degree
@@ -279,70 +286,56 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 for k in range(at, at + count):
                     if positions[k] >= gap:
                         positions[k] += skip
-                    if degree > size:
-                        prefetch(indices, low + np.int64(positions[k]))
                     positions[k] += low - shift
+                    prefetch(indices, shift + np.int64(positions[k]))
+                    targets[k] = _UNREAD
                 at += count
             begins[row0 + n_rows] = at
             op_edges[op + 1] = at
 
             # The neighbours there.
             for k in range(edge0, at):
-                targets[k] = indices[shift + np.int64(positions[k])]
+                if targets[k] == _UNREAD:
+                    targets[k] = indices[shift + np.int64(positions[k])]
             op_fronts[op + 1] = op_fronts[op]
             if feeds[op]:
-                n = at - edge0
-                bits = bits_for(min(n, program.counts[edges[edge_set, 3]]))
-                table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
-                distinct, counts = grown(distinct, 0, n), grown(counts, 0, n)
-                other = grown(other, 0, n)
-                n = _distinct(targets, paths, edge0, n, bits, table, orders, distinct, counts, other, by_path)
-                at = op_fronts[op]
-                fronts, front_paths = grown(fronts, at, at + n), grown(front_paths, at, at + n)
-                for k in range(n):
-                    fronts[at + k] = distinct[k]
-                    front_paths[at + k] = counts[k] if by_path else 1
-                op_fronts[op + 1] = at + n
+                n, begin = at - edge0, op_fronts[op]
+                pairs, other = grown(pairs, 0, n), grown(other, 0, n)
+                fronts, front_paths = grown(fronts, begin, begin + n), grown(front_paths, begin, begin + n)
+                op_fronts[op + 1] = begin + distinct(
+                    targets, edge0, n, program.counts[edges[edge_set, 3]], pairs, other, digits, fronts[begin:],
+                    paths[edge0:], front_paths[begin:], by_path,
+                )  # fmt: skip
 
         # The nodes of each set in their final order, and the places of edges' ends among them.
         for node_set in range(n_node_sets):
-            bound = n_seeds if node_set == seed_set else np.int64(0)
-            for op in range(n_ops):
-                if edges[ops[op, 0], 3] == node_set:
-                    bound += op_edges[op + 1] - op_edges[op]
-            bound = min(bound, program.counts[node_set])
-            bits = bits_for(bound)
-            shift = np.uint64(64 - bits)
-            table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
-            distinct, ranks = grown(distinct, 0, bound), grown(ranks, 0, bound)
-            table[: 1 << bits] = FREE
             n = np.int64(0)
-            if node_set == seed_set:
-                for i in range(n_seeds):
-                    slot = slot_of(table, shift, seeds.nodes[number, i])
-                    if table[slot] == FREE:
-                        table[slot], orders[slot], distinct[n] = seeds.nodes[number, i], n, seeds.nodes[number, i]
-                        n += 1
-            fixed = n
             for op in range(n_ops):
                 if edges[ops[op, 0], 3] == node_set:
-                    n = _find(targets, op_edges[op], op_edges[op + 1], found, table, shift, orders, distinct, n)
+                    n += op_edges[op + 1] - op_edges[op]
             begin = out.node_starts[node_set, done]
-            if begin + n > room:
-                return done, begin + n, entries
-            nodes = out.nodes[node_set, begin : begin + n]
-            nodes[:] = distinct[:n]
-            other = grown(other, 0, n)
-            sort_nodes(nodes[fixed:], n - fixed, other)
-            for i in range(n):
-                ranks[orders[slot_of(table, shift, nodes[i])]] = i
+            if begin + n + n_seeds > room:
+                return done, begin + n + n_seeds, entries
+            pairs, other = grown(pairs, 0, n), grown(other, 0, n)
+            low = bits_of(op_edges[n_ops])
+            n = np.int64(0)
             for op in range(n_ops):
                 if edges[ops[op, 0], 3] == node_set:
                     for k in range(op_edges[op], op_edges[op + 1]):
-                        found[k] = ranks[found[k]]
+                        pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
+                        n += 1
+            pairs, other = sort_pairs(pairs, other, n, low, bits_of(program.counts[node_set]), digits)
+            nodes = out.nodes[node_set, begin:]
+            firsts = np.int64(0)
+            if node_set == seed_set:
+                for i in range(n_seeds):
+                    if i == 0 or seeds.nodes[number, i] != seeds.nodes[number, 0]:
+                        nodes[i] = seeds.nodes[number, i]
+                        firsts += 1
+            n = number_nodes(pairs, n, low, nodes, firsts, found)
+            for op in range(n_ops):
                 if edges[ops[op, 0], 2] == node_set:
-                    for j in range(op_rows[op], op_rows[op + 1]):
-                        row_places[j] = ranks[orders[slot_of(table, shift, row_nodes[j])]]
+                    find_places(row_nodes, op_rows[op], op_rows[op + 1], nodes, firsts, row_places)
             out.node_starts[node_set, done + 1] = begin + n
 
         for edge_set in range(n_edge_sets):
@@ -356,7 +349,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 bits = bits_for(d - c)
                 table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
                 apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
-                at = _induced(
+                at = induced(
                     rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d], table, orders, bits,
                     out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, room, firsts,
                     apart, seeds.nodes, number, ends,
@@ -371,7 +364,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 if begin + drawn_here > room:
                     return done, begin + drawn_here, entries
                 by_source = grown(by_source, 0, b - a + op_rows[n_ops])
-                at = _in_order(
+                at = edges_in_order(
                     ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
                     out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
                 )  # fmt: skip
@@ -383,71 +376,6 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
         if entries >= most:
             return done + 1, np.int64(0), entries
     return last - first, np.int64(0), entries
-
-
-@nb.njit(nogil=True)
-def _distinct(
-    given: Any, paths: Any, begin: Any, count: Any, bits: Any, table: Any, orders: Any, distinct: Any, counts: Any,
-    other: Any, by_path: Any,
-) -> Any:  # fmt: skip
-    """The different nodes of ``given[begin:begin + count]``, ascending, to `distinct`, their paths to `counts`."""
-    shift = np.uint64(64 - bits)
-    table[: 1 << bits] = FREE
-    n = 0
-    for i in range(begin, begin + count):
-        slot = slot_of(table, shift, given[i])
-        if table[slot] == FREE:
-            table[slot], orders[slot], distinct[n] = given[i], n, given[i]
-            counts[n] = 0
-            n += 1
-        if by_path:
-            counts[orders[slot]] = min(counts[orders[slot]] + paths[i], _MOST_PATHS)
-    sort_nodes(distinct, n, other)
-    if by_path:
-        sums = counts[:n].copy()
-        for i in range(n):
-            counts[i] = sums[orders[slot_of(table, shift, distinct[i])]]
-    return n
-
-
-@nb.njit(nogil=True)
-def _find(
-    targets: Any, begin: Any, end: Any, found: Any, table: Any, shift: Any, orders: Any, distinct: Any, n: Any
-) -> Any:
-    """Number targets in the order in which they are found, on from `n`."""
-    for k in range(begin, end):
-        node = targets[k]
-        slot = slot_of(table, shift, node)
-        if table[slot] == FREE:
-            table[slot], orders[slot], distinct[n] = node, n, node
-            n += 1
-        found[k] = orders[slot]
-    return n
-
-
-@nb.njit(nogil=True)
-def _find_link(links: Any, number: Any, node: Any, indices: Any, low: Any, degree: Any, ends: Any) -> None:
-    """(place, count) in a row of the edges that join both seeds, to `ends`."""
-    ends[0], ends[1] = degree, 0
-    if node != links[number, 0] and node != links[number, 1]:
-        return
-    wanted = links[number, 1] if node == links[number, 0] else links[number, 0]
-    ends[0] = _first_from(indices, low, degree, wanted)
-    while ends[0] + ends[1] < degree and indices[low + ends[0] + ends[1]] == wanted:
-        ends[1] += 1
-
-
-@nb.njit(nogil=True)
-def _first_from(indices: Any, low: Any, degree: Any, wanted: Any) -> Any:
-    """The first place in a row whose entry is not below `wanted`."""
-    begin, end = np.int64(0), degree
-    while begin < end:
-        middle = (begin + end) >> 1
-        if indices[low + middle] < wanted:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
 
 
 @nb.njit(nogil=True)
@@ -471,130 +399,3 @@ def _draw_again(
             positions[at + count], paths[at + count] = place, drawn[place]
             count += 1
     return count
-
-
-@nb.njit(nogil=True)
-def _in_order(
-    ops: Any, edge_set: Any, op_rows: Any, row_places: Any, begins: Any, found: Any, positions: Any, by_source: Any,
-    n_sources: Any, out_sources: Any, out_targets: Any, out_positions: Any, at: Any, firsts: Any,
-) -> Any:  # fmt: skip
-    """The edges of one set from the rows of all its ops: by source, target, position, each once."""
-    by_source[:n_sources] = _NO_ROW  # the first row of each source; behind them, the next row of the same source
-    for op in range(len(ops) - 1, -1, -1):
-        if ops[op, 0] == edge_set:
-            for j in range(op_rows[op], op_rows[op + 1]):
-                by_source[n_sources + j] = by_source[row_places[j]]
-                by_source[row_places[j]] = j
-    for place in range(n_sources):
-        row = by_source[place]
-        if row == _NO_ROW:
-            continue
-        begin, least = at, np.int64(firsts)
-        is_one = by_source[n_sources + row] == _NO_ROW
-        while row != _NO_ROW:
-            for k in range(begins[row], begins[row + 1]):
-                out_sources[at] = place
-                out_targets[at] = found[k]
-                out_positions[at] = positions[k]
-                least = min(least, np.int64(found[k]))
-                at += 1
-            row = by_source[n_sources + row]
-        if not is_one:
-            at = _once(out_targets, out_positions, begin, at)
-        if least < firsts:
-            _firsts_first(out_targets, out_positions, begin, at, firsts)
-    return at
-
-
-@nb.njit(nogil=True)
-def _once(targets: Any, positions: Any, begin: Any, end: Any) -> Any:
-    """Sort edges of one source by position and drop those that are there already; the new end."""
-    gap = 1
-    while gap < (end - begin) // 3:
-        gap = 3 * gap + 1
-    while gap:
-        for i in range(begin + gap, end):
-            target, position = targets[i], positions[i]
-            j = i
-            while j >= begin + gap and positions[j - gap] > position:
-                targets[j], positions[j] = targets[j - gap], positions[j - gap]
-                j -= gap
-            targets[j], positions[j] = target, position
-        gap //= 3
-    at = begin
-    for i in range(begin, end):
-        if at == begin or positions[i] != positions[at - 1]:
-            targets[at], positions[at] = targets[i], positions[i]
-            at += 1
-    return at
-
-
-@nb.njit(nogil=True)
-def _firsts_first(targets: Any, positions: Any, begin: Any, end: Any, firsts: Any) -> None:
-    """Move the edges to seeds, whose places are below `firsts`, to the front of the others of one source."""
-    for i in range(begin, end):
-        target, position = targets[i], positions[i]
-        if target < firsts:
-            j = i
-            while j > begin and targets[j - 1] > target:
-                targets[j], positions[j] = targets[j - 1], positions[j - 1]
-                j -= 1
-            targets[j], positions[j] = target, position
-
-
-@nb.njit(nogil=True)
-def _induced(
-    rows: Any, edge_set: Any, sources: Any, targets: Any, table: Any, orders: Any, bits: Any, out_sources: Any,
-    out_targets: Any, out_positions: Any, at: Any, room: Any, firsts: Any, apart: Any, links: Any, number: Any,
-    ends: Any,
-) -> Any:  # fmt: skip
-    """All edges of one set between nodes of the subgraph, at ``min(degree, members log degree)`` a row.
-
-    Returns:
-        The end of what was written, or more than `room` where it does not suffice.
-    """
-    indptr, indices = rows.indptr, rows.indices
-    base, first = edge_set[0], edge_set[1]
-    shift = np.uint64(64 - bits)
-    table[: 1 << bits] = FREE
-    for place in range(len(targets)):
-        slot = slot_of(table, shift, targets[place])
-        table[slot], orders[slot] = targets[place], place
-    for place in range(len(sources)):
-        if place + _AHEAD < len(sources):
-            prefetch(indptr, base + np.int64(sources[place + _AHEAD]))
-        if place + _AHEAD // 2 < len(sources):
-            prefetch(indices, indptr[base + np.int64(sources[place + _AHEAD // 2])])
-        low = indptr[base + np.int64(sources[place])]
-        degree = indptr[base + np.int64(sources[place]) + 1] - low
-        if apart:
-            _find_link(links, number, sources[place], indices, low, degree, ends)
-        else:
-            ends[0], ends[1] = degree, 0
-        steps = 1
-        while degree >> steps:
-            steps += 1
-        begin = at
-        if degree <= len(targets) * steps:
-            least = np.int64(firsts)
-            for k in range(degree):
-                slot = slot_of(table, shift, indices[low + k])
-                if table[slot] != FREE and not ends[0] <= k < ends[0] + ends[1]:
-                    if at >= room:
-                        return at + degree
-                    out_sources[at], out_targets[at], out_positions[at] = place, orders[slot], low + k - first
-                    least = min(least, np.int64(orders[slot]))
-                    at += 1
-            if least < firsts:
-                _firsts_first(out_targets, out_positions, begin, at, firsts)
-        else:
-            for target in range(len(targets)):
-                k = _first_from(indices, low, degree, targets[target])
-                while k < degree and indices[low + k] == targets[target]:
-                    if not ends[0] <= k < ends[0] + ends[1]:
-                        if at >= room:
-                            return at + degree
-                        out_sources[at], out_targets[at], out_positions[at] = place, target, low + k - first
-                        at += 1
-                    k += 1
-    return at

@@ -1,7 +1,7 @@
-"""Compiled tables of the nodes of one subgraph: the order in which they were found, by their numbers.
+"""Compiled order and look-up of the nodes of one subgraph.
 
-A table is an open-addressing hash table of node numbers [2**b], `FREE` where there is none, with the finding order
-beside each. It lives in a cache: it is as large as the subgraph needs, whatever the size of the graph.
+What is looked up lives in a cache: it is as large as the subgraph needs, whatever the size of the graph. A table is an
+open-addressing hash table of node numbers [2**b], `FREE` where there is none, with the place of each beside it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._draw import sort_part
 from superworkflow.tasks._random import GAMMA
 
 FREE = -1
-_FEW = 40
+_FEW, _MANY = 32, 1500
 
 
 @nb.njit(inline="always")
@@ -48,29 +47,51 @@ def grown(values: Any, used: Any, needed: Any) -> Any:
 
 
 @nb.njit(nogil=True)
-def sort_nodes(values: Any, count: Any, other: Any) -> None:
-    """Sort ``values[:count]``, numbers of at least 0; by digits of 8 bits where they are many (other: [count])."""
+def bits_of(number: Any) -> Any:
+    """Bits of a number."""
+    bits = 0
+    while number >> bits:
+        bits += 1
+    return bits
+
+
+@nb.njit(nogil=True)
+def sort_pairs(pairs: Any, other: Any, count: Any, low: Any, bits: Any, digits: Any) -> Any:
+    """Sort ``pairs[:count]``, uint64, by the `bits` bits from bit `low` on; pairs that are equal there stay in order.
+
+    Args:
+        pairs: what to sort; changed.
+        other: uint64 [count].
+        count, low, bits: see above.
+        digits: int64 [2048].
+
+    Returns:
+        (the array in which they are, the other one).
+    """
     if count <= _FEW:
-        sort_part(values, 0, count)
-        return
-    most: Any = np.int64(0)
-    for i in range(count):
-        most = max(most, np.int64(values[i]))
-    ends = np.empty(256, np.int64)
-    shift: Any = np.int64(0)
-    while shift == 0 or most >> shift:
-        ends[:] = 0
+        for i in range(1, count):
+            pair = pairs[i]
+            j = i
+            while j > 0 and pairs[j - 1] >> np.uint64(low) > pair >> np.uint64(low):
+                pairs[j] = pairs[j - 1]
+                j -= 1
+            pairs[j] = pair
+        return pairs, other
+    width = 8 if (bits + 7) // 8 == (bits + 10) // 11 or count < _MANY else 11
+    size, mask = 1 << width, np.uint64((1 << width) - 1)
+    for at in range(low, low + bits, width):
+        shift = np.uint64(at)
+        digits[:size] = 0
         for i in range(count):
-            ends[(np.int64(values[i]) >> shift) & 255] += 1
-        total: Any = np.int64(0)
-        for digit in range(256):
-            here = ends[digit]
-            ends[digit] = total
+            digits[(pairs[i] >> shift) & mask] += 1
+        total = np.int64(0)
+        for digit in range(size):
+            here = digits[digit]
+            digits[digit] = total
             total += here
         for i in range(count):
-            digit = (np.int64(values[i]) >> shift) & 255
-            other[ends[digit]] = values[i]
-            ends[digit] += 1
-        for i in range(count):
-            values[i] = other[i]
-        shift += 8
+            digit = (pairs[i] >> shift) & mask
+            other[digits[digit]] = pairs[i]
+            digits[digit] += 1
+        pairs, other = other, pairs
+    return pairs, other

@@ -31,6 +31,19 @@ def compile_kernels(folder: Path) -> None:
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         _make("embed", {"dimensions": 16}, here / "embed", graph=graph, walks=walks[0], vocabulary=vocabulary)
+    _make_heterograph(folder / "typed")
+
+
+def _make_heterograph(folder: Path) -> Path:
+    """A graph of one set of nodes and one of edges, from tables that are made in this folder."""
+    folder.mkdir()
+    edges = [f"v{u},v{(u + step * step) % _VERTICES}\n" for u in range(_VERTICES) for step in range(1, 9)]
+    (folder / "edges.csv").write_text("source,target\n" + "".join(edges))
+    value = 'source: "node" target: "node" metadata { filename: "edges.csv" }'
+    (folder / "schema.pbtxt").write_text(
+        f'node_sets {{ key: "node" value {{}} }}\nedge_sets {{ key: "edge" value {{ {value} }} }}\n'
+    )
+    return _make("heterograph", {}, folder / "heterograph", graph=folder)
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

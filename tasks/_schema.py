@@ -246,7 +246,7 @@ def _shape(shape: Message) -> tuple[int | None, ...]:
         dim.check(("size", "name"), "dimension")
         size = dim.number("size", 0) or 0
         if not -1 <= size < 2**31:
-            raise dim.fault("the size of a dimension", dim.line, size, "Give 0 or more, or -1 for a ragged one")
+            raise dim.fault("not the size of a dimension", dim.line, size, "Give 0 or more, or -1 for a ragged one")
         sizes.append(None if size == -1 else size)
     return tuple(sizes)
 
@@ -263,7 +263,7 @@ def _metadata(message: Message) -> Metadata:
         )  # fmt: skip
     cardinality = metadata.number("cardinality")
     if cardinality is not None and not 0 <= cardinality < 2**62:
-        raise metadata.fault("a set's cardinality", metadata.line_of("cardinality"), cardinality, "Give 0 or more")
+        raise metadata.fault("not a set's cardinality", metadata.line_of("cardinality"), cardinality, "Give 0 or more")
     extra = []
     for each in metadata.messages("extra"):
         each.check(("key", "value"), "metadata's extra")

@@ -20,7 +20,7 @@ from superworkflow.tasks.heterograph.tables import Batch, Table
 from superworkflow.tasks.heterograph.values import BadValue, values_of
 
 _HELD_BYTES = 64 << 20
-"""Of a file that is being filled, pages that this process keeps mapped."""
+"""Of a file that is being filled, pages that this process keeps mapped, where each item is on pages of its own."""
 
 
 class Owner(NamedTuple):
@@ -93,7 +93,9 @@ class _Filled:
 
     def put(self, places: NDArray[Any], values: NDArray[Any]) -> None:
         self._values[places] = values
-        self._put_bytes += values.nbytes
+        self._put_bytes += (
+            len(places) * (-(-values.dtype.itemsize * values[:1].size // mmap.PAGESIZE) + 1) * mmap.PAGESIZE
+        )
         if self._pages is not None and self._put_bytes > _HELD_BYTES:
             self._pages.madvise(mmap.MADV_DONTNEED)  # they are the file's: it has what was written
             self._put_bytes = 0

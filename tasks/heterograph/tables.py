@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacke
 from superworkflow.tasks.heterograph.values import BadValue
 
 BATCH_ROWS = 1 << 17
-_BATCH_VALUES = 1 << 22
+_BATCH_VALUES = 1 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
 _CSV = re.compile(r"[_.-]csv\b")
@@ -98,9 +99,10 @@ class Table:
                 raise UserError(f"the header cannot be read: {error}", where=where, remedy=remedy) from None
         chosen = ", ".join(f"c{_place(header, name, where)}" for name in names)
         kinds = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(header)))
+        dialect = "header = true, auto_detect = false, compression = 'none', delim = ',', quote = '\"', escape = '\"'"
         query = (
-            f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, header = true, "
-            "auto_detect = false, delim = ',', quote = '\"', escape = '\"', nullstr = '', hive_partitioning = false)"
+            f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, {dialect}, "
+            "nullstr = '', hive_partitioning = false)"
         )
         import duckdb
 
@@ -108,7 +110,7 @@ class Table:
             try:
                 for batch in connection.sql(query).to_arrow_reader(rows):
                     yield batch.columns
-            except duckdb.Error as error:
+            except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
                 raise UserError(
                     f"the table cannot be read: {' '.join(str(error).split())[:400]}", where=where,
                     remedy="Give CSV with commas, as many fields in each row as in the header, and closed quotes",
@@ -116,7 +118,7 @@ class Table:
 
     def _parquet(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
         try:
-            with pq.ParquetFile(path, memory_map=True) as file:
+            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
                 have = file.schema_arrow.names
                 columns = [have[_place(have, name, where)] for name in names]
                 for batch in file.iter_batches(rows, columns=list(dict.fromkeys(columns)), use_threads=False):
@@ -145,7 +147,7 @@ class Table:
             if stream.read(len(GZIP)) != GZIP:
                 return path
         if where not in self._unpacked:
-            copy = self._scratch / f"unpacked-{len(self._unpacked)}-{path.name}"
+            copy = self._scratch / f"unpacked-{uuid.uuid4().hex}.csv"
             with open_unpacked(path, where) as text, copy.open("wb") as out:
                 shutil.copyfileobj(text, out, 1 << 20)
             self._unpacked[where] = copy

@@ -111,8 +111,9 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     }
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
-    for kind, sets in (("nodes", node_sets), ("edges", edge_sets)):
-        for number, items in enumerate(sets):
+    sets: dict[str, Sequence[NodeSet | EdgeSet]] = {"nodes": node_sets, "edges": edge_sets}
+    for kind, of_kind in sets.items():
+        for number, items in enumerate(of_kind):
             stats[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(map(record_bytes, items.features))
     return stats
 

@@ -63,7 +63,9 @@ def some_graph(rng: np.random.Generator, papers: int = 9) -> tuple[dict[str, Nod
     }
     edges = {
         "cites": Edges("paper", "paper", pairs(25, ids, ids)),
-        "writes": Edges("author", "paper", pairs(14, people, ids), {"weight": numbers("float", 14), "why": words(14)}),
+        "writes": Edges(
+            "author", "paper", pairs(14, people, ids), {"weight": np.abs(numbers("float", 14)), "why": words(14)}
+        ),
         "written by": Edges("paper", "author", reversed_of="writes"),
         "unmet": Edges("author", "empty.set"),
     }

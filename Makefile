@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images
+.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -21,10 +21,13 @@ test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs be
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
 
+oracles: $(DEV)  ## checks against TF-GNN and OGB, in environments of their own below .oracles (3 GB)
+	$(BIN)/python -m tests.oracles
+
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
 
-KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare tfrecord walk_partitioned_kernels walk_triangles walk_walker
+KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_partitioned_kernels walk_triangles walk_walker
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels

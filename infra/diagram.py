@@ -92,6 +92,11 @@ class Diagram:
         """Value of one of the superworkflow's own options."""
         return getattr(self.options, name)
 
+    def parameter(self, dotted: str) -> Any:
+        """Value of a stage's parameter, such as `train.epochs`, for what is in the diagram only with some values."""
+        prefix, _, name = dotted.partition(".")
+        return getattr(self._params[prefix], name)
+
     def stage(
         self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
     ) -> Node:
@@ -136,15 +141,17 @@ class NoOptions(StageParams):
 
 @dataclass(frozen=True)
 class Flag:
-    """A command-line flag that sets one parameter to true.
+    """A command-line flag that sets one parameter, to true or to the text that follows it.
 
     Args:
         parameter: dotted name, such as `index.directed`.
         help: one line for people.
+        metavar: what the text is, for people; without it none follows.
     """
 
     parameter: str
     help: str
+    metavar: str = ""
 
 
 @dataclass(frozen=True)

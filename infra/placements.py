@@ -74,6 +74,10 @@ class _Sketch(Diagram):
     def __init__(self, options: StageParams):
         super().__init__({}, options)
 
+    def parameter(self, dotted: str) -> Any:
+        """As if it were given: what depends on it is then in the diagram."""
+        return True
+
     def stage(self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Any) -> Node:
         """See `Diagram`."""
         node = Node(name or stage.name, stage, self.options, {}, "", params or stage.name)

@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "check that a cluster can run what a profile asks for",
     "jobs": "list or remove the Jobs of stages",
     "generate": "write a random graph of any size",
+    "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
     "compare": "compare two runs side by side",
 }

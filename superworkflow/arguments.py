@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from superworkflow.flows import known_names, listed_superworkflows, load_superworkflow, superworkflow_names
 from superworkflow.infra.code_file import is_code_file
@@ -50,7 +52,8 @@ def add_request_arguments(
             need = "optional" if source in chosen.optional else "required"
             parser.add_argument(f"--{source}", metavar=metavar, help=f"{text} ({need})".replace("%", "%%"))
         for flag, definition in chosen.flags.items():
-            parser.add_argument(f"--{flag}", action="store_true", help=definition.help)
+            takes: Any = {"metavar": definition.metavar} if definition.metavar else {"action": "store_true"}
+            parser.add_argument(f"--{flag}", help=definition.help.replace("%", "%%"), **takes)
         if asks_for_help(given):
             parser.description = f"{parser.description} {chosen.name}: {chosen.help}."
             describe_parameters(parser, "Parameters for --set and --config", chosen.models())
@@ -123,5 +126,7 @@ def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dic
 
 def assignments_of(superworkflow: Superworkflow, options: argparse.Namespace) -> list[str]:
     """The assignments of `--set` and of the superworkflow's flags."""
-    flags = [f"{flag.parameter}=true" for name, flag in superworkflow.flags.items() if getattr(options, name)]
+    given = {flag.parameter: getattr(options, name) for name, flag in superworkflow.flags.items()}
+    # JSON, so that no text is taken for a number or a list.
+    flags = [f"{name}={json.dumps(value)}" for name, value in given.items() if value not in (None, False)]
     return [*flags, *options.set]

@@ -183,7 +183,8 @@ def _superworkflow(name: str) -> list[str]:
         for source, text in chosen.sources.items()
     ]  # fmt: skip
     options += [
-        (f"`--{flag}`", f"{definition.help}; `{definition.parameter}`") for flag, definition in chosen.flags.items()
+        (f"`{f'--{flag} {definition.metavar}'.rstrip()}`", f"{definition.help}; `{definition.parameter}`")
+        for flag, definition in chosen.flags.items()
     ]
     lines += [_table(("option", "meaning"), options)]
     for prefix, model in chosen.models().items():

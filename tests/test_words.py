@@ -22,8 +22,9 @@ GENERIC = (
     "More labels of the Jobs", "Labels that the cluster gives",
     "Labels by which a Job is found", "Node labels", "Additional labels of Jobs", "a node with the labels it selects",
     "no node has the labels", "has the labels and owners", "by its labels and owners",
-    # A command that makes random graphs.
-    '"--edges", type=int, required=True, metavar="M", help="number of edges"', "options.edges", 'total, "edges"',
+    # Commands that make random graphs and describe tables.
+    '"--edges"', "number of edges of er", '("nodes", "edges")', '("nodes", "edges", "scale")', "options.edges",
+    'total, "edges"', "tables of nodes and edges", '"a graph needs edges"', "--edges S",
     "for string labels",
 )  # fmt: skip
 """Expressions in which the words are nobody's."""

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
-from superworkflow.tasks.evaluate.logistic import decision_function, fit_one_vs_rest
-
-Matrix = NDArray[np.bool_]
+from superworkflow.tasks._f1 import Matrix, f1_scores, top_k
+from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
 
 
 @dataclass(frozen=True)
@@ -56,31 +55,3 @@ def classify(vectors: NDArray[np.float32], labels: Matrix, ratio: float, shuffle
     predicted = top_k(decision_function(vectors[test], weights), truth.sum(axis=1))
     micro, macro = f1_scores(truth, predicted)
     return Score(ratio, shuffle, micro, macro)
-
-
-def top_k(scores: NDArray[np.float64], k: NDArray[np.integer]) -> Matrix:
-    """Mark the k[i] highest scores of each row i; equal scores go by column.
-
-    A label without examples to train on scores -inf, so that it comes after all others.
-    """
-    predicted = np.zeros(scores.shape, dtype=bool)
-    rows = np.arange(len(scores))
-    single = k == 1
-    predicted[rows[single], scores[single].argmax(axis=1)] = True
-    several = rows[k > 1]
-    order = np.argsort(-scores[several], axis=1, kind="stable")
-    chosen = np.arange(scores.shape[1]) < k[several, None]
-    predicted[np.repeat(several, k[several]), order[chosen]] = True
-    return predicted
-
-
-def f1_scores(truth: Matrix, predicted: Matrix) -> tuple[float, float]:
-    """Micro- and Macro-F1 of bool `[n, labels]`.
-
-    F1 = 2·TP / (2·TP + FP + FN), over all labels together, or per label and then averaged over all labels of the
-    problem; a label that is neither there nor predicted counts 0.
-    """
-    hits = (truth & predicted).sum(axis=0)
-    marked = truth.sum(axis=0) + predicted.sum(axis=0)
-    per_label = 2 * hits / np.maximum(marked, 1)
-    return float(2 * hits.sum() / max(marked.sum(), 1)), float(per_label.mean())

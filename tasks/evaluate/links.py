@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.evaluate._ordered import row_dots
-from superworkflow.tasks.evaluate.logistic import decision_function, fit_one_vs_rest
+from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
+from superworkflow.tasks._ordered import row_dots
 
 Vectors = NDArray[np.float32]
 Pairs = NDArray[np.int64]

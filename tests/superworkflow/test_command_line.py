@@ -285,6 +285,10 @@ def test_generate(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "made.csv\n"
     assert len((folder / "made.csv").read_text().splitlines()) in (100, 101)
+    done = _run(folder, "generate", "--model", "mag", "--nodes", "50", "--scale", "1", "--out", "made")
+    assert done.returncode == 2
+    assert "does not take it" in done.stderr
+    assert "Give --scale" in done.stderr
 
 
 def test_no_secret_reaches_what_a_stage_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
 from superworkflow.infra.errors import UserError
-from superworkflow.tasks.evaluate.classify import check_split, classify, f1_scores, top_k
+from superworkflow.tasks._f1 import f1_scores, top_k
+from superworkflow.tasks.evaluate.classify import check_split, classify
 
 
 def community_graph(n=600, d=16, labels=8, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from superworkflow.tasks.evaluate.logistic import decision_function, fit_one_vs_rest
+from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
 
 
 def problem(n=400, d=12, labels=7, seed=0):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.evaluate._ordered import (
+from superworkflow.tasks._ordered import (
     column_dots,
     exponential,
     inverse,

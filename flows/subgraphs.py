@@ -1,0 +1,46 @@
+"""Subgraphs: samples of a large typed graph around seed nodes, as records that a graph neural network trains on."""
+
+from __future__ import annotations
+
+from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
+from superworkflow.infra.outcomes import Metric
+from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import heterograph, probe, records, sample
+
+
+def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) -> None:
+    """Heterograph, sample, records; with a label also probe, which judges the subgraphs as they were sampled."""
+    typed = flow.stage(heterograph.STAGE, graph=graph)
+    subgraphs = flow.stage(sample.STAGE, graph=typed, spec=spec, seeds=seeds)
+    flow.stage(records.STAGE, graph=typed, subgraphs=subgraphs)
+    if flow.parameter("probe.label"):
+        flow.stage(probe.STAGE, graph=typed, subgraphs=subgraphs)
+
+
+ON_SPARK = {"engine": "spark"}
+
+SUPERWORKFLOW = Superworkflow(
+    name="subgraphs",
+    help="sampled subgraphs of a large typed graph, as records to train on",
+    stages=(heterograph.STAGE, sample.STAGE, records.STAGE, probe.STAGE),
+    sources={
+        "graph": "a schema of tables of nodes and edges (schema.pbtxt), or the folder that has it",
+        "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
+        "seeds": "table of seeds: columns `id` and perhaps `split` and `timestamp`; without it all nodes of the set",
+    },
+    optional=frozenset({"seeds"}),
+    diagram=diagram,
+    flags={"label": Flag("probe.label", "judge the subgraphs by a classifier of this feature of the seeds",
+                         "SET.FEATURE")},
+    variants={
+        "laptop": {"probe": {"resources": {"memory": "6Gi"}}},
+        "spark": dict.fromkeys(("heterograph", "sample", "records"), ON_SPARK),
+    },
+    outputs={"records": ("records", "*-of-*"), "schema": ("records", "schema.pbtxt")},
+    outcomes=(
+        Metric("probe", "accuracy@validation", headline=True, optional=True),
+        Metric("probe", "accuracy@test", headline=True, optional=True),
+        Metric("probe", "macro_f1@validation", optional=True),
+        Metric("probe", "macro_f1@test", optional=True),
+    ),
+)  # fmt: skip

@@ -1,0 +1,67 @@
+"""`superworkflow schema`: describe tables of nodes and edges, so that they can be read as one typed graph."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks._from_ogb import convert_ogb
+from superworkflow.tasks._plain_tables import EdgeTable, plain_schema
+from superworkflow.tasks._schema import SCHEMA_FILE, schema_text
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--nodes", action="append", default=[], metavar="SET=TABLE",
+        help="a node set and its table, CSV or Parquet with a column id; also name@8.csv or a pattern",
+    )  # fmt: skip
+    parser.add_argument(
+        "--edges", action="append", default=[], metavar="SET,SET,SET=TABLE",
+        help="node set of the sources, name, node set of the targets, and a table with columns source and target",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reverse", action="append", default=[], metavar="NAME=SET", help="a set that has another one's the other way"
+    )
+    parser.add_argument("--ogb", type=Path, metavar="FOLDER", help="a raw folder of OGB; its tables are written anew")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="where schema.pbtxt is written; tables lie below it"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the schema; print the names of what was written."""
+    if options.ogb is not None:
+        if options.nodes or options.edges or options.reverse:
+            raise UserError("either tables or a raw folder", where="--ogb", value=str(options.ogb),
+                            remedy="Leave one of them out")  # fmt: skip
+        for name in convert_ogb(options.ogb, options.out):
+            print(options.out / name)
+        return 0
+    if not options.edges:
+        raise UserError("a graph needs edges", where="--edges", remedy="Give --edges SOURCE,NAME,TARGET=TABLE")
+    nodes = dict(_pair(text, "--nodes SET=TABLE") for text in options.nodes)
+    tables = []
+    for text in options.edges:
+        names, file = _pair(text, "--edges SET,SET,SET=TABLE")
+        ends = names.split(",")
+        if len(ends) != 3:
+            raise UserError("three names are needed", where="--edges", value=text,
+                            remedy="Write SOURCE,NAME,TARGET=TABLE")  # fmt: skip
+        tables.append(EdgeTable(ends[0], ends[1], ends[2], file))
+    schema = plain_schema(
+        options.out, nodes, tables, dict(_pair(text, "--reverse NAME=SET") for text in options.reverse)
+    )
+    file = options.out / SCHEMA_FILE
+    file.write_text(schema_text(schema))
+    print(file)
+    return 0
+
+
+def _pair(text: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UserError("not of the right form", where=form.partition(" ")[0], value=text, remedy=f"Write {form}")
+    return name, value

@@ -1,0 +1,80 @@
+"""Stage `probe`: what sampled subgraphs are worth, by a linear classifier of their seeds.
+
+Features of nodes are carried as means along the sampled edges to the seed, as the simplified graph convolution does (Wu
+et al., ICML 2019): a block of features for each path of ops in the spec, the seed's own first. A logistic regression
+learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are those of
+floating-point type and fixed shape. A seed whose label is negative or an empty text has none.
+
+Files: `metrics.json`, and `predictions.parquet` with columns `split`, `sample_id`, `label`, `predicted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+MOST_PATHS = 64
+"""Paths of ops that are followed, the shortest first."""
+_CLASSES, _DIMENSIONS = 40, 512
+"""Taken for granted: the stats of inputs tell neither."""
+_PROCESS_BYTES = 256 << 20
+_START_S = 0.6
+
+
+class ProbeParams(StageParams):
+    """How subgraphs are judged."""
+
+    label: str = Field(
+        default="",
+        description="The seeds' label as SET.FEATURE: a feature of whole numbers or text of the node set that is "
+        "sampled from. It is never among the features.",
+    )
+    C: float = Field(
+        default=10.0, ge=0.01, le=1000, description="Inverse strength of the classifier's L2 penalty; 0.01 to 1000.",
+        json_schema_extra={"search": {"type": "float", "low": 0.01, "high": 1000, "log": True}},
+    )  # fmt: skip
+    train_subgraphs: int = Field(
+        default=20_000, ge=2, description="Most subgraphs to train on; of more, some at even distances are taken."
+    )
+    test_subgraphs: int = Field(
+        default=20_000, ge=1, description="Most subgraphs to validate on, and most to test on; as above."
+    )
+
+
+def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Features of all judged subgraphs, and the classifier's copies of those that it trains on."""
+    sampled = inputs.get("subgraphs", {})
+    total = int(sampled.get("subgraphs") or 10_000)
+    edges = int(sampled.get("edges") or 100 * total)
+    train, judged = min(params.train_subgraphs, total), min(params.train_subgraphs + 2 * params.test_subgraphs, total)
+    fit = train * ((_DIMENSIONS + 1) * 28 + min(_CLASSES, 64) * 100)
+    fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * _DIMENSIONS * _CLASSES
+    read_s = 2e-8 * edges + 1e-7 * edges * judged / max(total, 1)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + judged * _DIMENSIONS * 4 + fit,
+        cpu_s=_START_S + fits_s + read_s,
+        output_bytes=40 * judged,
+        parallel=0.3,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )
+
+
+STAGE = Stage(
+    name="probe",
+    version="1",
+    params=ProbeParams,
+    inputs={
+        "graph": Input("heterograph dataset: the graph that was sampled"),
+        "subgraphs": Input("sample dataset: the subgraphs to judge"),
+    },
+    run="superworkflow.tasks.probe.run:run",
+    estimate=estimate,
+    help="Accuracy of a linear classifier on means along sampled edges.",
+    metrics=("accuracy", "macro_f1"),
+)

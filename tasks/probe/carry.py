@@ -1,0 +1,168 @@
+"""Features of nodes as means along sampled edges, seen from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._subgraphs import Block
+
+Path = tuple[str, ...]
+"""Edge sets from the seed on; none for the seed itself."""
+
+_FLOATS = ("float", "double", "half")
+
+
+def paths_of(ops: Iterable[tuple[str, Sequence[str], str]], seed_op: str, most: int) -> list[Path]:
+    """Every way from the seed to the output of an op, as edge sets; the shortest first, the seed's own before all.
+
+    Args:
+        ops: name, names of inputs and edge set of each, inputs before those that read them.
+        seed_op: name of the seed op.
+        most: paths to return.
+    """
+    found: dict[str, dict[Path, None]] = {seed_op: {(): None}}
+    for name, inputs, edge_set in ops:
+        ways = {(*path, edge_set): None for given in inputs for path in found[given]}
+        found[name] = dict.fromkeys(sorted(ways, key=len)[:most])
+    every = dict.fromkeys(path for ways in found.values() for path in ways)
+    return sorted(every, key=len)[:most]
+
+
+def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:
+    """The features of a node set that are floating-point numbers of a fixed shape, [nodes, values] each."""
+    found = []
+    for feature in graph.node_sets[node_set].features:
+        if feature.dtype in _FLOATS and not feature.is_ragged:
+            values = graph.node_feature(node_set, feature.name)
+            flat = values.reshape(len(values), -1)
+            found.append(flat.astype(np.float32) if feature.dtype == "half" else flat)
+    return found
+
+
+def end_of(graph: HeteroGraph, path: Path, seed_set: str) -> str:
+    """The node set to which a path leads."""
+    return graph.edge_sets[path[-1]].target if path else seed_set
+
+
+def weights_along(
+    graph: HeteroGraph, block: Block, paths: Iterable[Path], seed_set: str
+) -> Iterator[tuple[Path, NDArray[np.float64]]]:
+    """How much each node counts in the mean that comes along a path: 1 is divided evenly at every node.
+
+    Args:
+        graph: that was sampled.
+        block: subgraphs.
+        paths: each after the one that is without its last edge set.
+        seed_set: of the seeds.
+
+    Yields:
+        Each path, and float64 [nodes of its end in the block]. What comes to a node without edges is lost there.
+    """
+    seed_number = graph.node_number(seed_set)
+    known: dict[Path, NDArray[np.float64]] = {}
+    ends: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+    for path in paths:
+        nodes = len(block.nodes[graph.node_number(end_of(graph, path, seed_set))])
+        if path:
+            if path[-1] not in ends:
+                ends[path[-1]] = _ends(graph, block, path[-1])
+            source, target = ends[path[-1]]
+            before = known[path[:-1]]
+            degrees = np.bincount(source, minlength=len(before))
+            weights: Any = np.bincount(target, (before / np.maximum(degrees, 1))[source], nodes)
+        else:
+            weights = np.zeros(nodes)
+            weights[block.node_starts[seed_number][:-1]] = 1.0
+        known[path] = weights
+        yield path, weights
+
+
+def _ends(graph: HeteroGraph, block: Block, edge_set: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Sources and targets of a set's edges as places in the block's nodes."""
+    number, edges = graph.edge_number(edge_set), graph.edge_sets[edge_set]
+    counts = np.diff(block.edge_starts[number])
+    source, target = (
+        places[number] + np.repeat(block.node_starts[graph.node_number(node_set)][:-1], counts)
+        for places, node_set in ((block.sources, edges.source), (block.targets, edges.target))
+    )
+    return source, target
+
+
+def chosen(block: Block, rows: NDArray[np.int64]) -> Block:
+    """Some of a block's subgraphs."""
+    if len(rows) == block.subgraphs:
+        return block
+
+    def pick(starts: NDArray[np.int64], *values: NDArray[Any]) -> list[NDArray[Any]]:
+        lengths = np.diff(starts)[rows]
+        begins = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=begins[1:])
+        places = np.arange(begins[-1]) + np.repeat(starts[rows] - begins[:-1], lengths)
+        return [begins, *(each[places] for each in values)]
+
+    nodes = [pick(starts, values) for starts, values in zip(block.node_starts, block.nodes, strict=True)]
+    edges = [
+        pick(starts, *values)
+        for starts, *values in zip(block.edge_starts, block.sources, block.targets, block.positions, strict=True)
+    ]
+    return Block(
+        block.sample_ids.take(rows), block.seeds[rows], *map(list, zip(*nodes, strict=True)),
+        *map(list, zip(*edges, strict=True)),
+    )  # fmt: skip
+
+
+def carried(
+    graph: HeteroGraph,
+    block: Block,
+    paths: Sequence[Path],
+    seed_set: str,
+    features: Mapping[str, Sequence[NDArray[Any]]],
+) -> list[NDArray[np.float32]]:
+    """Means along each path of each feature at its end, [subgraphs, values] each; 0 where a path leads nowhere."""
+    out = []
+    for path, weights in weights_along(graph, block, paths, seed_set):
+        end = end_of(graph, path, seed_set)
+        number = graph.node_number(end)
+        for values in features[end]:
+            means = np.empty((block.subgraphs, values.shape[1]), np.float32)
+            weighted_means(values, block.node_starts[number], block.nodes[number], weights, means)
+            out.append(means)
+    return out
+
+
+@nb.njit(parallel=True, cache=True)
+def weighted_means(
+    values: NDArray[Any],
+    starts: NDArray[np.int64],
+    nodes: NDArray[Any],
+    weights: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
+    """Weighted mean of rows of `values` [n, d] for each subgraph.
+
+    Args:
+        values: a row for each node of the graph.
+        starts: begins of the subgraphs in `nodes` [b + 1].
+        nodes: numbers of the subgraphs' nodes [k].
+        weights: of these [k]; a subgraph whose weights are all 0 gets zeros.
+        out: [b, d].
+    """
+    for s in nb.prange(len(starts) - 1):
+        total = 0.0
+        sums = np.zeros(values.shape[1])
+        for place in range(starts[s], starts[s + 1]):
+            weight = weights[place]
+            if weight != 0.0:
+                total += weight
+                row = values[nodes[place]]
+                for d in range(len(sums)):
+                    sums[d] += weight * row[d]
+        scale = 1.0 / total if total > 0.0 else 0.0
+        for d in range(len(sums)):
+            out[s, d] = np.float32(sums[d] * scale)

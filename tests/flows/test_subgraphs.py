@@ -1,0 +1,77 @@
+"""The superworkflow `subgraphs` end to end: from tables to records, and what its options change."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superworkflow.__main__ import main
+from superworkflow.arguments import assignments_of
+from superworkflow.flows import load_superworkflow
+from superworkflow.infra.placements import node_names
+from superworkflow.infra.settings import parse_assignments
+from superworkflow.parser import Parser
+from superworkflow.tasks._generate_mag import generate_mag
+
+STAGES = ["heterograph", "sample", "records", "probe"]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate_mag(0.001, tmp_path_factory.mktemp("subgraphs") / "mag", 3)
+
+
+def _given(graph: Path, store: Path, *more: str) -> list[str]:
+    spec = ["--spec", str(graph / "spec.pbtxt"), "--set", "sample.sizes={paper->field_of_study: 2, author->paper: 2}"]
+    return ["subgraphs", "--graph", str(graph), *spec, "--store", str(store), *more]
+
+
+def test_run_then_cached(graph: Path, tmp_path: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = _given(graph, tmp_path / "store", "--label", "paper.labels")
+    assert main(["plan", *given, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [(stage["name"], stage["state"]) for stage in planned] == [(name, "run") for name in STAGES]
+    first = _run(given, prefect_api)
+    assert [stage["name"] for stage in first["stages"]] == STAGES
+    rows = {stage["name"]: stage["rows"] for stage in first["stages"]}
+    assert rows["sample"] == rows["records"] == 736
+    assert {"probe.accuracy@validation", "probe.macro_f1@test"} <= first["metrics"].keys()
+    records = Path(first["records"]).parent
+    assert {path.name.partition("-")[0] for path in records.glob("*-of-*")} == {"train", "validation", "test"}
+    assert Path(first["schema"]).read_text().count("node_sets {") == 4
+    assert main(["explain", *given]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ["cached" in line for line in lines if line.split()[0] in STAGES] == [True] * 4
+    other = _given(graph, tmp_path / "store", "--set", "records.compression=gzip")
+    assert main(["plan", *other, "--json"]) == 0
+    states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
+    assert states == {"heterograph": "cached", "sample": "cached", "records": "run"}
+
+
+def _run(given: list[str], api: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
+        env=os.environ | {"PREFECT_API_URL": api},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
+    chosen = load_superworkflow("subgraphs")
+    assert node_names(chosen) == set(STAGES)
+    parser = Parser(prog="superworkflow")
+    for name, flag in chosen.flags.items():
+        parser.add_argument(f"--{name}", metavar=flag.metavar)
+    for text in ("paper.labels", "12.5", "[a, b]", 'a "b": c', "é"):
+        parsed = parser.parse_args(["--label", text])
+        parsed.set = []
+        assert parse_assignments(assignments_of(chosen, parsed)) == {"probe": {"label": text}}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
-from superworkflow.infra.outcomes import Metric, Model, Parameter, Picture
+from superworkflow.infra.outcomes import Metric, Model, Picture, Rescoring
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
@@ -55,6 +57,18 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
     )
 
 
+def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
+    """Earlier embeddings on this run's labels and splits.
+
+    Not on its hidden edges: the earlier embeddings may have been trained on them.
+    """
+    if "label" not in nodes:
+        return None
+    return flow.stage(
+        evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"], labels=nodes["label"]
+    )
+
+
 SMALL = {"label": {"resources": {"cpu": 1}}, "publish": {"resources": {"cpu": 1, "memory": "1Gi"}}}
 ON_SPARK = {"engine": "spark"}
 
@@ -100,7 +114,7 @@ SUPERWORKFLOW = Superworkflow(
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
-            name=Parameter("publish.name"), alias=Parameter("publish.alias"),
+            name="node2vec-embeddings", again=Rescoring("evaluate", ("embed",), again),
         ),
     ),
 )  # fmt: skip

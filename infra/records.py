@@ -12,6 +12,7 @@ from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.plan.cost import PriceTable, unified_cost
 from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened
+from superworkflow.infra.promotion import Decision
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.manifest import Manifest, Stat
 
@@ -186,7 +187,8 @@ def _priced(
 
 @dataclass
 class RunRecord:
-    """One execution of a superworkflow, growing as its stages end; `declared` says which metrics judge it."""
+    """One execution of a superworkflow, growing as its stages end; `declared` says which metrics judge it,
+    `decisions` what became of its models."""
 
     run_id: str
     flow_run_id: str
@@ -198,6 +200,7 @@ class RunRecord:
     unified_usd: float = 0.0
     wall_s: float = 0.0
     declared: tuple[Metric, ...] = ()
+    decisions: list[Decision] = field(default_factory=list)
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""
@@ -244,5 +247,6 @@ class RunRecord:
             "stages": [record.document() for record in self.stages],
             "metrics": self.metrics,
             "totals": self.totals(),
+            "promotion": [each.document() for each in self.decisions],
             **self.outputs,
         }

@@ -57,16 +57,26 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
     )
 
 
-def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
-    """Earlier embeddings on this run's labels and splits.
-
-    Not on its hidden edges: the earlier embeddings may have been trained on them.
+def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | tuple[Node, Node] | None:
+    """Earlier embeddings on this run's labels and splits; without labels, on those of its hidden edges that they have
+    not been trained on, as are then the run's own.
     """
-    if "label" not in nodes:
+    if "label" in nodes and "embed" in model:
+        return flow.stage(
+            evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"],
+            labels=nodes["label"],
+        )  # fmt: skip
+    if "label" in nodes or "holdout" not in nodes or not {"embed", "holdout", "holdout-embed"} <= set(model):
         return None
-    return flow.stage(
-        evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"], labels=nodes["label"]
-    )
+    champion = flow.stage(
+        evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"],
+        holdout=nodes["holdout"], holdout_embeddings=model["holdout-embed"], seen=model["holdout"],
+    )  # fmt: skip
+    challenger = flow.stage(
+        evaluate.STAGE, name="challenger-evaluate", graph=nodes["index"], embeddings=nodes["embed"],
+        holdout=nodes["holdout"], holdout_embeddings=nodes["holdout-embed"], seen=model["holdout"],
+    )  # fmt: skip
+    return champion, challenger
 
 
 SMALL = {"label": {"resources": {"cpu": 1}}, "publish": {"resources": {"cpu": 1, "memory": "1Gi"}}}
@@ -114,7 +124,7 @@ SUPERWORKFLOW = Superworkflow(
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
-            name="node2vec-embeddings", again=Rescoring("evaluate", ("embed",), again),
+            name="node2vec-embeddings", again=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
         ),
     ),
 )  # fmt: skip

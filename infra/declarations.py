@@ -47,7 +47,7 @@ def check_declarations(
             case Metric():
                 _check_metric(outcome, superworkflow, nodes, params, where)
             case Model():
-                _check_model(outcome, superworkflow, nodes, where)
+                _check_model(outcome, superworkflow, where)
             case Picture():
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
@@ -105,7 +105,7 @@ def _check_metric(
             raise UserError(f"stage {node.stage.name} has no such metric", where=where, value=name, remedy=remedy)
 
 
-def _check_model(model: Model, superworkflow: Superworkflow, nodes: Mapping[str, Node], where: str) -> None:
+def _check_model(model: Model, superworkflow: Superworkflow, where: str) -> None:
     check_import(model.code, where)
     check_import(model.card, where)
     _check_text(model.name, MODEL_NAME, f"{where}: name", "Use letters, digits, -, _ and .")
@@ -117,9 +117,6 @@ def _check_model(model: Model, superworkflow: Superworkflow, nodes: Mapping[str,
     if model.again.node not in declared:
         raise UserError("no metric is declared of this node", where=f"{where}: again", value=model.again.node,
                         remedy=nearest(model.again.node, list(declared)) if declared else "Declare one")  # fmt: skip
-    for name in model.again.datasets:
-        if model.again.node in nodes and model.node in nodes:
-            _check_node(name, nodes, f"{where}: again")
 
 
 def _check_text(text: str, pattern: re.Pattern[str], where: str, remedy: str) -> None:

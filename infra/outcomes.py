@@ -108,14 +108,15 @@ class Rescoring:
     Args:
         node: of the run, whose figures those of the added node are compared with.
         datasets: names of nodes; the datasets that they made in the earlier run are found again in the store.
-        diagram: adds one stage to the run's diagram. It is given the diagram, its nodes, and the earlier model's
-            datasets, both by the names of their nodes; returns the node, or None where the run has nothing to score
-            by.
+        diagram: adds a stage to the run's diagram. It is given the diagram, its nodes, and the earlier model's
+            datasets, both by the names of their nodes; some may be missing, where the earlier run had no such node. It
+            returns the node; or two, where the run's own model has to be scored anew as well, such as on fewer pairs:
+            the earlier model's and the own; or None where there is nothing to score by.
     """
 
     node: str
     datasets: tuple[str, ...]
-    diagram: Callable[[Diagram, Mapping[str, Node], Mapping[str, Dataset]], Node | None]
+    diagram: Callable[[Diagram, Mapping[str, Node], Mapping[str, Dataset]], Node | tuple[Node, Node] | None]
 
 
 @dataclass(frozen=True)

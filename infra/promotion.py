@@ -149,12 +149,14 @@ class Scored:
         metrics: `node.metric` as the run that challenges it names them; empty where there are none.
         basis: where they are from.
         fault: why it cannot be scored; no challenger is promoted then.
+        own: figures of the challenger by the same evaluation, where those of its run are by another one.
     """
 
     version: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     basis: Basis = "recorded"
     fault: str = ""
+    own: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,8 @@ def decide(
     gates = {text: not fault for text, fault in faults.items()}
     failed = "; ".join(filter(None, faults.values()))
     headlines = [metric for metric in declared if metric.headline]
+    if champion is not None and champion.own is not None:
+        metrics = champion.own
     own = [(metric, found) for metric in headlines if (found := find_metric(metric.full_name, metrics)) is not None]
     if champion is None:
         first = own[0][1] if own else ""

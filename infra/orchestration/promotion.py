@@ -160,24 +160,31 @@ class _Contest:
         datasets: dict[str, Dataset] = {}
         for name in again.datasets:
             node, digest = self.request.diagram.nodes.get(name), champion.datasets.get(name)
-            found = self.request.store.find(node.stage.name, digest) if node is not None and digest else None
+            if node is None or not digest:
+                continue  # it has none, or is older than the record of them
+            found = self.request.store.find(node.stage.name, digest)
             if found is None:
                 lost = f"its dataset of {name} is not in this store"
                 return Scored(champion.version, fault=f"version {champion.version} cannot be scored again: {lost}")
             datasets[name] = found
         diagram = self.request.diagram.copy()
-        node = again.diagram(diagram, dict(diagram.nodes), datasets)
-        if node is None:
+        added = again.diagram(diagram, dict(diagram.nodes), datasets)
+        if added is None:
             return self._recorded(champion)
-        if all(record.name != node.name or record.digest != node.digest for record in self.run.stages):
+        nodes = [added] if isinstance(added, Node) else list(added)
+        figures = [self._figures(node, again.node) for node in nodes]
+        return Scored(champion.version, figures[0], "rescored", own=figures[1] if len(figures) > 1 else None)
+
+    def _figures(self, node: Node, judge: str) -> dict[str, float]:
+        """Run an added node; its figures under the names that they have at the node `judge`."""
+        known = {record.name: record.digest for record in self.run.stages}
+        if known.get(node.name) != node.digest:
             self.run.stages[:] = [record for record in self.run.stages if record.name != node.name]
             self.run_nodes([node])
         (record,) = [record for record in self.run.stages if record.name == node.name]
-        declared = [replace(each, node=node.name, headline=False) for each in self.run.declared
-                    if each.node == again.node]  # fmt: skip
+        declared = [replace(each, node=node.name, headline=False) for each in self.run.declared if each.node == judge]
         self.run.declared += tuple(each for each in declared if each not in self.run.declared)
-        metrics = {f"{again.node}.{name}": value for name, value in record.metrics.items()}
-        return Scored(champion.version, metrics, "rescored")
+        return {f"{judge}.{name}": value for name, value in record.metrics.items()}
 
     def _recorded(self, champion: Version) -> Scored:
         return Scored(champion.version, self.registry.recorded(champion), "recorded")

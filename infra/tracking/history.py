@@ -11,6 +11,7 @@ from mlflow.entities import ViewType
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
+from superworkflow.infra.tracking.base import OUTCOME_TAG
 from superworkflow.infra.tracking.life import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
 from superworkflow.infra.tracking.tables import sqlite_path
@@ -26,6 +27,7 @@ class RecordedRun:
         declared: which metrics judge it.
         stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
+        outcome: what became of its model, or `unchanged`; empty where it registered none.
     """
 
     run_id: str
@@ -38,6 +40,7 @@ class RecordedRun:
     stages: dict[str, dict[str, float]]
     totals: dict[str, float]
     declared: tuple[Metric, ...] = ()
+    outcome: str = ""
 
 
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
@@ -100,4 +103,5 @@ def _recorded(run: Any) -> RecordedRun:
         stages=stages,
         totals=totals,
         declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
+        outcome=run.data.tags.get(OUTCOME_TAG, ""),
     )

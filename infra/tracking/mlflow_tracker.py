@@ -18,7 +18,7 @@ from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
-from superworkflow.infra.outcomes import Model
+from superworkflow.infra.outcomes import METRICS_TAG, Model, metrics_text
 from superworkflow.infra.owner import user_name
 from superworkflow.infra.promotion import Decision
 from superworkflow.infra.records import RunRecord, StageRecord
@@ -284,6 +284,8 @@ class MlflowTracker(Tracker):
     def _totals(self, run: RunRecord) -> None:
         totals = {f"total/{name}": value for name, value in run.totals().items()}
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
+        if run.declared:  # those of a champion that was scored again are known only now
+            tags.append(RunTag(METRICS_TAG, metrics_text(run.declared)))
         self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:

@@ -55,7 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--timezone", metavar="ZONE", help="time zone of the schedule, such as Europe/Paris; default UTC"
     )
     parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
-    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="most runs at once; others wait")
+    parser.add_argument(
+        "--concurrency-limit", type=int, metavar="N", help="most runs at once; default 1 with a schedule, else no limit"
+    )
+    parser.add_argument(
+        "--collisions", choices=("cancel", "wait"), default="cancel",
+        help="what becomes of a run that starts while as many go on as may: it is cancelled (default), or waits",
+    )  # fmt: skip
     parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="register the schedule paused")
     parser.add_argument(
         "--variable", metavar="NAME=VALUE", action="append", default=[],
@@ -99,7 +105,8 @@ def run(options: argparse.Namespace) -> int:
             superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
             pull_step=PULL_STEP,
             parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
-            concurrency_limit=options.concurrency_limit, paused=options.pause, version=__version__,
+            concurrency_limit=options.concurrency_limit or (1 if schedule is not None else None),
+            collisions=options.collisions, paused=options.pause, version=__version__,
         ),
         update_pool=options.update_pool,
     )  # fmt: skip

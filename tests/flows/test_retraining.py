@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from superworkflow.infra.tracking.models import ModelRegistry
 from tests.flows.nightly import Nights, nights
 
 DATA = Path(__file__).parents[2] / "flows" / "data"
-SETTINGS = (
-    "node2vec.link_prediction=false", "walk.walk_length=40", "embed.dimensions=32", "evaluate.shuffles=3",
-    "evaluate.projection_sample=0",
+SETTINGS = ("walk.walk_length=40", "embed.dimensions=32", "evaluate.shuffles=3", "evaluate.projection_sample=0")
+BY_LABELS = (
+    "--labels", str(DATA / "email-eu-core-department-labels.txt.gz"), "--gate", "evaluate.macro_f1>=0.25",
+    "--set", "node2vec.link_prediction=false",
 )  # fmt: skip
 MODEL = "node2vec-nightly"
 
@@ -46,17 +47,18 @@ class Deployed:
     """A deployment whose edge list changes.
 
     Args:
+        name: its name.
         folder: where all of it is.
         api: URL of the Prefect server.
         night: runs it.
+        more: arguments of `deploy`.
     """
 
-    def __init__(self, folder: Path, api: str, night: Nights):
-        self.edges, self.uri = folder / "edges.txt", f"sqlite:///{folder}/mlflow.db"
+    def __init__(self, name: str, folder: Path, api: str, night: Nights, *more: str):
+        self.edges, self.uri = folder / f"{name}.txt", f"sqlite:///{folder}/mlflow.db"
         self.write(noisy(0.2))
-        command = [sys.executable, "-m", "superworkflow", "deploy", "node2vec", "--name", "nightly", "--json"]
-        command += ["--edges", str(self.edges), "--labels", str(DATA / "email-eu-core-department-labels.txt.gz")]
-        command += ["--store", str(folder / "store"), "--gate", "evaluate.macro_f1>=0.25", "--set", *SETTINGS]
+        command = [sys.executable, "-m", "superworkflow", "deploy", "node2vec", "--name", name, "--json"]
+        command += ["--edges", str(self.edges), "--store", str(folder / "store"), "--set", *SETTINGS, *more]
         environment = os.environ | {"PREFECT_API_URL": api, "MLFLOW_TRACKING_URI": self.uri}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
         self.id = json.loads(done.stdout)["id"]
@@ -87,16 +89,20 @@ class Deployed:
         return champion.version
 
 
+Deploy = Callable[..., Deployed]
+
+
 @pytest.fixture(scope="module")
-def deployed(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """Registered with a real server, and run by a process that is no test."""
+def deploy(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploy]:
+    """Registers with a real server; what runs the deployments is a process of its own."""
     folder = tmp_path_factory.mktemp("nightly")
     tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PREFECT_HOME": str(folder / "prefect")}
     with nights(prefect_api, tracking) as night:
-        yield Deployed(folder, prefect_api, night)
+        yield lambda name, *more: Deployed(name, folder, prefect_api, night, *more)
 
 
-def test_nights(deployed: Deployed) -> None:
+def test_nights(deploy: Deploy) -> None:
+    deployed = deploy("nightly", *BY_LABELS)
     first = deployed()
     assert first["state_name"] == "Completed", first["state"]
     assert "node2vec-nightly version 1: promoted: the first model under this name" in first["state"]["message"]
@@ -154,3 +160,17 @@ def test_nights(deployed: Deployed) -> None:
     assert deployed.current() == 1
     deployed.registry.promote(MODEL, None, "they have stopped", who="ann")
     assert deployed.current() == 5
+
+
+def test_nights_without_labels(deploy: Deploy) -> None:
+    """Both are asked for hidden edges that neither has been trained on: nearly the same graph, nearly the same AUC."""
+    deployed = deploy("links", "--no-promote")
+    assert "waits as challenger, since promotion is left to people" in deployed()["state"]["message"]
+    deployed.registry.promote("node2vec-links", None, "the first", who="ann")
+    deployed.write(noisy(0.2)[50:])
+    second = deployed()
+    assert "(scored again on the same data)" in second["state"]["message"], second["state"]
+    figures = deployed.records()[0].data.metrics
+    assert figures["promotion/champion_quality"] == figures["champion-evaluate.link_auc_at_hadamard"]
+    assert figures["promotion/quality"] == figures["challenger-evaluate.link_auc_at_hadamard"]
+    assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1

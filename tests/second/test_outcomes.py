@@ -189,10 +189,6 @@ def test_wrong_declarations_are_refused_before_any_stage(graph: Path, outcome: A
         ({"outputs": {"weights": ("chosen", "weights.npy")}}, "output weights: the diagram has no such node"),
         ({"exports": {"text": Export("choose", "tests.second.outcomes:text", "txt")}}, "export text: module .* does"),
         ({"outcomes": (Metric("fit", "rmse"), Metric("fit", "rmse"))}, "metric: declared twice .got 'fit.rmse'"),
-        (
-            {"outcomes": (Metric("fit", "rmse"), replace(MODEL, again=Rescoring("fit", ("fitt",), _none)))},
-            r"again: the diagram has no such node .*Did you mean fit\?",
-        ),
     ],
 )  # fmt: skip
 def test_other_declarations(graph: Path, more: dict[str, Any], message: str) -> None:

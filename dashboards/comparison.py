@@ -83,7 +83,8 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
     for run in runs:
         quality = [f"{each.name} {each.value:.3f}" for each in headlines(run.metrics, run.declared)]
         table.add_row(
-            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}", run.status.lower(),
+            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}",
+            ", ".join(filter(None, [run.status.lower(), run.outcome])),
             format_seconds(run.totals.get("seconds", 0.0)), format_bytes(run.totals.get("peak_memory_bytes", 0.0)),
             format_usd(run.totals.get("cost_usd", 0.0)),
             f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),

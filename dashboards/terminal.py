@@ -59,7 +59,8 @@ class RunDisplay:
 
     def __call__(self, node: str, event: Event) -> None:
         """Show one event; see `infra.orchestration.flow.Listener`."""
-        head = f"[dim]{self._order[node]:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
+        place = self._order.setdefault(node, len(self._order) + 1)  # what scores the champion again comes last
+        head = f"[dim]{place:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
         if event["event"] == "begin":
             self._last[node] = time.monotonic()
         elif event["event"] == "progress":
@@ -128,6 +129,9 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
             f"{format_usd(run.unified_usd)}; each stage with its own resources saves {saving:.0%}."
         )
     _print_quality(out, run)
+    for decision in run.decisions:
+        colour = {"promoted": "green", "rejected": "red"}.get(decision.verdict, "yellow")
+        out.print(f"[{colour}]{escape(str(decision))}[/{colour}]", soft_wrap=True)
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
     out.print("\nView it:")

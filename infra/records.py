@@ -12,6 +12,7 @@ from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.plan.cost import PriceTable, unified_cost
 from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened
+from superworkflow.infra.promotion import Decision
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.manifest import Manifest, Stat
 
@@ -223,6 +224,7 @@ class RunRecord:
 
     Args:
         declared: the metrics that judge it.
+        decisions: what became of its models.
         sources: what it was given from outside.
         page: address of its page on the orchestrator's server; empty where there is none.
     """
@@ -239,6 +241,7 @@ class RunRecord:
     declared: tuple[Metric, ...] = ()
     sources: tuple[Used, ...] = ()
     page: str = ""
+    decisions: list[Decision] = field(default_factory=list)
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""
@@ -285,5 +288,6 @@ class RunRecord:
             "stages": [record.document() for record in self.stages],
             "metrics": self.metrics,
             "totals": self.totals(),
+            "promotion": [each.document() for each in self.decisions],
             **self.outputs,
         }

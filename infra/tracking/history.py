@@ -11,6 +11,7 @@ from mlflow.entities import ViewType
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
+from superworkflow.infra.tracking.base import OUTCOME_TAG
 from superworkflow.infra.tracking.life import close_dead_runs
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
 from superworkflow.infra.tracking.names import read_cached, read_keys
@@ -28,6 +29,7 @@ class RecordedRun:
         stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
         sources: digest of each source by its name, as far as MLflow keeps it.
+        outcome: what became of its model, or `unchanged`; empty where it registered none.
     """
 
     run_id: str
@@ -41,6 +43,7 @@ class RecordedRun:
     totals: dict[str, float]
     declared: tuple[Metric, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
+    outcome: str = ""
 
 
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
@@ -94,4 +97,5 @@ def _recorded(run: Any) -> RecordedRun:
         totals=totals,
         declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
         sources={each.dataset.name: each.dataset.digest for each in run.inputs.dataset_inputs},
+        outcome=run.data.tags.get(OUTCOME_TAG, ""),
     )

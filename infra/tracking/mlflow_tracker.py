@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import json
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
-from superworkflow.infra.outcomes import Model
+from superworkflow.infra.outcomes import METRICS_TAG, Model, metrics_text
+from superworkflow.infra.owner import user_name
+from superworkflow.infra.promotion import Decision
 from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.base import (
+    DEPLOYMENT_ID_TAG,
+    INPUTS_TAG,
+    OUTCOME_TAG,
+    UNCHANGED,
+    Tracker,
+)
 from superworkflow.infra.tracking.description import description
 from superworkflow.infra.tracking.names import CACHED_TAG, metric_key, quality_keys, stage_keys, total_keys
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
@@ -45,6 +55,10 @@ from mlflow.utils.mlflow_tags import (
 
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
 
+if TYPE_CHECKING:
+    from superworkflow.infra.tracking.models import ModelRegistry
+    from superworkflow.infra.tracking.registry import RegisteredModel
+
 # Creating the tables of a new database is no news to a user.
 for _name in ("mlflow.store.db.utils", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)
@@ -54,6 +68,8 @@ T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
+TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
+"""How often a run of this day had nothing to do, and when last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
@@ -209,11 +225,54 @@ class MlflowTracker(Tracker):
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
 
-    def model(self, dataset: Dataset, model: Model, name: str, alias: str) -> str | None:
+    def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
         """Register the dataset as a model of this run; see `Tracker`."""
         from superworkflow.infra.tracking.registry import register
 
-        return register(dataset, model, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
+        return register(dataset, model, name=name, run_id=self._run_id, tracking_uri=self.uri, tags=tags)
+
+    def registry(self) -> ModelRegistry:
+        """The registry of the same server or database; see `Tracker`."""
+        from superworkflow.infra.tracking.models import ModelRegistry
+
+        return ModelRegistry(self.uri)
+
+    @_told
+    def decided(self, decision: Decision) -> None:
+        """Tags and figures on the run; see `Tracker`."""
+        tags = {OUTCOME_TAG: decision.verdict, "superworkflow.decision": str(decision), "superworkflow.model": (
+            f"{decision.name}/{decision.version}")}  # fmt: skip
+        figures = {f"promotion/{name}": value for name, value in decision.figures.items() if math.isfinite(value)}
+        self._client.log_batch(
+            self._run_id, metrics=_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
+        )
+
+    @_told
+    def last_inputs(self, deployment: str) -> str:
+        """From the newest finished run with the deployment's tag; see `Tracker`."""
+        which = f"attributes.status = 'FINISHED' and {_of_deployment(deployment)}"
+        found = self._client.search_runs([self._experiment_id], which, max_results=1,
+                                         order_by=["attributes.start_time DESC"])  # fmt: skip
+        return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
+
+    @_told
+    def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
+        """A run of no length, or the day's first one once more; see `Tracker`."""
+        now = datetime.now(UTC)
+        today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
+        which = f"attributes.start_time >= {today} and tags.`{OUTCOME_TAG}` = '{UNCHANGED}'"
+        found = self._client.search_runs(
+            [self._experiment_id], f"{which} and {_of_deployment(tags[DEPLOYMENT_ID_TAG])}", max_results=1,
+            order_by=["attributes.start_time DESC"],
+        )  # fmt: skip
+        if found:
+            run_id, times = found[0].info.run_id, found[0].data.tags.get(TIMES_TAG, "1")
+            self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
+            self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
+            return
+        own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
+        run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
+        self._client.set_terminated(run.info.run_id)
 
     @_told
     def finish(self, run: RunRecord) -> None:
@@ -234,6 +293,8 @@ class MlflowTracker(Tracker):
         figures = total_keys(run.totals()) | quality_keys(run.metrics)
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
         tags.append(RunTag(MLFLOW_RUN_NOTE, description(run, error)[:_NOTE_LENGTH]))
+        if run.declared:  # those of a champion that was scored again are known only now
+            tags.append(RunTag(METRICS_TAG, metrics_text(run.declared)))
         self._client.log_batch(self._run_id, metrics=_metrics(figures), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
@@ -276,16 +337,14 @@ def page_of_run(uri: str, experiment: str, run: str) -> str:
     return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
 
 
+def _of_deployment(identity: str) -> str:
+    """The part of a filter for the runs of a deployment with its own parameters."""
+    return f"tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(identity)}' and tags.`{INPUTS_TAG}` != ''"
+
+
 def author_tags(source: str) -> dict[str, str]:
     """Who ran what, where MLflow's pages show it."""
-    return {MLFLOW_USER: _user(), MLFLOW_SOURCE_NAME: source}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"
+    return {MLFLOW_USER: user_name(), MLFLOW_SOURCE_NAME: source}
 
 
 def _inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:

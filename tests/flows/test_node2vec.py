@@ -15,6 +15,8 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.infra.request import build_request
 from tests.flows.command_line import STAGES, CommandLine
 
+REGISTER = ("--register", "node2vec-embeddings")
+
 
 def test_diagram_without_link_prediction_or_labels(graph_files: tuple[Path, Path]) -> None:
     superworkflow = load_superworkflow("node2vec")
@@ -30,7 +32,7 @@ def test_diagram_without_link_prediction_or_labels(graph_files: tuple[Path, Path
 
 
 def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
-    first = command_line("run", "--json", "--name", "first", "--export", "word2vec").document
+    first = command_line("run", "--json", "--name", "first", "--export", "word2vec", *REGISTER).document
     assert [stage["name"] for stage in first["stages"]] == STAGES
     assert {stage["state"] for stage in first["stages"]} == {"ran"}
     for stage in first["stages"]:
@@ -46,7 +48,7 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     _check_mlflow(command_line.store, first)
     _check_prefect(command_line.environment["PREFECT_API_URL"], first, "Completed")
 
-    second = command_line("run", "--json", "--name", "second")
+    second = command_line("run", "--json", "--name", "second", *REGISTER)
     assert set(second.states().values()) == {"cached"}
     assert second.document["totals"]["cost_usd"] == 0
     assert second.document["totals"]["saved_by_cache_usd"] > 0
@@ -54,6 +56,8 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     _check_prefect(command_line.environment["PREFECT_API_URL"], second.document, "Cached")
     versions = _client(command_line.store).search_model_versions("name = 'node2vec-embeddings'")
     assert len(versions) == 1, "the same bundle is registered once"
+    (decision,) = second.document["promotion"]
+    assert (decision["verdict"], decision["why"]) == ("current", "the champion already")
 
     explained = command_line.here("explain", "--set", "embed.window=2").out
     lines = {line.split()[0]: line for line in explained.splitlines()}
@@ -68,6 +72,8 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert {stage["name"] for stage in planned if stage["state"] == "run"} == changed
 
     third = command_line("run", "--json", "--name", "third", "--set", "embed.window=2")
+    assert third.document["promotion"] == []
+    assert len(_client(command_line.store).search_model_versions("name = 'node2vec-embeddings'")) == 1
     assert {name for name, state in third.states().items() if state == "ran"} == changed
 
     planned = json.loads(command_line.here("plan", "--initial", str(Path(first["embeddings"]).parent), "--json").out)

@@ -5,6 +5,7 @@
 | `quality/<node>.<metric>` | quality |
 | `cost/<node>_usd`, `runtime/<node>_s`, `memory/<node>_bytes` | of each stage that ran |
 | `cost/total_usd`, `runtime/total_s`, … | of the run, see `TOTALS` |
+| `promotion/…` | by which its model was compared with the champion |
 
 A stage that was cached has none of them: a zero would count in means and charts. It is named in the tag `CACHED_TAG`.
 """
@@ -92,7 +93,7 @@ def read_keys(
             stages.setdefault(node, {})[figure] = value
         elif found := _stage_figure(key):
             stages.setdefault(found[0], {"cached": 0.0})[found[1]] = value
-        else:
+        elif not rest or key.startswith(_QUALITY):
             quality[metric_name(key.removeprefix(_QUALITY))] = value
     return quality, stages, totals
 

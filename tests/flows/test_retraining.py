@@ -131,8 +131,8 @@ def test_nights(deploy: Deploy) -> None:
     assert record.tags["superworkflow.outcome"] == "rejected"
     figures = {name: record.metrics[f"promotion/{name}"] for name in ("quality", "champion_quality", "tolerance")}
     assert figures["quality"] < figures["champion_quality"] - figures["tolerance"]
-    assert figures["champion_quality"] == record.metrics["champion-evaluate.macro_f1_at_0.5"]
-    assert figures["tolerance"] == record.metrics["champion-evaluate.macro_f1_std_at_0.5"]
+    assert figures["champion_quality"] == record.metrics["quality/champion-evaluate.macro_f1_at_0.5"]
+    assert figures["tolerance"] == record.metrics["quality/champion-evaluate.macro_f1_std_at_0.5"]
     assert deployed()["state_name"] == "Unchanged", "a rejected run has finished"
 
     deployed.write(EDGES)
@@ -171,6 +171,6 @@ def test_nights_without_labels(deploy: Deploy) -> None:
     second = deployed()
     assert "(scored again on the same data)" in second["state"]["message"], second["state"]
     figures = deployed.records()[0].data.metrics
-    assert figures["promotion/champion_quality"] == figures["champion-evaluate.link_auc_at_hadamard"]
+    assert figures["promotion/champion_quality"] == figures["quality/champion-evaluate.link_auc_at_hadamard"]
     assert figures["promotion/quality"] == figures["challenger-evaluate.link_auc_at_hadamard"]
     assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1

@@ -172,5 +172,5 @@ def test_nights_without_labels(deploy: Deploy) -> None:
     assert "(scored again on the same data)" in second["state"]["message"], second["state"]
     figures = deployed.records()[0].data.metrics
     assert figures["promotion/champion_quality"] == figures["quality/champion-evaluate.link_auc_at_hadamard"]
-    assert figures["promotion/quality"] == figures["challenger-evaluate.link_auc_at_hadamard"]
+    assert figures["promotion/quality"] == figures["quality/challenger-evaluate.link_auc_at_hadamard"]
     assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1

@@ -42,6 +42,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     latent = sum(named) // _EDGES_PER_NODE + 1
     nodes = [rows[id(each)] if layout.table(each) else latent for each in layout.node_sets]
     edges = [rows[id(each)] for each in layout.edge_sets]
+    tabled = {each.name: bool(layout.table(each)) for each in layout.node_sets}
     number = {each.name: at for at, each in enumerate(layout.node_sets)}
     back = [rows[id(each)] for each in layout.edge_sets if each.name in layout.reversed_of]
     tables = dict.fromkeys(layout.table(each) for each in sets if layout.table(each))
@@ -53,6 +54,11 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
         "node_sets": len(nodes),
         "edge_sets": len(edges),
         "table_edges": sum(named),
+        "named_edges": sum(
+            rows[id(each)]
+            for each in layout.edge_sets
+            if each.name not in layout.reversed_of and not all(tabled[end] for end in (each.source, each.target))
+        ),
         "largest_edge_set": max(named, default=0),
         "reversed_edges": sum(back),
         "largest_reversed": max(back, default=0),

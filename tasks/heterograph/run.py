@@ -64,9 +64,11 @@ class _Maker:
         self._add_named(latent)
         for number, nodes in enumerate(self.layout.node_sets):
             self._node_set(number, nodes)
+            self._update(number + 1)
         for number, edges in enumerate(self.layout.edge_sets):
             if edges.name not in self.layout.reversed_of:
                 self._edge_set(number, edges)
+            self._update(len(self.node_sets) + number + 1)
         in_order = [self.edge_sets[each.name] for each in self.layout.edge_sets]
         context = self._context()
         write_graph_file(self.job.output, self.node_sets, in_order, context)
@@ -75,6 +77,9 @@ class _Maker:
             "dangling_edges": self.dropped, "parallel_edges": self.merged, "bytes": self.job.output.bytes_written,
         }  # fmt: skip
         return Output(rows=int(stats["nodes"] or 0) + int(stats["edges"] or 0), stats=stats)
+
+    def _update(self, done: int) -> None:
+        self.job.progress.update(done, len(self.layout.node_sets) + len(self.layout.edge_sets), "sets")
 
     def _table(self, name: str) -> Table:
         return Table(self.source, name, self.job.scratch, self.job.threads)

@@ -100,14 +100,19 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 
 
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
-    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word."""
+    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
+
+    `edges.<edge set>.source` is the name of the node set that the edges start from.
+    """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
         "edges": sum(each.count for each in edge_sets),
     }
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
-    return stats
+    return stats | {
+        f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
+    }
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

@@ -10,14 +10,15 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_spans
 
 if TYPE_CHECKING:
     from superworkflow.tasks.sample import SampleParams
 
-_PROCESS_BYTES = 220 << 20
+_PROCESS_BYTES = 232 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
-_THREAD_BYTES = 55 << 20
-"""A row group: sampled, as columns, and encoded."""
+_THREAD_BYTES, _GROUP_BYTES = 12 << 20, 45 << 20
+"""Of each thread, and of a full row group that it samples, holds as columns and encodes."""
 _SEED_SET_BYTES, _SEED_BYTES = 60, 60
 """Of each node of the seeds' set, and of each seed, in a table of them."""
 _START_S = 1.1
@@ -59,7 +60,10 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     begins = sum(_sources(graph, name) for name in expected.edges)
     by_weight = {op["edge_set_name"] for op in told["sampling_ops"] if op["strategy"] != "RANDOM_UNIFORM"}
     values = sum(4 * _count(graph, "edges", name) for name in by_weight)
-    memory = _PROCESS_BYTES + item * rows + 8 * begins + values + max(1, resources.threads) * _THREAD_BYTES
+    memory = _PROCESS_BYTES + item * rows + 8 * begins + values
+    shard = next((last for _, last in shard_spans(subgraphs)), 0) * (edges + nodes) / max(1, subgraphs)
+    filled = min(1.0, shard / GROUP_ENTRIES)
+    memory += max(1, resources.threads) * (_THREAD_BYTES + int(_GROUP_BYTES * filled))
     memory += _SEED_SET_BYTES * _count(graph, "nodes", seed_set) + (_SEED_BYTES * seeds if "seeds" in inputs else 0)
     work_s = 1e-9 * _EDGE_NS * edges + 3e-9 * rows + 5e-7 * _count(graph, "nodes", seed_set)
     return Estimate(

@@ -92,7 +92,10 @@ class Sampler:
                 memory.
         """
         total = len(seeds.ids)
-        given = Seeds(np.ascontiguousarray(seeds.nodes, self._node_type), seeds.times, seeds.repeats)
+        # Copies: for arrays that may not be written to, the kernel would be compiled once more.
+        given = Seeds(
+            np.array(seeds.nodes, self._node_type, order="C"), np.array(seeds.times), np.array(seeds.repeats)
+        )  # fmt: skip
         nodes: list[list[NDArray[Any]]] = [[] for _ in self.layout.used_nodes]
         edges: list[list[tuple[NDArray[Any], ...]]] = [[] for _ in self.layout.used_edges]
         starts = [np.zeros((len(used), total + 1), np.int64) for used in (nodes, edges)]

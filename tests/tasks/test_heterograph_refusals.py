@@ -46,6 +46,19 @@ def test_values_in_csv(tmp_path: Path, columns: dict[str, list[Any]], error: str
     assert error in refused(write_graph(tmp_path, {"paper": papers}, {"cites": CITES}))
 
 
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([[[1.0], [2.0]], [[1.0], [2.0, 3.0]]], "row 2: feature m has lists of 1 in dimension 1, by its shape (got 2)"),
+        ([[[[1.0]]], [[[1.0]]]], "row 1: lists of feature m are nested deeper than its shape"),
+        ([[1.0, None], [1.0, 2.0]], "row 1: no value (got None)"),
+    ],
+)
+def test_nested_lists(tmp_path: Path, values: list[Any], error: str) -> None:
+    items = Items({"id": ["a", "b"], "m": values}, {"m": ("float", (None, 1))}, file="n.parquet")
+    assert f"n.parquet, {error}" in refused(write_graph(tmp_path, {"n": items}, {}))
+
+
 @pytest.mark.parametrize("ending", ["parquet", "tfrecord"])
 @pytest.mark.parametrize(
     ("columns", "error"),

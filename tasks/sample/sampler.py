@@ -90,8 +90,14 @@ class Sampler:
             most: nodes and edges with which it is enough: the subgraph that reaches so many is the last one.
             copied: False where the block is done with before this thread asks for the next one, which may take its
                 memory.
+
+        Raises:
+            ValueError: a seed is none of the nodes of its set.
         """
         total = len(seeds.ids)
+        nodes_there = int(self.program.counts[self.program.options[0]])
+        if seeds.nodes.size and not 0 <= int(seeds.nodes.min()) <= int(seeds.nodes.max()) < nodes_there:
+            raise ValueError(f"a seed is none of the {nodes_there} nodes of its set")
         # Copies: for arrays that may not be written to, the kernel would be compiled once more.
         given = Seeds(
             np.array(seeds.nodes, self._node_type, order="C"), np.array(seeds.times), np.array(seeds.repeats)

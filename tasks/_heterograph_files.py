@@ -103,7 +103,10 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 
 
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
-    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word."""
+    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
+
+    `edges.<edge set>.source` is the name of the node set that the edges start from.
+    """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
         "edges": sum(each.count for each in edge_sets),
@@ -114,7 +117,9 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     for kind, of_kind in sets.items():
         for number, items in enumerate(of_kind):
             stats[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(map(record_bytes, items.features))
-    return stats
+    return stats | {
+        f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
+    }
 
 
 def record_bytes(feature: Feature) -> int:

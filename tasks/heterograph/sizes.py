@@ -65,7 +65,8 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
         "largest_text": max(sizes.values(), default=0),
     }
     stats |= {f"nodes.{stat_name(each.name, at)}": nodes[at] for at, each in enumerate(layout.node_sets)}
-    return stats | {f"edges.{stat_name(each.name, at)}": edges[at] for at, each in enumerate(layout.edge_sets)}
+    stats |= {f"edges.{stat_name(each.name, at)}": edges[at] for at, each in enumerate(layout.edge_sets)}
+    return stats | {f"edges.{stat_name(each.name, at)}.source": each.source for at, each in enumerate(layout.edge_sets)}
 
 
 def _rows(source: Source, layout: Layout, items: NodeSetSchema | EdgeSetSchema, look: int) -> int:

@@ -15,16 +15,8 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import (
-    DESCRIPTION,
-    GROUP_ENTRIES,
-    SPLITS,
-    read_group,
-    shard_name,
-    shard_schema,
-    shard_spans,
-    shard_writer,
-)
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
+from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import Sampler, SeedRows
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
@@ -129,12 +121,12 @@ def shards_of(seeds: SeedTable) -> list[Shard]:
 def write_shard(path: Path, sampler: Sampler, seeds: SeedRows) -> Sizes:
     """Sample the subgraphs of a shard and write its file."""
     sizes = Sizes(sampler.layout)
-    block = sampler.block(seeds, GROUP_ENTRIES)
+    block = sampler.block(seeds, GROUP_ENTRIES, copied=False)
     with shard_writer(path, shard_schema(block, sampler.layout)) as write:
         while block.subgraphs:
             write(block)
             sizes.add(block)
-            block = sampler.block(seeds.part(sizes.subgraphs, len(seeds.ids)), GROUP_ENTRIES)
+            block = sampler.block(seeds.part(sizes.subgraphs, len(seeds.ids)), GROUP_ENTRIES, copied=False)
     return sizes
 
 

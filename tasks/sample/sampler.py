@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import on_huge_pages
+from superworkflow.tasks._pages import on_huge_pages, small_pages
 from superworkflow.tasks._subgraphs import Block, Layout
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Rows, Seeds, sample
@@ -81,15 +82,26 @@ class Sampler:
         self.program = _program(graph, self.spec, params, node_sets, edge_sets, edges)
         self._kept = threading.local()
 
-    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES) -> Block:
+    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES, *, copied: bool = True) -> Block:
         """The subgraphs of these seeds, in their order.
 
         Args:
             seeds: of this graph.
             most: nodes and edges with which it is enough: the subgraph that reaches so many is the last one.
+            copied: False where the block is done with before this thread asks for the next one, which may take its
+                memory.
+
+        Raises:
+            ValueError: a seed is none of the nodes of its set.
         """
         total = len(seeds.ids)
-        given = Seeds(np.ascontiguousarray(seeds.nodes, self._node_type), seeds.times, seeds.repeats)
+        nodes_there = int(self.program.counts[self.program.options[0]])
+        if seeds.nodes.size and not 0 <= int(seeds.nodes.min()) <= int(seeds.nodes.max()) < nodes_there:
+            raise ValueError(f"a seed is none of the {nodes_there} nodes of its set")
+        # Copies: for arrays that may not be written to, the kernel would be compiled once more.
+        given = Seeds(
+            np.array(seeds.nodes, self._node_type, order="C"), np.array(seeds.times), np.array(seeds.repeats)
+        )  # fmt: skip
         nodes: list[list[NDArray[Any]]] = [[] for _ in self.layout.used_nodes]
         edges: list[list[tuple[NDArray[Any], ...]]] = [[] for _ in self.layout.used_edges]
         starts = [np.zeros((len(used), total + 1), np.int64) for used in (nodes, edges)]
@@ -99,12 +111,13 @@ class Sampler:
             count, needed, more = sample(self.rows, self.program, given, done, total, self._seed, most - entries, out)
             for each, sizes in zip(starts, (out.node_starts, out.edge_starts), strict=True):
                 each[:, done + 1 : done + count + 1] = each[:, done : done + 1] + sizes[:, 1 : count + 1]
-            for i, parts in enumerate(nodes):
-                parts.append(out.nodes[i, : out.node_starts[i, count]].copy())
-            for j, columns in enumerate(edges):
-                end = out.edge_starts[j, count]
-                columns.append(tuple(each[j, :end].copy() for each in (out.sources, out.targets, out.positions)))
             done, entries = done + count, entries + more
+            is_last = done == total or entries >= most
+            for i, parts in enumerate(nodes):
+                parts.append(_kept(out.nodes[i, : out.node_starts[i, count]], copied or not is_last))
+            for j, columns in enumerate(edges):
+                ends = (each[j, : out.edge_starts[j, count]] for each in (out.sources, out.targets, out.positions))
+                columns.append(tuple(_kept(each, copied or not is_last) for each in ends))
             if needed and not count:
                 self._kept.room = max(2 * self._kept.room, 1 << int(needed - 1).bit_length())
         made = seeds.part(0, done)
@@ -134,9 +147,10 @@ class Sampler:
         kept: Out | None = getattr(self._kept, "out", None)
         room: int = getattr(self._kept, "room", FIRST_ROOM)
         if kept is None or kept.nodes.shape[1] < room:
-            columns = [np.empty((edges, room), dtype) for dtype in (np.int32, np.int32, self._position_type)]
-            none = np.zeros((0, 0), np.int64)
-            kept = Out(none, np.empty((nodes, room), self._node_type), none, *columns)
+            with small_pages():  # of which only those that are filled take memory
+                columns = [np.empty((edges, room), dtype) for dtype in (np.int32, np.int32, self._position_type)]
+                none = np.zeros((0, 0), np.int64)
+                kept = Out(none, np.empty((nodes, room), self._node_type), none, *columns)
             self._kept.room, self._kept.out = room, kept
         sizes = (np.zeros((each, subgraphs + 1), np.int64) for each in (nodes, edges))
         return kept._replace(node_starts=next(sizes), edge_starts=next(sizes))
@@ -162,6 +176,10 @@ def used_sets(graph: HeteroGraph, spec: Spec, by_node: bool) -> tuple[list[str],
             if {each.source, each.target} <= nodes and not each.name.startswith(READOUT)
         }
     return [name for name in graph.node_sets if name in nodes], [name for name in graph.edge_sets if name in edges]
+
+
+def _kept(part: NDArray[Any], copied: bool) -> NDArray[Any]:
+    return part.copy() if copied else part
 
 
 def _joined(parts: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -192,6 +210,8 @@ def _read_rows(
         )  # fmt: skip
         np.add(rows.indptr, first, out=indptr[row : row + len(rows.indptr)])
         indices[first : first + each.count] = rows.indices
+        for array in rows:
+            _drop_pages(array)
         row, first = row + len(rows.indptr), first + each.count
         taken[WEIGHT] += each.count * (each.name in weights)
         taken[TIMESTAMP] += each.count * (each.name in times)
@@ -200,6 +220,13 @@ def _read_rows(
     flat = np.concatenate([np.zeros(0, np.float32), *(weights[name] for name in edge_sets if name in weights)])
     stamps = np.concatenate([np.zeros(0, np.int64), *(times[name] for name in edge_sets if name in times)])
     return Rows(indptr, indices, flat, flat.view(np.int32), stamps), edges
+
+
+def _drop_pages(array: NDArray[Any]) -> None:
+    """Give back the memory of a mapped file that was read; who reads it again gets it from the file."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _program(

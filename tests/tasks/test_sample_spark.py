@@ -1,4 +1,4 @@
-"""Subgraphs on Spark: the same files as in process, and refusals of its tasks."""
+"""Subgraphs on Spark: the same files as in process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
-from superworkflow.tasks.sample import STAGE
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._subgraphs import DESCRIPTION
+from superworkflow.tasks.sample import STAGE, SampleParams
+from superworkflow.tasks.sample.on_spark import Task, Work, _make
+from superworkflow.tasks.sample.run import shards_of
+from superworkflow.tasks.sample.seeds import find_seeds
+from superworkflow.tasks.sample.spec import parse_spec
 from tests.spark import needs_spark
-from tests.tasks.sampling import id_of, random_graph
+from tests.tasks.sampling import PlainGraph, id_of, random_graph
 from tests.tasks.test_sample_stage import ENDS, SPEC
 
-pytestmark = [needs_spark, pytest.mark.usefixtures("java")]
+PARAMS = {"aggregation": "node", "sizes": {"one": 9}}
 
 
 def make(graph: Dataset, output: Path, engine: str, seeds: Path | None = None) -> Dataset:
@@ -26,22 +32,38 @@ def make(graph: Dataset, output: Path, engine: str, seeds: Path | None = None) -
     spec.write_text(SPEC)
     inputs = {"graph": graph.uri, "spec": str(spec)} | ({} if seeds is None else {"seeds": str(seeds)})
     resources = Resources(cpu=2, memory=1 << 30)
-    params = {"aggregation": "node", "sizes": {"one": 9}}
     return execute(
-        STAGE, params, inputs, str(output), resources, Progress("sample", stream=io.StringIO()), engine
+        STAGE, PARAMS, inputs, str(output), resources, Progress("sample", stream=io.StringIO()), engine
     ).dataset  # fmt: skip
 
 
+@needs_spark
+@pytest.mark.usefixtures("java")
 def test_the_same_subgraphs_in_process_and_on_spark(tmp_path: Path) -> None:
-    graph = random_graph(np.random.default_rng(4), {"a": 50, "b": 1500, "c": 3}, ENDS, 6000, parallel=True)
-    dataset = graph.write(tmp_path / "graph")
-    table = tmp_path / "seeds.csv"
+    dataset = plain_graph().write(tmp_path / "graph")
+    here = make(dataset, tmp_path / "here", "in-process")
+    there = make(dataset, tmp_path / "there", "spark")
+    assert len(here.files()) > 6
+    assert here.manifest.files == there.manifest.files
+    assert here.stats == there.stats
+    assert here.digest == there.digest
+    assert not (tmp_path / "there" / PARTS_FOLDER).exists()
+
+
+def test_a_task_makes_the_shards_of_given_seeds(tmp_path: Path) -> None:
+    """What an executor does, where a table has the seeds: the driver sends those of its shards."""
+    dataset, table = plain_graph().write(tmp_path / "graph"), tmp_path / "seeds.csv"
     table.write_text("\n".join(["id", *(id_of("b", n * n % 1500) for n in range(600)), ""]))
-    for name, seeds in (("all", None), ("some", table)):
-        here = make(dataset, tmp_path / f"{name}-here", "in-process", seeds)
-        there = make(dataset, tmp_path / f"{name}-there", "spark", seeds)
-        assert len(here.files()) > 3
-        assert here.manifest.files == there.manifest.files
-        assert here.stats == there.stats
-        assert here.digest == there.digest
-        assert not (tmp_path / f"{name}-there" / PARTS_FOLDER).exists()
+    made = make(dataset, tmp_path / "made", "in-process", table)
+    graph, params = HeteroGraph.open(dataset), SampleParams.model_validate(PARAMS)
+    spec = parse_spec(SPEC, "spec.pbtxt")
+    seeds = find_seeds(graph, spec, params, table)
+    shards = tuple((each, seeds.rows(each.split, each.first, each.last)) for each in shards_of(seeds))
+    work = Work(dataset.uri, str(tmp_path), spec, params.model_dump_json())
+    entries, sizes = _make(Task(work, str(tmp_path / "task"), shards))
+    assert {*entries} == {each for each in made.manifest.files if each.path != DESCRIPTION}
+    assert sizes.edges == made.stats["edges"]
+
+
+def plain_graph() -> PlainGraph:
+    return random_graph(np.random.default_rng(4), {"a": 50, "b": 1500, "c": 3}, ENDS, 6000, parallel=True)

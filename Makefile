@@ -13,7 +13,8 @@ SPARK := $(VENV)/.spark
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
-	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core
+	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
+	    --register node2vec-embeddings
 
 test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
 	$(MAKE) --jobs 3 test-here test-cluster test-kernels test-s3

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from superworkflow.dashboards.terminal import format_seconds, format_usd
 from superworkflow.infra.outcomes import headlines, uncertainties
-from superworkflow.infra.resources import format_bytes
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.history import RecordedRun
 
 T = TypeVar("T")
@@ -23,6 +22,7 @@ class Comparison:
 
     Args:
         params: only those that differ.
+        sources: digests of the sources that differ.
         seconds: runtime of each stage; 0 when it was cached.
         cost_usd: cost of each stage.
         memory_bytes: peak memory of each stage; 0 when it was cached.
@@ -38,15 +38,15 @@ class Comparison:
     memory_bytes: dict[str, tuple[float | None, float | None]]
     totals: dict[str, tuple[float | None, float | None]]
     uncertainties: tuple[str, ...] = ()
+    sources: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
     """Put two recorded runs side by side."""
-    params = _pairs(first.params, second.params)
     return Comparison(
         first=f"{first.name} ({first.run_id[:8]})",
         second=f"{second.name} ({second.run_id[:8]})",
-        params={name: pair for name, pair in params.items() if pair[0] != pair[1]},
+        params=_different(first.params, second.params),
         metrics=_pairs(first.metrics, second.metrics),
         seconds=_pairs(*({n: s.get("seconds", 0.0) for n, s in run.stages.items()} for run in (first, second))),
         cost_usd=_pairs(*({n: s.get("cost_usd", 0.0) for n, s in run.stages.items()} for run in (first, second))),
@@ -55,7 +55,12 @@ def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
         ),
         totals=_pairs(first.totals, second.totals),
         uncertainties=tuple(name for run in (first, second) for name in uncertainties(run.metrics, run.declared)),
+        sources=_different(first.sources, second.sources),
     )
+
+
+def _different(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
+    return {name: pair for name, pair in _pairs(first, second).items() if pair[0] != pair[1]}
 
 
 def _pairs(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
@@ -78,7 +83,8 @@ def print_runs(runs: Sequence[RecordedRun]) -> None:
     for run in runs:
         quality = [f"{each.name} {each.value:.3f}" for each in headlines(run.metrics, run.declared)]
         table.add_row(
-            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}", run.status.lower(),
+            run.run_id[:8], run.name, run.superworkflow, f"{run.started:%Y-%m-%d %H:%M}",
+            ", ".join(filter(None, [run.status.lower(), run.outcome])),
             format_seconds(run.totals.get("seconds", 0.0)), format_bytes(run.totals.get("peak_memory_bytes", 0.0)),
             format_usd(run.totals.get("cost_usd", 0.0)),
             f"{run.totals.get('stages_ran', 0):.0f}", f"{run.totals.get('stages_cached', 0):.0f}", ", ".join(quality),
@@ -99,6 +105,10 @@ def print_comparison(comparison: Comparison) -> None:
         table.add_row(name, *(str(value) if value is not None else "-" for value in pair), "")
     if not comparison.params:
         table.add_row("none", "", "", "")
+    if comparison.sources:
+        _section(table, "sources that differ")
+    for name, digests in comparison.sources.items():
+        table.add_row(name, *(digest[:12] if digest is not None else "-" for digest in digests), "")
     _section(table, "quality")
     for name, values in comparison.metrics.items():
         if name not in comparison.uncertainties:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from superworkflow.dashboards.terminal import console, format_seconds, format_usd
+from superworkflow.dashboards.terminal import console
+from superworkflow.infra.resources import format_seconds, format_usd
 
 LAST = 15
 """Trials that are listed."""

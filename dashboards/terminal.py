@@ -21,7 +21,7 @@ from superworkflow.infra.plan.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import Request
-from superworkflow.infra.resources import format_bytes
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
 
 SECONDS_BETWEEN = 2.0
 """Progress lines of one stage are at least this far apart."""
@@ -31,21 +31,6 @@ def console() -> Console:
     """Standard error, wide enough for the tables when it is no terminal."""
     found = Console(stderr=True, highlight=False)
     return found if found.is_terminal else Console(stderr=True, highlight=False, width=140)
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds for people: `3.2 s`, `4 m 10 s`, `2 h 05 m`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} m {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} m"
-
-
-def format_usd(value: float) -> str:
-    """USD for people; small sums keep their leading digits."""
-    if value == 0:
-        return "$0"
-    return f"${value:,.2f}" if value >= 1 else f"${value:.6f}"
 
 
 def program(name: str) -> str:
@@ -74,7 +59,8 @@ class RunDisplay:
 
     def __call__(self, node: str, event: Event) -> None:
         """Show one event; see `infra.orchestration.flow.Listener`."""
-        head = f"[dim]{self._order[node]:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
+        place = self._order.setdefault(node, len(self._order) + 1)  # what scores the champion again comes last
+        head = f"[dim]{place:>2}/{len(self._order)}[/dim] [bold]{node:<16}[/bold]"
         if event["event"] == "begin":
             self._last[node] = time.monotonic()
         elif event["event"] == "progress":
@@ -143,6 +129,9 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
             f"{format_usd(run.unified_usd)}; each stage with its own resources saves {saving:.0%}."
         )
     _print_quality(out, run)
+    for decision in run.decisions:
+        colour = {"promoted": "green", "rejected": "red"}.get(decision.verdict, "yellow")
+        out.print(f"[{colour}]{escape(str(decision))}[/{colour}]", soft_wrap=True)
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
     out.print("\nView it:")

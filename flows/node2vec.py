@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
-from superworkflow.infra.outcomes import Metric, Model, Parameter, Picture
+from superworkflow.infra.outcomes import Metric, Model, Picture, Rescoring
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
@@ -55,6 +57,28 @@ def embedding(flow: Diagram, graph: Node, initial: Dataset | None = None, prefix
     )
 
 
+def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | tuple[Node, Node] | None:
+    """Earlier embeddings on this run's labels and splits; without labels, on those of its hidden edges that they have
+    not been trained on, as are then the run's own.
+    """
+    if "label" in nodes and "embed" in model:
+        return flow.stage(
+            evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"],
+            labels=nodes["label"],
+        )  # fmt: skip
+    if "label" in nodes or "holdout" not in nodes or not {"embed", "holdout", "holdout-embed"} <= set(model):
+        return None
+    champion = flow.stage(
+        evaluate.STAGE, name="champion-evaluate", graph=nodes["index"], embeddings=model["embed"],
+        holdout=nodes["holdout"], holdout_embeddings=model["holdout-embed"], seen=model["holdout"],
+    )  # fmt: skip
+    challenger = flow.stage(
+        evaluate.STAGE, name="challenger-evaluate", graph=nodes["index"], embeddings=nodes["embed"],
+        holdout=nodes["holdout"], holdout_embeddings=nodes["holdout-embed"], seen=model["holdout"],
+    )  # fmt: skip
+    return champion, challenger
+
+
 SMALL = {"label": {"resources": {"cpu": 1}}, "publish": {"resources": {"cpu": 1, "memory": "1Gi"}}}
 ON_SPARK = {"engine": "spark"}
 
@@ -100,7 +124,7 @@ SUPERWORKFLOW = Superworkflow(
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
-            name=Parameter("publish.name"), alias=Parameter("publish.alias"),
+            name="node2vec-embeddings", again=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
         ),
     ),
 )  # fmt: skip

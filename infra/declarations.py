@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.import_strings import check_import
-from superworkflow.infra.outcomes import DIRECTIONS, Metric, Model, Outcome, Parameter, Picture
+from superworkflow.infra.outcomes import DIRECTIONS, Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams, nearest
+from superworkflow.infra.promotion import MODEL_NAME
 
 if TYPE_CHECKING:
     from superworkflow.infra.diagram import Node, Superworkflow
 
-_MODEL_NAME = re.compile(r"[\w.\- ]+")
-_ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[A-Za-z0-9_\-]+")
-"""As MLflow takes them: it keeps `latest` and `v1` to itself."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
 
 
@@ -40,7 +38,7 @@ def check_declarations(
         _check_node(export.node, nodes, f"{at}: export {name}")
         check_import(export.function, f"{at}: export {name}")
     for name, flag in superworkflow.flags.items():
-        parameter(Parameter(flag.parameter), params, f"{at}: flag {name}")
+        _check_parameter(flag.parameter, params, f"{at}: flag {name}")
     for outcome in superworkflow.outcomes:
         where = f"{at}: {_title(outcome)}"
         if not (outcome.optional and outcome.node not in nodes):
@@ -49,7 +47,7 @@ def check_declarations(
             case Metric():
                 _check_metric(outcome, superworkflow, nodes, params, where)
             case Model():
-                _check_model(outcome, params, where)
+                _check_model(outcome, superworkflow, where)
             case Picture():
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
@@ -62,19 +60,11 @@ def check_declarations(
         _check_once(names, f"{at}: {kind}")
 
 
-def parameter(value: str | Parameter, params: Mapping[str, StageParams], where: str) -> str:
-    """The text, or what the parameter says.
-
-    Raises:
-        UserError: there is no such parameter.
-    """
-    if isinstance(value, str):
-        return value
-    prefix, _, field = value.dotted.partition(".")
+def _check_parameter(dotted: str, params: Mapping[str, StageParams], where: str) -> None:
+    prefix, _, field = dotted.partition(".")
     if prefix not in params or field not in type(params[prefix]).model_fields:
         valid = [f"{each}.{name}" for each, model in params.items() for name in type(model).model_fields]
-        raise UserError("no such parameter", where=where, value=value.dotted, remedy=nearest(value.dotted, valid))
-    return str(getattr(params[prefix], field))
+        raise UserError("no such parameter", where=where, value=dotted, remedy=nearest(dotted, valid))
 
 
 def _title(outcome: Outcome) -> str:
@@ -106,7 +96,7 @@ def _check_metric(
         valid = list(superworkflow.sources)
         raise UserError("no such source", where=where, value=metric.source, remedy=nearest(metric.source, valid))
     for option in metric.options:
-        parameter(Parameter(f"{superworkflow.name}.{option}"), params, where)
+        _check_parameter(f"{superworkflow.name}.{option}", params, where)
     if (node := nodes.get(metric.node)) is None:
         return
     for name in filter(None, (metric.name, metric.uncertainty)):
@@ -115,14 +105,18 @@ def _check_metric(
             raise UserError(f"stage {node.stage.name} has no such metric", where=where, value=name, remedy=remedy)
 
 
-def _check_model(model: Model, params: Mapping[str, StageParams], where: str) -> None:
+def _check_model(model: Model, superworkflow: Superworkflow, where: str) -> None:
     check_import(model.code, where)
     check_import(model.card, where)
-    _check_text(parameter(model.name, params, where), _MODEL_NAME, f"{where}: name", "Use letters, digits, -, _ and .")
-    _check_text(
-        parameter(model.alias, params, where), _ALIAS, f"{where}: alias",
-        "Use letters, digits, - and _, but not latest or v1, which MLflow keeps to itself",
-    )  # fmt: skip
+    _check_text(model.name, MODEL_NAME, f"{where}: name", "Use letters, digits, -, _ and .")
+    if len(superworkflow.registered) > 1:
+        _check_text(model.title, MODEL_NAME, f"{where}: title", "Use letters, digits, -, _ and .")
+    if model.again is None:
+        return
+    declared = {metric.node for metric in superworkflow.metrics}
+    if model.again.node not in declared:
+        raise UserError("no metric is declared of this node", where=f"{where}: again", value=model.again.node,
+                        remedy=nearest(model.again.node, list(declared)) if declared else "Declare one")  # fmt: skip
 
 
 def _check_text(text: str, pattern: re.Pattern[str], where: str, remedy: str) -> None:

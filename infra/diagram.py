@@ -88,6 +88,12 @@ class Diagram:
         self._params = params
         self._codes = codes or {}
 
+    def copy(self) -> Diagram:
+        """Another diagram with the same nodes, to add some to."""
+        other = Diagram(self._params, self.options, self._codes)
+        other.nodes.update(self.nodes)
+        return other
+
     def option(self, name: str) -> Any:
         """Value of one of the superworkflow's own options."""
         return getattr(self.options, name)

@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from superworkflow.infra.diagram import Diagram, Node
+    from superworkflow.infra.storage.dataset import Dataset
 
 Direction = Literal["maximize", "minimize"]
 DIRECTIONS = ("maximize", "minimize")
@@ -69,13 +73,6 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A value that users set: a dotted parameter such as `serve.name`."""
-
-    dotted: str
-
-
-@dataclass(frozen=True)
 class Model:
     """A dataset that is registered as a model, with the code that serves it.
 
@@ -85,19 +82,41 @@ class Model:
             not installed: `load(folder)` is given the dataset's files and returns an object whose
             `predict(table, options)` answers a pandas table with another; ValueError refuses a request.
         card: import string of `card(dataset)`, which returns a `ModelCard`.
-        name: to register it under, or the parameter that says it.
-        alias: that moves to it, or the parameter that says it.
+        name: to register it under where nothing else says one: neither a deployment nor `run --register`.
         title: under which a run's summary shows its URI.
         optional: whether diagrams may do without the node.
+        again: how one that an earlier run registered is scored on a later run's data. Without it the two are compared
+            by the figures that their own runs recorded.
     """
 
     node: str
     code: str
     card: str
-    name: str | Parameter
-    alias: str | Parameter = "current"
+    name: str
     title: str = "model"
     optional: bool = False
+    again: Rescoring | None = None
+
+
+@dataclass(frozen=True)
+class Rescoring:
+    """How an earlier model is scored again, by the evaluation of a later run.
+
+        def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
+            return flow.stage(judge.STAGE, name="champion-judge", data=nodes["test"], weights=model["fit"])
+
+    Args:
+        node: of the run, whose figures those of the added node are compared with.
+        datasets: names of nodes; the datasets that they made in the earlier run are found again in the store.
+        diagram: adds a stage to the run's diagram. It is given the diagram, its nodes, and the earlier model's
+            datasets, both by the names of their nodes; some may be missing, where the earlier run had no such node. It
+            returns the node; or two, where the run's own model has to be scored anew as well, such as on fewer pairs:
+            the earlier model's and the own; or None where there is nothing to score by.
+    """
+
+    node: str
+    datasets: tuple[str, ...]
+    diagram: Callable[[Diagram, Mapping[str, Node], Mapping[str, Dataset]], Node | tuple[Node, Node] | None]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import socket
 import uuid
@@ -22,6 +23,14 @@ def machine() -> dict[str, str]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return {"boot": boot, "namespace": str(Path("/proc/self/ns/pid").readlink())}
     return {}
+
+
+def user_name() -> str:
+    """Who runs this process, for records."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return f"uid {os.getuid()}"
 
 
 def started(pid: int) -> str:

@@ -52,12 +52,20 @@ def nearest(name: str, valid: list[str], prefix: str = "") -> str:
     return f"Valid: {', '.join(prefix + each for each in sorted(valid))}"
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
 def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
-    """Validate parameters of one stage.
+    """Validate parameters of one stage; see `parse_model`."""
+    return parse_model(model, values, where)
+
+
+def parse_model(model: type[M], values: Mapping[str, Any], where: str) -> M:
+    """Validate what a user gave.
 
     Args:
-        model: the stage's parameter model.
-        values: parameter values by name.
+        model: what it is to be, such as a stage's parameters.
+        values: by name.
         where: dotted prefix that errors name, such as the stage's name.
 
     Raises:

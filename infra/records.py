@@ -12,11 +12,31 @@ from superworkflow.infra.launch.base import Attempt, Launched
 from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.plan.cost import PriceTable, unified_cost
 from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened
+from superworkflow.infra.promotion import Decision
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.manifest import Manifest, Stat
 
 METRIC_PREFIX = "metrics."
 """Stats under this prefix are the quality that a run is judged by."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """A source or dataset that a run or stage read.
+
+    Args:
+        name: of the input.
+        digest: of its content.
+        uri: where it is.
+        stage: which made it; empty for a source.
+        facts: such as its bytes, by name.
+    """
+
+    name: str
+    digest: str
+    uri: str
+    stage: str = ""
+    facts: Mapping[str, Stat] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,6 +58,7 @@ class StageRecord:
         attempts: every try with its resources, seconds and cost, where a launcher makes several.
         error: why it failed.
         holdings: what was held from when to when, of all attempts one after the other.
+        inputs: what it read.
     """
 
     name: str
@@ -62,11 +83,24 @@ class StageRecord:
     error: str = ""
     compile_s: float = 0.0
     holdings: tuple[Holding, ...] = ()
+    inputs: tuple[Used, ...] = ()
 
     @property
     def rows_per_s(self) -> float:
         """Throughput in rows per second; 0 unless it ran."""
         return self.rows / self.runtime_s if self.runtime_s and self.state == "ran" else 0.0
+
+    @property
+    def took(self) -> dict[str, float]:
+        """What it took, under the names of `RunRecord.totals`."""
+        return {
+            "seconds": self.runtime_s,
+            "cpu_seconds": self.cpu_s,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "compile_seconds": self.compile_s,
+            "cost_usd": self.cost_usd,
+            "saved_by_cache_usd": self.saved_usd,
+        }
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -186,7 +220,14 @@ def _priced(
 
 @dataclass
 class RunRecord:
-    """One execution of a superworkflow, growing as its stages end; `declared` says which metrics judge it."""
+    """One execution of a superworkflow, growing as its stages end.
+
+    Args:
+        declared: the metrics that judge it.
+        decisions: what became of its models.
+        sources: what it was given from outside.
+        page: address of its page on the orchestrator's server; empty where there is none.
+    """
 
     run_id: str
     flow_run_id: str
@@ -198,6 +239,9 @@ class RunRecord:
     unified_usd: float = 0.0
     wall_s: float = 0.0
     declared: tuple[Metric, ...] = ()
+    sources: tuple[Used, ...] = ()
+    page: str = ""
+    decisions: list[Decision] = field(default_factory=list)
 
     def close(self, prices: PriceTable, wall_s: float) -> None:
         """Compute the totals that need all stages."""
@@ -244,5 +288,6 @@ class RunRecord:
             "stages": [record.document() for record in self.stages],
             "metrics": self.metrics,
             "totals": self.totals(),
+            "promotion": [each.document() for each in self.decisions],
             **self.outputs,
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from superworkflow.infra.diagram import Diagram, Given, Superworkflow
@@ -14,8 +15,10 @@ from superworkflow.infra.params import StageParams
 from superworkflow.infra.placements import check_placements
 from superworkflow.infra.plan.cost import PriceTable, load_prices
 from superworkflow.infra.profile import Profile, load_profile
+from superworkflow.infra.promotion import Registration, check_gates
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import MANIFEST_NAME
 from superworkflow.infra.storage.source import Source
@@ -26,7 +29,7 @@ DEFAULT_STORE = "superworkflow-store"
 
 @dataclass(frozen=True)
 class Request:
-    """A validated request; `diagram` names every dataset it will need."""
+    """A validated request; `diagram` names every dataset it will need, `registration` what becomes of its models."""
 
     superworkflow: Superworkflow
     sources: Mapping[str, Given]
@@ -35,6 +38,7 @@ class Request:
     store: Store
     profile: Profile
     prices: PriceTable
+    registration: Registration = field(default_factory=Registration)
 
     def missing_stages(self) -> list[str]:
         """Installed stages of the datasets that are not in the store yet, in the diagram's order."""
@@ -44,6 +48,19 @@ class Request:
             if node.code is None
             and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
         ]
+
+    def is_complete(self) -> bool:
+        """Whether every dataset is in the store."""
+        return all(
+            self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is not None
+            for node in self.diagram.nodes.values()
+        )
+
+    def inputs_digest(self) -> str:
+        """Digest of all that its datasets, and the promotion of its models, rest on."""
+        nodes = {name: node.digest for name, node in self.diagram.nodes.items()}
+        identity = {"nodes": nodes, "registration": self.registration.model_dump(mode="json")}
+        return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
 
     def flat_params(self) -> dict[str, Any]:
         """Parameters that the diagram uses, and those of the superworkflow, by dotted name."""
@@ -68,6 +85,7 @@ def build_request(
     prices: str | None = None,
     rehash: bool = False,
     known: Callable[[], Iterable[str]] | None = None,
+    registration: Registration | None = None,
 ) -> Request:
     """Validate all that a user gave, cheapest checks first; nothing is written.
 
@@ -82,11 +100,14 @@ def build_request(
         prices: name or path of a price table; the profile's, else the newest, when None.
         rehash: read the sources anew, whatever sums of them were kept.
         known: gives all names that entries of profiles may have, of any superworkflow; without it they are not checked.
+        registration: what becomes of its models; nothing by default.
 
     Raises:
         UserError: the first thing that is wrong.
     """
     settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
+    if registration is not None:
+        check_gates(registration.gates, superworkflow.metrics)
     chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {
@@ -100,7 +121,7 @@ def build_request(
         node.stage.check_engine(name, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
     return Request(
         superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
-        profile=chosen, prices=table,
+        profile=chosen, prices=table, registration=registration or Registration(),
     )  # fmt: skip
 
 

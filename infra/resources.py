@@ -42,6 +42,21 @@ def format_bytes(value: float) -> str:
     return f"{value:.1f} TiB"
 
 
+def format_seconds(seconds: float) -> str:
+    """Seconds for people: `3.2 s`, `4 m 10 s`, `2 h 05 m`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} m"
+
+
+def format_usd(value: float) -> str:
+    """USD for people; small sums keep their leading digits."""
+    if value == 0:
+        return "$0"
+    return f"${value:,.2f}" if value >= 1 else f"${value:.6f}"
+
+
 def _cpu(value: Any) -> Any:
     return available_cpus() if value == "all" else value
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from superworkflow.flows import known_names, listed_superworkflows, load_superworkflow, superworkflow_names
 from superworkflow.infra.code_file import is_code_file
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest
+from superworkflow.infra.params import nearest, parse_model
 from superworkflow.infra.profile import profile_names
+from superworkflow.infra.promotion import Registration, check_gates
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
@@ -103,8 +104,14 @@ def _named(given: Sequence[str], names: Sequence[str]) -> str | None:
     return given[(free or found)[0]] if found else None
 
 
-def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:
+def request_from(
+    options: argparse.Namespace, registration: Callable[[Superworkflow], Registration] | None = None
+) -> tuple[Superworkflow, Request]:
     """Validate the arguments.
+
+    Args:
+        options: with those of `add_request_arguments`.
+        registration: what becomes of the superworkflow's models.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -114,9 +121,46 @@ def request_from(options: argparse.Namespace) -> tuple[Superworkflow, Request]:
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
-        known=known_names,
+        known=known_names, registration=registration(superworkflow) if registration is not None else None,
     )  # fmt: skip
     return superworkflow, request
+
+
+def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
+    """What it takes for a run's model to be promoted."""
+    parser.add_argument(
+        "--gate", metavar="METRIC>=NUMBER", action="append", default=[],
+        help="limit that a model must keep to be promoted, such as evaluate.macro_f1>=0.4; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tolerance", type=float, metavar="X",
+        help="how much worse than the champion's a model's quality may be; default: the uncertainty that the "
+        "champion's evaluation measures",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-promote", action="store_true", help="register models as challengers only, for people to promote"
+    )
+
+
+def registration_from(options: argparse.Namespace, superworkflow: Superworkflow, name: str | None) -> Registration:
+    """What becomes of the models, as the arguments say.
+
+    Args:
+        options: with those of `add_promotion_arguments`.
+        superworkflow: whose models.
+        name: to register them under; None to leave it to others, or to register none.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    given = name is not None or options.gate or options.tolerance is not None or options.no_promote
+    if given and not superworkflow.registered:
+        raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
+                        remedy="Leave out what is said of its models")  # fmt: skip
+    check_gates(options.gate, superworkflow.metrics)
+    values = {"name": name or "", "gates": options.gate, "tolerance": options.tolerance,
+              "promote": not options.no_promote}  # fmt: skip
+    return parse_model(Registration, values, "registration")
 
 
 def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:

@@ -12,7 +12,7 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import get_current_settings
@@ -22,12 +22,17 @@ from pydantic import ValidationError
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.flow_pod import pool_template
-from superworkflow.infra.masking import without_user
 from superworkflow.infra.orchestration.parameters import flow_schema
+from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.params import nearest
 
 PoolType = Literal["process", "kubernetes"]
 Schedule = CronSchedule | IntervalSchedule
+Collisions = Literal["cancel", "wait"]
+
+_STRATEGIES: Mapping[Collisions, ConcurrencyLimitStrategy] = {
+    "cancel": ConcurrencyLimitStrategy.CANCEL_NEW, "wait": ConcurrencyLimitStrategy.ENQUEUE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Deployment:
         pool_type: its type.
         job_variables: values for the variables of the pool's template.
         schedule: when it runs by itself, if it does.
-        concurrency_limit: runs of it that may go on at once; others wait.
+        concurrency_limit: runs of it that may go on at once.
+        collisions: whether a run that would be one too many is cancelled, or waits.
         paused: whether its schedule rests; None leaves that as it is.
         version: of the project.
     """
@@ -60,6 +66,7 @@ class Deployment:
     job_variables: Mapping[str, Any] = field(default_factory=dict)
     schedule: Schedule | None = None
     concurrency_limit: int | None = None
+    collisions: Collisions = "cancel"
     paused: bool | None = None
     version: str | None = None
 
@@ -138,13 +145,12 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             job_variables=dict(deployment.job_variables),
             schedules=schedules,
             concurrency_limit=deployment.concurrency_limit,
+            concurrency_options=ConcurrencyOptions(collision_strategy=_STRATEGIES[deployment.collisions]),
             paused=deployment.paused,
             pull_steps=[{deployment.pull_step: {}}],
             tags=["superworkflow"],
         )
-        pages = without_user(str(get_current_settings().ui_url or client.api_url)).rstrip("/")
-        url = f"{pages}/deployments/deployment/{made}"
-        return Registered(str(made), url, known is None, pool_created)
+        return Registered(str(made), page(f"deployments/deployment/{made}"), known is None, pool_created)
 
 
 def remove(superworkflow: str, name: str) -> bool:

@@ -5,9 +5,8 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
@@ -21,18 +20,19 @@ from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.declarations import parameter
 from superworkflow.infra.diagram import Node, Superworkflow
 from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
 from superworkflow.infra.exporting import output_uri
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.masking import masked
+from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new
 from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
-from superworkflow.infra.orchestration.node import run_node
+from superworkflow.infra.orchestration.node import run_node, used_sources
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
-from superworkflow.infra.orchestration.server import ask_once
+from superworkflow.infra.orchestration.promotion import settle, terms_of
+from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.outcomes import METRICS_TAG, figures, metrics_text
 from superworkflow.infra.profile import Profile
 from superworkflow.infra.progress import progress_text
@@ -42,6 +42,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
 
+REJECTED_STATE = "Rejected"
 Listener = Callable[[str, Event], None]
 """Receives `(node name, event)`: `begin`, the stage's own events, and `end` or `failed` with the stage's record."""
 
@@ -74,10 +75,13 @@ def make_flow(
         asked = request or request_of(superworkflow, given)
         try:
             enter_flow()
+            opened, deployed = tracker(asked), deployed_run(superworkflow)
+            if deployed is not None and (unchanged := nothing_new(asked, opened, deployed)) is not None:
+                return unchanged
             starter = launcher(asked.profile)
             if not prepared:
                 _prepare(asked, starter)
-            return _execute(asked, tracker(asked), starter, listener, finish)
+            return _ended(_execute(asked, opened, starter, listener, finish, deployed))
         except Stopped as error:
             return Cancelled(message=str(error))
 
@@ -97,12 +101,25 @@ def _prepare(request: Request, launcher: Launcher) -> None:
     launcher.prepare(request.missing_stages(), request.store.uri)
 
 
+def _ended(run: RunRecord) -> RunRecord | State[RunRecord]:
+    """How a run ended whose stages are complete.
+
+    A rejected model is an end of its own, but no failure: there is nothing to resume, repeat or repair.
+    """
+    if not run.decisions:
+        return run
+    rejected = any(each.verdict == "rejected" for each in run.decisions)
+    message = "; ".join(map(str, run.decisions))
+    return Completed(name=REJECTED_STATE if rejected else None, message=message, data=run)
+
+
 def _execute(
     request: Request,
     tracker: Tracker,
     launcher: Launcher,
     listener: Listener,
     finish: Callable[[RunRecord, Tracker], None],
+    deployed: DeployedRun | None,
 ) -> RunRecord:
     started = time.monotonic()
     context = FlowRunContext.get()
@@ -114,16 +131,26 @@ def _execute(
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
     tags["superworkflow.flow_run_id"] = flow_run_id
+    tags |= deployed.tags(request) if deployed is not None else {}
     declared = request.superworkflow.metrics
     tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
-    run = RunRecord(run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared)
+    run = RunRecord(
+        run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
+        sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
+    )  # fmt: skip
+    tracker.sources(run.sources)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
+
+    def run_nodes(nodes: Sequence[Node]) -> None:
+        _run_stages(nodes, request, launcher, tracker, listener, run)
+
     with signs_of_life():
         try:
-            _run_stages(request, launcher, tracker, listener, run)
-            _outputs(request, run, tracker)
+            run_nodes(list(request.diagram.nodes.values()))
+            _outputs(request, run)
+            run.decisions += settle(request, run, tracker, terms_of(request, deployed), run_nodes)
             run.close(request.prices, time.monotonic() - started)
             _table_artifact(run)
             finish(run, tracker)
@@ -151,8 +178,15 @@ def _close(tracker: Tracker, run: RunRecord, error: BaseException) -> None:
         get_run_logger().warning("the record of this run could not be closed: %s", fault)
 
 
-def _run_stages(request: Request, launcher: Launcher, tracker: Tracker, listener: Listener, run: RunRecord) -> None:
-    """Submit every node after the nodes it needs; `run` gets a record of each, in the end in the diagram's order.
+def _run_stages(
+    nodes: Sequence[Node],
+    request: Request,
+    launcher: Launcher,
+    tracker: Tracker,
+    listener: Listener,
+    run: RunRecord,
+) -> None:
+    """Submit every node after those of `nodes` that it needs; `run` gets a record of each, in the end in their order.
 
     After a failure no further stage starts; those that run already go on to their ends, which are kept.
     """
@@ -161,9 +195,9 @@ def _run_stages(request: Request, launcher: Launcher, tracker: Tracker, listener
     # A runner of its own: how many stages may run at once is known only now.
     with ThreadPoolTaskRunner[Any](max_workers=request.profile.concurrency) as runner:
         try:
-            for node in request.diagram.nodes.values():
+            for node in nodes:
                 stage = _stage_task(node, request, launcher, tracker, listener, run, failed)
-                before = [futures[upstream.name] for upstream in node.upstream]
+                before = [futures[upstream.name] for upstream in node.upstream if upstream.name in futures]
                 futures[node.name] = runner.submit(stage, {}, wait_for=before)
             for future in futures.values():
                 future.wait()
@@ -178,8 +212,8 @@ def _run_stages(request: Request, launcher: Launcher, tracker: Tracker, listener
     for name, future in futures.items():
         if not future.state.is_completed():
             raise StageFailed(name, f"it did not run: {future.state.message or future.state.name}.")
-    order = list(request.diagram.nodes)
-    run.stages.sort(key=lambda record: order.index(record.name))
+    order = {node.name: place for place, node in enumerate(nodes)}
+    run.stages.sort(key=lambda record: order.get(record.name, -1))  # those of earlier nodes stay before them
 
 
 def _stage_task(
@@ -245,8 +279,8 @@ def _cause(node: str, state: State[Any]) -> BaseException:
     return StageFailed(node, state.message or "the task ended without a result")
 
 
-def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
-    """Name the files that people look for, and register the models."""
+def _outputs(request: Request, run: RunRecord) -> None:
+    """Name the files that people look for."""
     by_name = {record.name: record for record in run.stages}
     for title, (node, name) in request.superworkflow.outputs.items():
         if node in by_name:  # a trial of a sweep runs no more than its objective needs
@@ -255,30 +289,26 @@ def _outputs(request: Request, run: RunRecord, tracker: Tracker) -> None:
                 get_run_logger().warning("the dataset of %s has no %s, which is to be its output", node, name)
             else:
                 run.outputs[title] = uri
-    for model in request.superworkflow.registered:
-        if model.node not in by_name:
-            continue
-        name, alias = (parameter(text, request.params, model.title) for text in (model.name, model.alias))
-        with contextlib.closing(Dataset.open(Location.of(by_name[model.node].output))) as dataset:
-            uri = tracker.model(dataset, model, name, alias)
-        if uri:
-            run.outputs[model.title] = uri
 
 
 def _table_artifact(run: RunRecord) -> None:
-    rows = [
-        {
-            "stage": record.name,
-            "state": record.state,
-            "runtime (s)": round(record.runtime_s, 2),
-            "CPU (s)": round(record.cpu_s, 2),
-            "compiling (s)": round(record.compile_s, 2),
-            "peak memory (MiB)": round(record.peak_memory_bytes / 2**20, 1),
-            "cost (USD)": round(record.cost_usd, 6),
-            "saved by cache (USD)": round(record.saved_usd, 6),
-            "rows": record.rows,
-        }
-        for record in run.stages
-    ]
-    quality = ", ".join(f"{each.name} {each}" for each in figures(run.metrics, run.declared))
-    create_table_artifact(key="stages", table=rows, description=f"Stages of this run. {quality}")
+    """Show the stages and their totals beside Prefect's own pages of the run."""
+    rows = [_table_row(record.name, record.state, record.took) | {"rows": record.rows} for record in run.stages]
+    rows.append(_table_row("total", "", run.totals()) | {"rows": ""})
+    # As code: Prefect's pages make a mail link of `f1@0.5`.
+    quality = ", ".join(f"`{each.name}` {each}" for each in figures(run.metrics, run.declared))
+    words = [f"Stages of this run. {quality}", *(str(each) for each in run.decisions)]
+    create_table_artifact(key="stages", table=rows, description="\n\n".join(words))
+
+
+def _table_row(stage: str, state: str, took: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "stage": stage,
+        "state": state,
+        "runtime (s)": round(took["seconds"], 2),
+        "CPU (s)": round(took["cpu_seconds"], 2),
+        "compiling (s)": round(took["compile_seconds"], 2),
+        "peak memory (MiB)": round(took["peak_memory_bytes"] / 2**20, 1),
+        "cost (USD)": round(took["cost_usd"], 6),
+        "saved by cache (USD)": round(took["saved_by_cache_usd"], 6),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from superworkflow.infra.diagram import Given, Node
 from superworkflow.infra.errors import SuperworkflowError
@@ -10,8 +11,9 @@ from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
 from superworkflow.infra.plan.autosize import placed
 from superworkflow.infra.plan.history import remember
 from superworkflow.infra.profile import Placement
-from superworkflow.infra.records import StageRecord, failed_record, stage_record
+from superworkflow.infra.records import StageRecord, Used, failed_record, stage_record
 from superworkflow.infra.request import Request
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 
@@ -76,7 +78,24 @@ def run_node(
         made = any(attempt.reason is None for attempt in attempts)
         seconds = sum(attempt.seconds for attempt in attempts)
         launched = Launched(dataset.manifest.measured, reused=not made, seconds=seconds, attempts=attempts)
-    return stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
+    record = stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
+    return replace(record, inputs=tuple(_used(name, given, request) for name, given in node.inputs.items()))
+
+
+def _used(name: str, given: Node | Given, request: Request) -> Used:
+    stage = given.stage.name if isinstance(given, Node) else given.manifest.stage if isinstance(given, Dataset) else ""
+    return Used(name, given.digest, _uri(given, request), stage)
+
+
+def used_sources(request: Request) -> tuple[Used, ...]:
+    """What a run is given from outside."""
+    return tuple(replace(_used(name, given, request), facts=_facts(given)) for name, given in request.sources.items())
+
+
+def _facts(given: Given) -> dict[str, Stat]:
+    if isinstance(given, Source):
+        return {"bytes": given.total_bytes, "files": len(given.files())}
+    return {"bytes": given.manifest.bytes, "files": len(given.manifest.files), "rows": given.manifest.rows}
 
 
 def _expected_memory(

@@ -14,6 +14,8 @@ from prefect.utilities.callables import ParameterSchema, generate_parameter_sche
 from pydantic import BaseModel
 
 from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.params import parse_model, parse_params
+from superworkflow.infra.promotion import REGISTRATION, Registration
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 
 _WHERE: dict[str, tuple[Any, Any, str]] = {
@@ -36,6 +38,8 @@ def flow_signature(superworkflow: Superworkflow) -> inspect.Signature:
         optional = name in superworkflow.optional
         fields.append((name, str | None if optional else str, None if optional else inspect.Parameter.empty))
     fields += [(name, kind, default) for name, (kind, default, _) in _WHERE.items()]
+    if superworkflow.registered:
+        fields.append((REGISTRATION, Registration, Registration()))
     fields += [(prefix, model, model()) for prefix, model in superworkflow.models().items()]
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
@@ -52,8 +56,12 @@ def flow_schema(superworkflow: Superworkflow) -> ParameterSchema:
     helps[superworkflow.name] = "Options of the pipeline itself."
     helps |= superworkflow.sources
     helps |= {name: text for name, (_, _, text) in _WHERE.items()}
+    helps[REGISTRATION] = "Under which name models are registered, and what it takes for one to be promoted."
     schema = generate_parameter_schema(flow_signature(superworkflow), helps)
-    for prefix, model in superworkflow.models().items():
+    models: dict[str, type[BaseModel]] = {**superworkflow.models()}
+    if superworkflow.registered:
+        models[REGISTRATION] = Registration
+    for prefix, model in models.items():
         entry = schema.properties[prefix]
         entry.pop("default", None)  # each field has its own
         definition = schema.definitions[entry["$ref"].rpartition("/")[2]]
@@ -75,6 +83,7 @@ def flow_parameters(request: Request) -> dict[str, Any]:
         "profile": request.profile.name,
         "store": request.store.uri,
         "prices": request.prices.name,
+        **({REGISTRATION: request.registration.model_dump(mode="json")} if request.superworkflow.registered else {}),
     }
 
 
@@ -89,8 +98,37 @@ def request_of(superworkflow: Superworkflow, given: Mapping[str, Any]) -> Reques
         superworkflow,
         sources={name: given[name] for name in superworkflow.sources if given.get(name)},
         parameters={prefix: _plain(given[prefix]) for prefix in superworkflow.models() if given.get(prefix)},
+        registration=registration_of(given),
         **where,
     )
+
+
+def registration_of(given: Mapping[str, Any]) -> Registration:
+    """What a flow's parameters say of the registration.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    return parse_model(Registration, _plain(given.get(REGISTRATION) or {}), REGISTRATION)
+
+
+def differing(superworkflow: Superworkflow, given: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Names of those parameters, of two sets of a flow's parameters, that can change its datasets or its promotion.
+
+    Raises:
+        UserError: one of the sets is wrong.
+    """
+    first, second = (_comparable(superworkflow, each) for each in (given, own))
+    return [name for name in first if first[name] != second[name]]
+
+
+def _comparable(superworkflow: Superworkflow, given: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: given.get(name) or None for name in superworkflow.sources}
+    for prefix, model in superworkflow.models().items():
+        settings = parse_params(model, _plain(given.get(prefix) or {}), prefix)
+        values |= {f"{prefix}.{name}": value for name, value in settings.model_dump(mode="json").items()}
+    registration = registration_of(given)
+    return values | {f"{REGISTRATION}.{name}": value for name, value in registration.model_dump(mode="json").items()}
 
 
 def _plain(value: Any) -> Mapping[str, Any]:

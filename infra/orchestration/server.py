@@ -20,6 +20,7 @@ from prefect.settings import get_current_settings
 from sqlalchemy.engine import make_url
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.masking import without_user
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lock import exclusive
 
@@ -45,6 +46,14 @@ def ask_once() -> None:
     the same signal may have ended.
     """
     get_current_settings().client.max_retries = 0
+
+
+def page(path: str) -> str:
+    """Address of one of the server's pages; empty where the server is a temporary one, which has none."""
+    settings = get_current_settings()
+    if _guards or not settings.api.url:
+        return ""
+    return f"{without_user(str(settings.ui_url or settings.api.url)).rstrip('/')}/{path}"
 
 
 def _connect() -> None:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from superworkflow.infra.outcomes import Model
-from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.promotion import Decision
+from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.dataset import Dataset
+
+if TYPE_CHECKING:
+    from superworkflow.infra.tracking.models import ModelRegistry
+    from superworkflow.infra.tracking.registry import RegisteredModel
+
+OUTCOME_TAG = "superworkflow.outcome"
+"""Tag of a run: what became of its model (`infra.promotion.Verdict`), or `unchanged`."""
+UNCHANGED = "unchanged"
+DEPLOYMENT_TAG, DEPLOYMENT_ID_TAG = "superworkflow.deployment", "superworkflow.deployment_id"
+"""Tags of a run: name and id of the deployment that it is of."""
+INPUTS_TAG = "superworkflow.inputs"
+"""Tag of a run of a deployment with its own parameters: digest of all that its datasets and its promotion rest on."""
+
+DATASETS_TAG = "superworkflow.datasets"
+"""Tag of a model's version: digests by node of the datasets with which it can be scored again."""
+DATA_TAG = "superworkflow.data"
+"""Tag of a model's version: digests by name of the sources that it was made from."""
 
 
 class Tracker:
     """Keeps no record; the base of those that do.
 
-    The calls come in this order: `begin`, `stage` for each stage as it ends, `picture` and `model` any number of times,
-    then `finish`, `fail` or `stop`.
+    The calls come in this order: `begin`, `sources`, `stage` for each stage as it ends, `picture` and `model` any
+    number of times, then `finish`, `fail` or `stop`.
     """
 
     @property
@@ -31,15 +49,36 @@ class Tracker:
         """
         return ""
 
+    def sources(self, given: Sequence[Used]) -> None:
+        """Record what the run was given from outside."""
+
     def stage(self, record: StageRecord) -> None:
         """Record a stage that ended, well or not."""
 
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
 
-    def model(self, dataset: Dataset, model: Model, name: str, alias: str) -> str | None:
-        """Register a dataset as a model; returns its URI."""
+    def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel | None:
+        """Register a dataset as a version of a model, with these tags where it is a new one."""
         return None
+
+    def registry(self) -> ModelRegistry | None:
+        """Where the models are that `model` registers."""
+        return None
+
+    def decided(self, decision: Decision) -> None:
+        """Record what became of a model of this run."""
+
+    def last_inputs(self, deployment: str) -> str:
+        """Digest of all inputs of the last run of a deployment that finished; empty where none did.
+
+        Args:
+            deployment: its id.
+        """
+        return ""
+
+    def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
+        """Record, without `begin`, that a run had nothing to do; at most one run a day for each deployment."""
 
     def finish(self, run: RunRecord) -> None:
         """Record totals and quality, and close the run."""

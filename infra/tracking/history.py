@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +11,10 @@ from mlflow.entities import ViewType
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
+from superworkflow.infra.tracking.base import OUTCOME_TAG
 from superworkflow.infra.tracking.life import close_dead_runs
-from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, metric_name, open_client
+from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
+from superworkflow.infra.tracking.names import read_cached, read_keys
 from superworkflow.infra.tracking.tables import sqlite_path
 
 
@@ -26,6 +28,8 @@ class RecordedRun:
         declared: which metrics judge it.
         stages: `seconds`, `cost_usd`, `peak_memory_bytes` and `cached` of each stage by its name.
         totals: totals of the run by name.
+        sources: digest of each source by its name, as far as MLflow keeps it.
+        outcome: what became of its model, or `unchanged`; empty where it registered none.
     """
 
     run_id: str
@@ -38,6 +42,8 @@ class RecordedRun:
     stages: dict[str, dict[str, float]]
     totals: dict[str, float]
     declared: tuple[Metric, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
+    outcome: str = ""
 
 
 def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
@@ -78,17 +84,7 @@ def find_run(uri: str, name: str) -> RecordedRun:
 
 
 def _recorded(run: Any) -> RecordedRun:
-    stages: dict[str, dict[str, float]] = {}
-    totals: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    for key, value in run.data.metrics.items():
-        if key.startswith("stage/"):
-            _, stage, figure = key.split("/", 2)
-            stages.setdefault(stage, {})[figure] = value
-        elif key.startswith("total/"):
-            totals[key.removeprefix("total/")] = value
-        else:
-            metrics[metric_name(key)] = value
+    metrics, stages, totals = read_keys(run.data.metrics, read_cached(run.data.tags))
     return RecordedRun(
         run_id=run.info.run_id,
         name=run.info.run_name,
@@ -100,4 +96,6 @@ def _recorded(run: Any) -> RecordedRun:
         stages=stages,
         totals=totals,
         declared=read_metrics(run.data.tags.get(METRICS_TAG, "")),
+        sources={each.dataset.name: each.dataset.digest for each in run.inputs.dataset_inputs},
+        outcome=run.data.tags.get(OUTCOME_TAG, ""),
     )

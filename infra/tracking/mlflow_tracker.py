@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import json
 import logging
+import math
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.heartbeat import Heartbeat, signature
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.masking import masked, without_user
-from superworkflow.infra.outcomes import Model
-from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.outcomes import METRICS_TAG, Model, metrics_text
+from superworkflow.infra.owner import user_name
+from superworkflow.infra.promotion import Decision
+from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.base import (
+    DEPLOYMENT_ID_TAG,
+    INPUTS_TAG,
+    OUTCOME_TAG,
+    UNCHANGED,
+    Tracker,
+)
+from superworkflow.infra.tracking.description import description
+from superworkflow.infra.tracking.names import CACHED_TAG, metric_key, quality_keys, stage_keys, total_keys
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 
 # Set before MLflow is imported: it reads them then.
@@ -29,11 +42,22 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset as MlflowDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME, MLFLOW_USER
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_DATASET_CONTEXT,
+    MLFLOW_PARENT_RUN_ID,
+    MLFLOW_RUN_NOTE,
+    MLFLOW_SOURCE_NAME,
+    MLFLOW_USER,
+)
 
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+
+if TYPE_CHECKING:
+    from superworkflow.infra.tracking.models import ModelRegistry
+    from superworkflow.infra.tracking.registry import RegisteredModel
 
 # Creating the tables of a new database is no news to a user.
 for _name in ("mlflow.store.db.utils", "alembic"):
@@ -44,7 +68,12 @@ T = TypeVar("T")
 
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
+TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
+"""How often a run of this day had nothing to do, and when last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag by which MLflow lists an experiment as one of model training."""
+_NOTE_LENGTH = 5000
 
 
 def default_tracking_uri(store: Location) -> str:
@@ -52,16 +81,6 @@ def default_tracking_uri(store: Location) -> str:
     if configured := os.environ.get("MLFLOW_TRACKING_URI"):
         return configured
     return sqlite_url(store, "mlflow", "mlflow.db")
-
-
-def metric_key(name: str) -> str:
-    """MLflow allows no @ in a metric's name: `f1@0.5` is kept as `f1_at_0.5`."""
-    return name.replace("@", "_at_")
-
-
-def metric_name(key: str) -> str:
-    """The name behind a key that `metric_key` made."""
-    return "@".join(key.rsplit("_at_", 1))
 
 
 def open_client(uri: str) -> MlflowClient:
@@ -121,6 +140,8 @@ class MlflowTracker(Tracker):
         self._client = open_client(uri)
         self._experiment_id = self._experiment()
         self._run_id = ""
+        self._cached: list[str] = []
+        self._turn = threading.Lock()
         self._heart: Heartbeat | None = None
 
     @property
@@ -142,6 +163,11 @@ class MlflowTracker(Tracker):
         self._heart = Heartbeat(lambda: give_sign(self._client, self._run_id), self._close_dead)
         self._client.log_batch(self._run_id, params=_params(params))
         return self._run_id
+
+    @_told
+    def sources(self, given: Sequence[Used]) -> None:
+        """Record the run's sources as MLflow's datasets; see `Tracker`."""
+        self._client.log_inputs(self._run_id, _inputs(given, "source"))
 
     def _close_dead(self) -> None:
         if not self._parent:  # a sweep's trials need not all look for them
@@ -182,35 +208,76 @@ class MlflowTracker(Tracker):
         self._client.log_batch(
             run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
         )
+        self._client.log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status)
         # On the parent as well: MLflow compares and charts top-level runs.
-        on_parent = {
-            f"stage/{record.name}/seconds": record.runtime_s,
-            f"stage/{record.name}/cost_usd": record.cost_usd,
-            f"stage/{record.name}/peak_memory_bytes": record.peak_memory_bytes,
-            f"stage/{record.name}/cached": float(record.state == "cached"),
-            **({f"stage/{record.name}/failed": 1.0} if record.state == "failed" else {}),
-        }
-        self._client.log_batch(self._run_id, metrics=_metrics(on_parent))
+        if record.state == "cached":
+            with self._turn:  # stages end side by side
+                self._cached.append(record.name)
+                self._client.set_tag(self._run_id, CACHED_TAG, json.dumps(sorted(self._cached)))
+        if record.state != "cached" or record.runtime_s:  # one that waited for another run has cost all the same
+            self._client.log_batch(self._run_id, metrics=_metrics(stage_keys(record.name, record.took)))
 
     @_told
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
 
-    def model(self, dataset: Dataset, model: Model, name: str, alias: str) -> str | None:
+    def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
         """Register the dataset as a model of this run; see `Tracker`."""
         from superworkflow.infra.tracking.registry import register
 
-        return register(dataset, model, name=name, alias=alias, run_id=self._run_id, tracking_uri=self.uri).uri
+        return register(dataset, model, name=name, run_id=self._run_id, tracking_uri=self.uri, tags=tags)
+
+    def registry(self) -> ModelRegistry:
+        """The registry of the same server or database; see `Tracker`."""
+        from superworkflow.infra.tracking.models import ModelRegistry
+
+        return ModelRegistry(self.uri)
+
+    @_told
+    def decided(self, decision: Decision) -> None:
+        """Tags and figures on the run; see `Tracker`."""
+        tags = {OUTCOME_TAG: decision.verdict, "superworkflow.decision": str(decision), "superworkflow.model": (
+            f"{decision.name}/{decision.version}")}  # fmt: skip
+        figures = {f"promotion/{name}": value for name, value in decision.figures.items() if math.isfinite(value)}
+        self._client.log_batch(
+            self._run_id, metrics=_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
+        )
+
+    @_told
+    def last_inputs(self, deployment: str) -> str:
+        """From the newest finished run with the deployment's tag; see `Tracker`."""
+        which = f"attributes.status = 'FINISHED' and {_of_deployment(deployment)}"
+        found = self._client.search_runs([self._experiment_id], which, max_results=1,
+                                         order_by=["attributes.start_time DESC"])  # fmt: skip
+        return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
+
+    @_told
+    def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
+        """A run of no length, or the day's first one once more; see `Tracker`."""
+        now = datetime.now(UTC)
+        today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
+        which = f"attributes.start_time >= {today} and tags.`{OUTCOME_TAG}` = '{UNCHANGED}'"
+        found = self._client.search_runs(
+            [self._experiment_id], f"{which} and {_of_deployment(tags[DEPLOYMENT_ID_TAG])}", max_results=1,
+            order_by=["attributes.start_time DESC"],
+        )  # fmt: skip
+        if found:
+            run_id, times = found[0].info.run_id, found[0].data.tags.get(TIMES_TAG, "1")
+            self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
+            self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
+            return
+        own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
+        run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
+        self._client.set_terminated(run.info.run_id)
 
     @_told
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
-        self._totals(run)
-        self._end("FINISHED")
+        self._end("FINISHED", run=run)
 
     @_told
     def fail(self, message: str, run: RunRecord | None = None) -> None:
@@ -222,10 +289,13 @@ class MlflowTracker(Tracker):
         """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
         self._end("KILLED", message, run)
 
-    def _totals(self, run: RunRecord) -> None:
-        totals = {f"total/{name}": value for name, value in run.totals().items()}
+    def _totals(self, run: RunRecord, error: str) -> None:
+        figures = total_keys(run.totals()) | quality_keys(run.metrics)
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
-        self._client.log_batch(self._run_id, metrics=_metrics({**totals, **run.metrics}), tags=tags)
+        tags.append(RunTag(MLFLOW_RUN_NOTE, description(run, error)[:_NOTE_LENGTH]))
+        if run.declared:  # those of a champion that was scored again are known only now
+            tags.append(RunTag(METRICS_TAG, metrics_text(run.declared)))
+        self._client.log_batch(self._run_id, metrics=_metrics(figures), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
         if self._heart is not None:
@@ -234,22 +304,25 @@ class MlflowTracker(Tracker):
             if message:
                 self._client.set_tag(self._run_id, ERROR_TAG, message[:5000])
             if run is not None:
-                self._totals(run)
+                self._totals(run, message)
             self._client.set_terminated(self._run_id, status=status)
 
     def url(self) -> str | None:
-        """Address of the run's page, on the configured server or on a local one at its usual port."""
-        base = without_user(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{base.rstrip('/')}/#/experiments/{self._experiment_id}/runs/{self._run_id}"
+        """Address of the run's page; see `Tracker`."""
+        return page_of_run(self.uri, self._experiment_id, self._run_id)
 
     def _experiment(self) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is not None:
+            if not _KIND.keys() & found.tags.keys():  # made by an earlier version
+                for key, value in _KIND.items():
+                    self._client.set_experiment_tag(found.experiment_id, key, value)
             return str(found.experiment_id)
         path = sqlite_path(self.uri)
         artifacts = None if path is None else (path.parent / "artifacts").as_uri()
         try:
-            return str(self._client.create_experiment(self.experiment, artifact_location=artifacts))
+            made = self._client.create_experiment(self.experiment, artifact_location=artifacts, tags=_KIND)
+            return str(made)
         except MlflowException:  # another run made it between the two calls
             found = self._client.get_experiment_by_name(self.experiment)
             if found is None:
@@ -257,16 +330,43 @@ class MlflowTracker(Tracker):
             return str(found.experiment_id)
 
 
+def page_of_run(uri: str, experiment: str, run: str) -> str:
+    """Address of a run's page, on the configured server or on a local one at its usual port."""
+    base = without_user(uri) if uri.startswith("http") else "http://127.0.0.1:5000"
+    # Without the last part MLflow's pages show what is for prompts and traces, until somebody has switched them.
+    return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
+
+
+def _of_deployment(identity: str) -> str:
+    """The part of a filter for the runs of a deployment with its own parameters."""
+    return f"tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(identity)}' and tags.`{INPUTS_TAG}` != ''"
+
+
 def author_tags(source: str) -> dict[str, str]:
     """Who ran what, where MLflow's pages show it."""
-    return {MLFLOW_USER: _user(), MLFLOW_SOURCE_NAME: source}
+    return {MLFLOW_USER: user_name(), MLFLOW_SOURCE_NAME: source}
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"
+def _inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:
+    """As MLflow lists them; its databases keep 36 characters of a digest."""
+    return [
+        DatasetInput(
+            MlflowDataset(
+                each.name, each.digest[:32], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
+                profile=json.dumps(dict(each.facts)) if each.facts else None,
+            ),
+            [InputTag(MLFLOW_DATASET_CONTEXT, context)],
+        )
+        for each in given
+    ]  # fmt: skip
+
+
+def _made(record: StageRecord) -> list[DatasetInput]:
+    """The dataset of a stage, so that a search for its digest finds who made it as well as who read it."""
+    if record.state == "failed":
+        return []
+    facts = {"rows": record.rows, "bytes": record.bytes}
+    return _inputs([Used(record.stage, record.digest, record.output, record.stage, facts)], "output")
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:

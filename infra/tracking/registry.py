@@ -1,4 +1,6 @@
-"""A dataset as a model in MLflow: logged under its run, registered under a name with an alias.
+"""A dataset as a model in MLflow: logged under its run, and a version of a registered name.
+
+Which version is in use is not said here but in `infra.tracking.models`.
 
 MLflow's own `log_model` copies artifacts three times and imports the model to guess what it needs. Here the model's
 folder is laid out as MLflow does it, and the dataset's files go straight to the artifact root: linked where that is on
@@ -47,17 +49,15 @@ class RegisteredModel:
     Args:
         name: registered name.
         version: number under that name.
-        alias: alias that points to it.
         uri: what `mlflow.pyfunc.load_model` takes.
         model_id: MLflow's id of the logged model.
         digest: digest of the dataset.
-        reused: the dataset had been registered under this name before, and only the alias moved.
+        reused: the dataset had been registered under this name before.
         seconds: wall time of the calls to MLflow.
     """
 
     name: str
     version: int
-    alias: str
     uri: str
     model_id: str
     digest: str
@@ -66,20 +66,25 @@ class RegisteredModel:
 
 
 def register(
-    dataset: Dataset, model: Model, *, name: str, alias: str, run_id: str, tracking_uri: str
+    dataset: Dataset,
+    model: Model,
+    *,
+    name: str,
+    run_id: str,
+    tracking_uri: str,
+    tags: Mapping[str, str] | None = None,
 ) -> RegisteredModel:
     """Log a dataset as a model of a run and register it.
 
-    A dataset that is registered under this name with the same code already is not registered again; the alias moves to
-    its version.
+    A dataset that is registered under this name with the same code already is not registered again.
 
     Args:
         dataset: what is served.
         model: how it is served.
         name: name to register under; made when it does not exist.
-        alias: alias to set.
         run_id: run that the model belongs to.
         tracking_uri: of the tracking store, which is the registry too.
+        tags: further ones of a new version.
 
     Raises:
         UserError: the dataset is not what the model's code serves, or MLflow refuses.
@@ -90,21 +95,20 @@ def register(
 
     started = time.perf_counter()
     card, code = _card(dataset, model), _code(model)
-    tags = {DIGEST_TAG: dataset.digest, CODE_TAG: hashlib.sha256(code.read_bytes()).hexdigest()}
+    marks = {DIGEST_TAG: dataset.digest, CODE_TAG: hashlib.sha256(code.read_bytes()).hexdigest()}
     try:
         # The store resolves models:/… URIs against the process's tracking URI, whatever the client's is.
         with process_tracking_uri(tracking_uri):
             client = MlflowClient(tracking_uri, registry_uri=tracking_uri)
-            found = _registered(client, name, tags)
-            number, model_id = found or _log(dataset, card, code, name, run_id, tags, client)
-            client.set_registered_model_alias(name, alias, str(number))
+            found = _registered(client, name, marks)
+            number, model_id = found or _log(dataset, card, code, name, run_id, {**(tags or {}), **marks}, client)
     except MlflowException as error:
         raise UserError(
-            f"MLflow did not register the model: {error.message}", where=f"{name}@{alias}",
-            remedy="Check its name and alias, and that the tracking server can be written",
+            f"MLflow did not register the model: {error.message}", where=name,
+            remedy="Check its name, and that the tracking server can be written",
         ) from error  # fmt: skip
     return RegisteredModel(
-        name=name, version=number, alias=alias, uri=f"models:/{name}@{alias}", model_id=model_id, digest=dataset.digest,
+        name=name, version=number, uri=f"models:/{name}/{number}", model_id=model_id, digest=dataset.digest,
         reused=found is not None, seconds=time.perf_counter() - started,
     )  # fmt: skip
 

@@ -10,10 +10,9 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 
 from superworkflow.infra.heartbeat import Heartbeat
-from superworkflow.infra.masking import without_user
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
-from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, author_tags
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, author_tags, page_of_run
 
 SWEEP_TAG = "superworkflow.sweep"
 BEST_TAG = "superworkflow.best"
@@ -124,5 +123,4 @@ class MlflowSweepRecord(SweepRecord):
 
     def url(self) -> str | None:
         """Address of the run's page."""
-        base = without_user(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{base.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.run_id}"
+        return page_of_run(self.uri, self._experiment, self.run_id)

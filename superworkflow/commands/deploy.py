@@ -13,7 +13,13 @@ from typing import Any
 import yaml
 
 from superworkflow import __version__
-from superworkflow.arguments import add_request_arguments, assignments_of, sources_of
+from superworkflow.arguments import (
+    add_promotion_arguments,
+    add_request_arguments,
+    assignments_of,
+    registration_from,
+    sources_of,
+)
 from superworkflow.deployed import PULL_STEP, entrypoint
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.infra.code_file import VARIABLE
@@ -24,6 +30,7 @@ from superworkflow.infra.masking import has_password
 from superworkflow.infra.placements import check_placements
 from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.profile import Profile, is_file, load_profile
+from superworkflow.infra.promotion import REGISTRATION
 from superworkflow.infra.request import parameters_of
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.store import Store
@@ -48,12 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         "--timezone", metavar="ZONE", help="time zone of the schedule, such as Europe/Paris; default UTC"
     )
     parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
-    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="most runs at once; others wait")
+    parser.add_argument(
+        "--concurrency-limit", type=int, metavar="N", help="most runs at once; default 1 with a schedule, else no limit"
+    )
+    parser.add_argument(
+        "--collisions", choices=("cancel", "wait"), default="cancel",
+        help="what becomes of a run that starts while as many go on as may: it is cancelled (default), or waits",
+    )  # fmt: skip
     parser.add_argument("--pause", action=argparse.BooleanOptionalAction, help="register the schedule paused")
     parser.add_argument(
         "--variable", metavar="NAME=VALUE", action="append", default=[],
         help="variable of the work pool's template, such as memory=2Gi; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--register", metavar="NAME", help="name to register its models under; default SUPERWORKFLOW-NAME"
+    )
+    add_promotion_arguments(parser)
     parser.add_argument("--update-pool", action="store_true", help="update the template of an existing pool")
     parser.add_argument("--remove", action="store_true", help="remove the deployment")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -88,7 +105,8 @@ def run(options: argparse.Namespace) -> int:
             superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
             pull_step=PULL_STEP,
             parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
-            concurrency_limit=options.concurrency_limit, paused=options.pause, version=__version__,
+            concurrency_limit=options.concurrency_limit or (1 if schedule is not None else None),
+            collisions=options.collisions, paused=options.pause, version=__version__,
         ),
         update_pool=options.update_pool,
     )  # fmt: skip
@@ -123,6 +141,8 @@ def _parameters(
         store.check_writable()
     values: dict[str, Any] = {name: Location.of(uri).uri for name, uri in sources.items()}
     values |= {prefix: model.model_dump(mode="json", exclude_unset=True) for prefix, model in given.items()}
+    registration = registration_from(options, superworkflow, options.register)
+    values[REGISTRATION] = registration.model_dump(mode="json", exclude_defaults=True)
     values |= {"profile": _kept(options.profile, store), "store": store.uri}
     if prices:
         values["prices"] = _kept(prices, store)

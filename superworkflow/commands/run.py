@@ -9,13 +9,15 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.arguments import add_promotion_arguments, add_request_arguments, registration_from, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
-from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.interruption import Interrupted, interruptible
 from superworkflow.infra.exporting import check_formats, export
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.launch import make_launcher
+from superworkflow.infra.promotion import Registration
 from superworkflow.infra.request import Request, check_machine
 from superworkflow.infra.tracking.base import Tracker
 
@@ -32,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
         metavar="FORMAT",
         help=f"also write the result as FORMAT: {formats}",
     )
+    parser.add_argument(
+        "--register", metavar="NAME", help="register the model under this name, and promote it if it is good enough"
+    )
+    add_promotion_arguments(parser)
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
     parser.add_argument("--json", action="store_true", help="print one JSON document on standard output at the end")
 
@@ -39,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0, 1 (a stage failed) or 2 (bad input)."""
     require_extra("flow")
-    superworkflow, request = request_from(options)
+    superworkflow, request = request_from(options, lambda chosen: _registration(chosen, options))
     check_formats(superworkflow, options.export)
     check_machine(request)  # before a server is started
     request.store.check_writable()
@@ -74,6 +80,17 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(record.document(), indent=1))
     return 0
+
+
+def _registration(superworkflow: Superworkflow, options: argparse.Namespace) -> Registration:
+    if options.register and options.no_tracking:
+        raise UserError("not together with --no-tracking: models are kept in MLflow", where="--register",
+                        value=options.register)  # fmt: skip
+    found = registration_from(options, superworkflow, options.register)
+    if found != Registration() and not found.name:
+        raise UserError("this run registers no model", where="--gate, --tolerance, --no-promote",
+                        remedy="Name one with --register NAME")  # fmt: skip
+    return found
 
 
 def _tracker(request: Request, options: argparse.Namespace) -> tuple[Tracker, str | None]:

@@ -17,6 +17,7 @@ from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.interruption import Interrupted, interruptible
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.masking import has_password
+from superworkflow.infra.promotion import Registration
 from superworkflow.infra.request import DEFAULT_STORE, Request
 from superworkflow.infra.settings import parse_assignments, read_yaml
 from superworkflow.infra.storage.filesystem import Location
@@ -103,7 +104,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-failures", type=int, default=5, metavar="N", help="stop after this many failures in a row; default 5"
     )
-    parser.add_argument("--publish", choices=["best"], help="register the best trial's model at the end")
+    parser.add_argument(
+        "--publish",
+        choices=["best"],
+        help="register the best trial's model at the end, and promote it if it is good enough",
+    )
     parser.add_argument("--no-tracking", action="store_true", help="record nothing in MLflow")
 
 
@@ -272,7 +277,8 @@ def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -
     def tracker(asked: Request) -> Tracker:
         return Tracker() if options.no_tracking else MlflowTracker(uri)
 
-    chosen = trial_request(request, best[0].params, ())
+    registration = Registration(name=request.superworkflow.registered[0].name)
+    chosen = replace(trial_request(request, best[0].params, ()), registration=registration)
     flow = make_flow(request.superworkflow, request=chosen, tracker=tracker, run_name=f"{study.name}-best")
     done: RunRecord = flow(**flow_parameters(chosen))
     titles = [model.title for model in request.superworkflow.registered]

@@ -102,6 +102,8 @@ def estimate(params: EvaluateParams, inputs: Mapping[str, Stats], resources: Res
         # 19 ns per labelled node, label and feature over all steps of the solver, of which more nodes take more.
         step_s = 1.9e-8 * (rows / 10_000) ** 0.45
         fits_s += params.shuffles * sum(params.train_ratios) * rows * dimensions * kinds * step_s
+    if "seen" in inputs:
+        memory += 8 * int(inputs["seen"].get("vertices") or 0)
     if "holdout" in inputs:
         pairs = min(params.link_pairs, int(inputs["holdout"].get("positives") or params.link_pairs))
         fits = min(fits_at_once(2 * pairs, dimensions, 1, resources), 4)
@@ -137,6 +139,7 @@ STAGE = Stage(
         "labels": Input("label dataset: labels of nodes", optional=True),
         "holdout": Input("holdout dataset: held-out edges and pairs without an edge", optional=True),
         "holdout_embeddings": Input("embed dataset of the graph without the held-out edges", optional=True),
+        "seen": Input("holdout dataset of another run: edges of its graph are not asked for", optional=True),
     },
     run="superworkflow.tasks.evaluate.run:run",
     estimate=estimate,

@@ -24,6 +24,7 @@ from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
 from superworkflow.tasks.evaluate.classify import Score, check_split, classify
 from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from superworkflow.tasks.evaluate.projection import project
+from superworkflow.tasks.evaluate.seen import unseen
 from superworkflow.tasks.evaluate.vectors import Gathered, gather
 from superworkflow.tasks.label.table import Labels, open_labels
 
@@ -31,12 +32,15 @@ load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033
 """Set the random streams of the samples apart from those of the shuffles."""
 _PAIR_FILES = ("train_positives", "train_negatives", "positives", "negatives")
+_TEST = _PAIR_FILES.index("positives")
 
 
 def run(job: StageRun[EvaluateParams]) -> Output:
     """Judge embeddings; see `tasks.evaluate`.
 
     Writes `metrics.json`, `scores.parquet` (one row per train ratio and shuffle) and `projection.parquet`.
+
+    With `seen`, link prediction asks only for held-out edges that embeddings of that graph have not been trained on.
 
     Raises:
         UserError: nothing to judge by, or inputs of different graphs.
@@ -133,6 +137,16 @@ def _link_prediction(job: StageRun[EvaluateParams], nodes: pa.ChunkedArray) -> t
         sample_pairs(holdout.array(f"{name}.npy"), params.link_pairs, [params.seed, _PAIRS, number])
         for number, name in enumerate(_PAIR_FILES)
     ]
+    if "seen" in job.inputs:
+        for number, name in enumerate(_PAIR_FILES):
+            check_pairs(f"{holdout.uri}/{name}.npy", parts[number], len(nodes))
+        asked = len(parts[_TEST])
+        parts[_TEST] = unseen(parts[_TEST], nodes, job.inputs["seen"])
+        job.progress.log(
+            f"{asked - len(parts[_TEST])} of {asked} held-out edges are in the other run's graph; left out"
+        )
+        if not len(parts[_TEST]):
+            return {}, {"link_test_pairs": 0}
     if not all(len(part) for part in parts):
         raise UserError(
             "the holdout has no pairs", where=holdout.uri, value=[len(part) for part in parts],

@@ -1,22 +1,19 @@
 """Stage `publish`: embeddings as a self-contained bundle that a server maps into memory.
 
 The bundle needs neither this project nor Parquet to be read: plain arrays and one small JSON. What the tracker does
-with it (logging it as a model, registering it under a name with an alias) is not the stage's business.
+with it (logging it as a model, registering and promoting it) is not the stage's business.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field
 
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-
-_OUTSIDE: dict[str, JsonValue] = {"affects_result": False}
 
 
 class PublishParams(StageParams):
@@ -25,25 +22,6 @@ class PublishParams(StageParams):
     metric: Literal["cosine", "dot"] = Field(
         default="cosine", description="Similarity that ranks neighbours: cosine or dot."
     )
-    name: str = Field(
-        default="node2vec-embeddings",
-        pattern=r"^[\w.\- ]+$",
-        json_schema_extra=_OUTSIDE,
-        description="Name to register the model under: letters, digits, `-`, `_`, `.` and blanks.",
-    )
-    alias: str = Field(
-        default="current",
-        pattern=r"^[A-Za-z0-9_\-]+$",
-        json_schema_extra=_OUTSIDE,
-        description="Alias that moves to this version: letters, digits, `-`, `_`; not `latest` or `v1`.",
-    )
-
-    @field_validator("alias")
-    @classmethod
-    def _not_reserved(cls, alias: str) -> str:
-        if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-            raise ValueError("MLflow reserves this alias")
-        return alias
 
 
 def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

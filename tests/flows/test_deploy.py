@@ -71,6 +71,10 @@ def test_schema_has_descriptions_and_ranges() -> None:
         (["--type", "kubernetes", "--image", "x"], "not visible to the flow's pod"),
         (["--image", "x"], "only for --type kubernetes"),
         (["--variable", "memory"], "not of the form NAME=VALUE"),
+        (["--gate", "evaluate.f1>=0.4"], "--gate: no such metric (got 'evaluate.f1>=0.4'). Did you mean"),
+        (["--gate", "evaluate.macro_f1"], "--gate: not a gate"),
+        (["--tolerance", "-1"], "registration.tolerance: input should be greater than or equal to 0"),
+        (["--register", "a/b"], "registration.name: not a name that a model can have"),
         (["--concurrency-limit", "0"], "--concurrency-limit: must be above 0"),
     ],
 )
@@ -98,8 +102,11 @@ def test_secrets_stay_out(command_line: CommandLine) -> None:
 def test_registered_updated_removed(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
     profile = tmp_path / "mine.yaml"
     profile.write_text("concurrency: 2\ndefault: {resources: {cpu: 1, memory: 1Gi}}\n")
-    first = _deploy(command_line, "shown", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--pause", "--json")
+    first = _deploy(command_line, "shown", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--pause",
+                    "--collisions", "wait", "--json")  # fmt: skip
+    assert _collision(prefect_api, first.document["id"]) == "SCHEDULED"
     again = _deploy(command_line, "shown", "--interval", "6h", "--profile", str(profile), "--json")
+    assert _collision(prefect_api, again.document["id"]) == "CANCELLED"
     assert (first.document["created"], again.document["created"]) == (True, False)
     assert first.document["id"] == again.document["id"]
     found = ask("GET", f"{prefect_api}/deployments/name/node2vec/shown").json()
@@ -156,12 +163,17 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     (experiment,) = client.search_experiments(filter_string="name = 'superworkflow'")
     (run,) = client.search_runs([experiment.experiment_id], f"tags.`superworkflow.flow_run_id` = '{first}'")
     assert run.info.status == "FINISHED"
+    assert {each.dataset.name for each in run.inputs.dataset_inputs} == {"edges", "labels"}
+    assert f"/runs/flow-run/{first})" in run.data.tags["mlflow.note.content"]
     assert any("macro_f1" in name for name in run.data.metrics)
+
+    version = client.get_model_version_by_alias("node2vec-nightly", "current")
+    assert version.run_id == run.info.run_id, "the first model under the deployment's name"
 
     labels.write_text(labels.read_text() + "v0,team 1\n")
     second = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
     wait_for_state(prefect_api, second, "Completed")
-    anew = dict.fromkeys(("label", "evaluate", "publish"), "Completed")
+    anew = dict.fromkeys(("label", "evaluate", "publish", "champion-evaluate"), "Completed")
     assert_tasks(prefect_api, second, dict.fromkeys(("index", "walk", "prepare", "embed"), "Cached") | anew)
 
 
@@ -198,6 +210,18 @@ def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> 
     eventually(lambda: not stages_at(command_line.store))
     recorded = recorded_runs(f"sqlite:///{command_line.store}/mlflow/mlflow.db")
     assert [each.status for each in recorded] == ["KILLED"]
+
+
+def _collision(api: str, deployment: str) -> str:
+    """Type of the state of a run that is to begin beside another; the server decides, no worker is asked."""
+    begin = {"state": {"type": "PENDING", "name": "Pending"}}
+    runs = [start_run(api, deployment) for _ in range(2)]
+    for run in runs:
+        ask("POST", f"{api}/flow_runs/{run}/set_state", begin).raise_for_status()
+    found: dict[str, Any] = ask("GET", f"{api}/flow_runs/{runs[1]}").json()
+    for run in runs:
+        ask("DELETE", f"{api}/flow_runs/{run}").raise_for_status()
+    return str(found["state_type"])
 
 
 def _arguments(command_line: CommandLine, name: str, *more: str) -> list[str]:

@@ -15,6 +15,8 @@ from superworkflow.flows import load_superworkflow
 from superworkflow.infra.request import build_request
 from tests.flows.command_line import STAGES, CommandLine
 
+REGISTER = ("--register", "node2vec-embeddings")
+
 
 def test_diagram_without_link_prediction_or_labels(graph_files: tuple[Path, Path]) -> None:
     superworkflow = load_superworkflow("node2vec")
@@ -30,7 +32,7 @@ def test_diagram_without_link_prediction_or_labels(graph_files: tuple[Path, Path
 
 
 def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
-    first = command_line("run", "--json", "--name", "first", "--export", "word2vec").document
+    first = command_line("run", "--json", "--name", "first", "--export", "word2vec", *REGISTER).document
     assert [stage["name"] for stage in first["stages"]] == STAGES
     assert {stage["state"] for stage in first["stages"]} == {"ran"}
     for stage in first["stages"]:
@@ -46,7 +48,7 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     _check_mlflow(command_line.store, first)
     _check_prefect(command_line.environment["PREFECT_API_URL"], first, "Completed")
 
-    second = command_line("run", "--json", "--name", "second")
+    second = command_line("run", "--json", "--name", "second", *REGISTER)
     assert set(second.states().values()) == {"cached"}
     assert second.document["totals"]["cost_usd"] == 0
     assert second.document["totals"]["saved_by_cache_usd"] > 0
@@ -54,6 +56,8 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     _check_prefect(command_line.environment["PREFECT_API_URL"], second.document, "Cached")
     versions = _client(command_line.store).search_model_versions("name = 'node2vec-embeddings'")
     assert len(versions) == 1, "the same bundle is registered once"
+    (decision,) = second.document["promotion"]
+    assert (decision["verdict"], decision["why"]) == ("current", "the champion already")
 
     explained = command_line.here("explain", "--set", "embed.window=2").out
     lines = {line.split()[0]: line for line in explained.splitlines()}
@@ -68,6 +72,8 @@ def test_run_then_cached_then_changed_window(command_line: CommandLine) -> None:
     assert {stage["name"] for stage in planned if stage["state"] == "run"} == changed
 
     third = command_line("run", "--json", "--name", "third", "--set", "embed.window=2")
+    assert third.document["promotion"] == []
+    assert len(_client(command_line.store).search_model_versions("name = 'node2vec-embeddings'")) == 1
     assert {name for name, state in third.states().items() if state == "ran"} == changed
 
     planned = json.loads(command_line.here("plan", "--initial", str(Path(first["embeddings"]).parent), "--json").out)
@@ -129,10 +135,10 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     assert parent.info.status == "FINISHED"
     assert parent.data.params["embed.window"] == "4"
     embed = next(stage for stage in document["stages"] if stage["name"] == "embed")
-    assert parent.data.metrics["stage/embed/seconds"] == embed["runtime_s"]
-    assert parent.data.metrics["stage/embed/cost_usd"] == embed["cost_usd"]
-    assert parent.data.metrics["evaluate.micro_f1_at_0.5"] == document["metrics"]["evaluate.micro_f1@0.5"]
-    assert parent.data.metrics["total/cost_usd"] == document["totals"]["cost_usd"]
+    assert parent.data.metrics["runtime/embed_s"] == embed["runtime_s"]
+    assert parent.data.metrics["cost/embed_usd"] == embed["cost_usd"]
+    assert parent.data.metrics["quality/evaluate.micro_f1_at_0.5"] == document["metrics"]["evaluate.micro_f1@0.5"]
+    assert parent.data.metrics["cost/total_usd"] == document["totals"]["cost_usd"]
     children = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{document['run_id']}'")
     assert sorted(run.info.run_name for run in children) == sorted(STAGES)
     walk = next(run for run in children if run.info.run_name == "walk")
@@ -161,4 +167,9 @@ def _check_prefect(api: str, document: dict[str, Any], state: str) -> None:
     assert sorted(run["name"] for run in tasks) == sorted(STAGES)
     assert {run["state"]["name"] for run in tasks} == {state}
     artifacts = _post(f"{api}/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [document["flow_run_id"]]}}})
-    assert {"stages", "tracking-run"} <= {artifact["key"] for artifact in artifacts}
+    by_key = {artifact["key"]: artifact for artifact in artifacts}
+    assert "tracking-run" in by_key
+    rows = json.loads(by_key["stages"]["data"])
+    assert [row["stage"] for row in rows] == [*STAGES, "total"]
+    assert rows[-1]["runtime (s)"] == round(document["totals"]["seconds"], 2)
+    assert "`evaluate.micro_f1@0.5` " in by_key["stages"]["description"]

@@ -74,7 +74,7 @@ def bundle(tmp_path_factory):
 @pytest.fixture(scope="module")
 def registered(tracking, bundle):
     uri, _, run_id = tracking
-    return register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    return register(bundle, MODEL, name="embeddings", run_id=run_id, tracking_uri=uri)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def model(registered):
 
 def test_model_is_logged_under_its_run_and_registered(tracking, bundle, registered):
     _, client, run_id = tracking
-    version = client.get_model_version_by_alias("embeddings", "current")
+    version = client.get_model_version("embeddings", "1")
     assert (int(version.version), version.run_id) == (registered.version, run_id) == (1, run_id)
     assert version.tags[DIGEST_TAG] == registered.digest == bundle.digest
     assert not registered.reused
@@ -106,16 +106,16 @@ def test_the_bundle_is_linked_and_nothing_is_pickled(tracking, bundle, registere
     assert packages == {"mlflow", "numpy", "pandas"}
 
 
-def test_same_bundle_is_not_registered_twice_but_its_alias_moves(tracking, bundle, registered, tmp_path):
+def test_same_bundle_is_not_registered_twice(tracking, bundle, registered, tmp_path):
     uri, client, run_id = tracking
     other = publish(tmp_path, seed=1)
-    second = register(other, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    second = register(other, MODEL, name="embeddings", run_id=run_id, tracking_uri=uri)
     assert (second.version, second.reused) == (2, False)
-    back = register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+    back = register(bundle, MODEL, name="embeddings", run_id=run_id, tracking_uri=uri)
     assert (back.version, back.reused, back.model_id) == (1, True, registered.model_id)
-    assert int(client.get_model_version_by_alias("embeddings", "current").version) == 1
+    assert client.get_registered_model("embeddings").aliases == {}, "registering puts nothing into use"
     assert len(client.search_model_versions("name = 'embeddings'")) == 2
-    elsewhere = register(bundle, MODEL, name="another", alias="current", run_id=run_id, tracking_uri=uri)
+    elsewhere = register(bundle, MODEL, name="another", run_id=run_id, tracking_uri=uri)
     assert (elsewhere.version, elsewhere.reused) == (1, False)
 
 
@@ -127,7 +127,7 @@ def test_the_process_has_the_tracking_uri_that_it_had(tracking, bundle, monkeypa
             monkeypatch.setenv("MLFLOW_TRACKING_URI", before)
         else:
             monkeypatch.delenv("MLFLOW_TRACKING_URI")
-        register(bundle, MODEL, name="embeddings", alias="current", run_id=run_id, tracking_uri=uri)
+        register(bundle, MODEL, name="embeddings", run_id=run_id, tracking_uri=uri)
         assert os.environ.get("MLFLOW_TRACKING_URI") == before
     with process_tracking_uri("sqlite:///outer.db"), process_tracking_uri(uri):
         pass
@@ -138,11 +138,11 @@ def test_the_process_has_the_tracking_uri_that_it_had(tracking, bundle, monkeypa
 def test_model_whose_files_are_gone_is_logged_anew(tracking, tmp_path):
     uri, client, run_id = tracking
     made = publish(tmp_path, seed=2)
-    first = register(made, MODEL, name="lost", alias="current", run_id=run_id, tracking_uri=uri)
+    first = register(made, MODEL, name="lost", run_id=run_id, tracking_uri=uri)
     root = Path(client.get_logged_model(first.model_id).artifact_location.removeprefix("file://"))
     (root / "MLmodel").unlink()
-    assert register(made, MODEL, name="lost", alias="current", run_id=run_id, tracking_uri=uri).version == 2
-    assert len(mlflow.pyfunc.load_model("models:/lost@current").predict(pd.DataFrame({"node": ["n1"]}))) == 1
+    assert register(made, MODEL, name="lost", run_id=run_id, tracking_uri=uri).version == 2
+    assert len(mlflow.pyfunc.load_model("models:/lost/2").predict(pd.DataFrame({"node": ["n1"]}))) == 1
 
 
 def test_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
@@ -214,15 +214,13 @@ def test_what_is_no_bundle_is_refused(tracking, tmp_path):
     publish(tmp_path)
     source = Dataset.open(Location.of(tmp_path / "embeddings-0"))
     with pytest.raises(UserError, match="not a bundle that can be registered"):
-        register(source, MODEL, name="x", alias="current", run_id=tracking[2], tracking_uri=tracking[0])
+        register(source, MODEL, name="x", run_id=tracking[2], tracking_uri=tracking[0])
 
 
-def test_unknown_run_and_reserved_alias_are_errors_for_people(tracking, bundle):
-    uri, _, run_id = tracking
+def test_unknown_run_is_an_error_for_people(tracking, bundle):
+    uri = tracking[0]
     with pytest.raises(UserError, match="MLflow did not register the model"):
-        register(bundle, MODEL, name="y", alias="current", run_id="0" * 32, tracking_uri=uri)
-    with pytest.raises(UserError, match="MLflow did not register the model"):
-        register(bundle, MODEL, name="y", alias="latest", run_id=run_id, tracking_uri=uri)
+        register(bundle, MODEL, name="y", run_id="0" * 32, tracking_uri=uri)
 
 
 @pytest.fixture

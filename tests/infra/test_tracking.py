@@ -18,7 +18,7 @@ from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
 from superworkflow.infra.outcomes import METRICS_TAG, Metric, metrics_text
 from superworkflow.infra.plan.cost import load_prices
-from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import Tracker
@@ -52,17 +52,27 @@ def recorded_runs_of_new_database(uri: str) -> list[RecordedRun]:
 def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
     return StageRecord(
         name=name, stage=name, digest="d" * 32, state="cached" if cached else "ran", resources=Resources(),
-        runtime_s=0 if cached else seconds, cpu_s=2 * seconds, peak_memory_bytes=1 << 20,
+        runtime_s=0 if cached else seconds, cpu_s=0 if cached else 2 * seconds, peak_memory_bytes=1 << 20,
         cost_usd=0 if cached else seconds / 100, saved_s=seconds if cached else 0,
         saved_usd=seconds / 100 if cached else 0, rows=40, bytes=1000, output=f"/store/{name}",
-        params={"p": 0.5, "labels": None}, stats={"vertices": 7, "metrics.micro_f1@0.5": 0.4, "kind": "text"},
+        params={"p": 0.5, "labels": None}, inputs=(Used("graph", "c" * 32, "/store/graph", "index"),),
+        stats={"vertices": 7, "metrics.micro_f1@0.5": 0.4, "kind": "text"},
     )  # fmt: skip
 
 
-def _record(uri: str, name: str, params: dict[str, object], stages: list[StageRecord]) -> str:
+def _edges(digest: str) -> tuple[Used, ...]:
+    return (Used("edges", digest * 64, "s3://key:secret@bucket/my_edges.csv", facts={"bytes": 2048, "files": 1}),)
+
+
+def _record(
+    uri: str, name: str, params: dict[str, object], stages: list[StageRecord], sources: tuple[Used, ...] = ()
+) -> str:
     tracker = MlflowTracker(uri)
     run_id = tracker.begin(name, "toy", params, {METRICS_TAG: metrics_text(METRICS)})
-    run = RunRecord(run_id, "flow", "/store", name, "toy")
+    run = RunRecord(
+        run_id, "flow", "/store", name, "toy", declared=METRICS, sources=sources, page="https://prefect/runs/1"
+    )
+    tracker.sources(sources)
     for stage in stages:
         tracker.stage(stage)
         run.stages.append(stage)
@@ -74,10 +84,13 @@ def _record(uri: str, name: str, params: dict[str, object], stages: list[StageRe
 @pytest.fixture(scope="module")
 def two(uri: str) -> tuple[str, str]:
     """Ids of two runs; the second has another parameter and found its first stage cached."""
-    first = _record(uri, "first", {"walk.p": 1.0, "walk.q": 2.0}, [_stage("index", 3), _stage("walk-1", 4)])
-    second = _record(
-        uri, "second", {"walk.p": 0.5, "walk.q": 2.0}, [_stage("index", 3, cached=True), _stage("walk-1", 8)]
+    first = _record(
+        uri, "first", {"walk.p": 1.0, "walk.q": 2.0}, [_stage("index", 3), _stage("walk-1", 4)], _edges("a")
     )
+    second = _record(
+        uri, "second", {"walk.p": 0.5, "walk.q": 2.0}, [_stage("index", 3, cached=True), _stage("walk-1", 8)],
+        _edges("b"),
+    )  # fmt: skip
     return first, second
 
 
@@ -94,6 +107,77 @@ def test_read_back(uri: str, two: tuple[str, str]) -> None:
     assert run.totals["seconds"] == 7.0
     assert run.totals["cost_usd"] == pytest.approx(0.07)
     assert run.totals["wall_seconds"] == 12.0
+
+
+def test_what_was_read_and_made_is_listed_as_datasets(uri: str, two: tuple[str, str]) -> None:
+    client = MlflowClient(uri)
+    run = client.get_run(two[0])
+    (edges,) = run.inputs.dataset_inputs
+    assert (edges.dataset.name, edges.dataset.digest) == ("edges", "a" * 32)
+    assert json.loads(edges.dataset.profile) == {"bytes": 2048, "files": 1}
+    assert "secret" not in edges.dataset.source
+    children = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{two[0]}'")
+    index = next(child for child in children if child.info.run_name == "index")
+    listed = {each.dataset.digest: (each.dataset.name, each.tags[0].value) for each in index.inputs.dataset_inputs}
+    assert listed == {"c" * 32: ("graph", "input"), "d" * 32: ("index", "output")}
+    readers = client.search_runs([run.info.experiment_id], f"dataset.digest = '{'b' * 32}'")
+    assert [each.info.run_id for each in readers] == [two[1]]
+
+
+def test_the_page_of_a_run_says_what_it_cost_and_reached(uri: str, two: tuple[str, str]) -> None:
+    client = MlflowClient(uri)
+    experiment = client.get_experiment(client.get_run(two[0]).info.experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    note = client.get_run(two[1]).data.tags["mlflow.note.content"]
+    link = "[this run in Prefect](https://prefect/runs/1)"
+    assert note.startswith(f"walk-1.micro\\_f1@0.5 **0.4000**\n\n12.0 s, $0.080000, 1 of 2 stages cached, {link}\n\n")
+    assert "| index | cached |  |  |  | $0 |" in note
+    assert "| walk-1 | ran | 8.0 s | 16.0 s | 1.0 MiB | $0.080000 |" in note
+    assert "| **total** |  | **8.0 s** | **16.0 s** | **1.0 MiB** | **$0.080000** |" in note
+    assert "Cached stages saved $0.030000." in note
+    assert "my\\_edges.csv (`bbbbbbbbbbbb`, 2.0 KiB, 1 file)" in note
+    assert "secret" not in note
+
+
+def test_an_experiment_of_an_earlier_version_gets_its_kind(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    made = open_client(uri).create_experiment("superworkflow")
+    MlflowTracker(uri)
+    assert MlflowClient(uri).get_experiment(made).tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, two: tuple[str, str]) -> None:
+    run = MlflowClient(uri).get_run(two[1])
+    assert {name: value for name, value in run.data.metrics.items() if not name.startswith("stages/")} == {
+        "quality/index.micro_f1_at_0.5": 0.4,
+        "quality/walk-1.micro_f1_at_0.5": 0.4,
+        "cost/walk-1_usd": 0.08,
+        "cost/total_usd": 0.08,
+        "cost/saved_by_cache_usd": 0.03,
+        "cost/unified_usd": 0.0,
+        "runtime/walk-1_s": 8.0,
+        "runtime/total_s": 8.0,
+        "runtime/wall_s": 12.0,
+        "runtime/cpu_s": 16.0,
+        "runtime/compile_s": 0.0,
+        "memory/walk-1_bytes": 1 << 20,
+        "memory/peak_bytes": 1 << 20,
+    }
+    assert json.loads(run.data.tags["superworkflow.cached"]) == ["index"]
+    stages = find_run(uri, two[1]).stages
+    assert stages["index"] == {"seconds": 0.0, "cost_usd": 0.0, "peak_memory_bytes": 0.0, "cached": 1.0}
+    assert stages["walk-1"]["cached"] == 0.0
+
+
+def test_records_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client, experiment = MlflowTracker(uri).handle()
+    run = client.create_run(experiment, run_name="earlier", tags={SUPERWORKFLOW_TAG: "toy"}).info.run_id
+    for name, value in (("stage/walk/seconds", 3.0), ("total/cost_usd", 0.5), ("evaluate.f1_at_0.5", 0.7)):
+        client.log_metric(run, name, value)
+    found = find_run(uri, "earlier")
+    assert (found.stages, found.totals) == ({"walk": {"seconds": 3.0}}, {"cost_usd": 0.5})
+    assert found.metrics == {"evaluate.f1@0.5": 0.7}
 
 
 def test_newest_first_and_limit(uri: str, two: tuple[str, str]) -> None:
@@ -158,13 +242,15 @@ def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> No
     (tracker.fail if status == "FAILED" else tracker.stop)("stage walk failed", run)
     found = find_run(uri, run.run_id)
     assert found.status == status
+    note = MlflowClient(uri).get_run(run.run_id).data.tags["mlflow.note.content"]
+    assert note.startswith("**stage walk failed**\n\n")
+    assert "| walk | failed | 5.0 s |" in note
     assert found.totals["cost_usd"] == pytest.approx(0.03 + 0.05)
     assert found.totals["stages_failed"] == 1
     assert found.stages["walk"] == {
         "seconds": 5.0,
         "cost_usd": 0.05,
         "cached": 0.0,
-        "failed": 1.0,
         "peak_memory_bytes": 1 << 20,
     }
     client = MlflowClient(uri)
@@ -252,12 +338,14 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
     found = compare(find_run(uri, two[0]), find_run(uri, two[1]))
     assert found.params == {"walk.p": ("1.0", "0.5")}
     assert found.metrics == {f"{node}.micro_f1@0.5": (0.4, 0.4) for node in ("index", "walk-1")}
+    assert found.sources == {"edges": ("a" * 32, "b" * 32)}
     assert found.seconds == {"index": (3.0, 0.0), "walk-1": (4.0, 8.0)}
     assert found.cost_usd["walk-1"] == (0.04, 0.08)
     print_comparison(found)
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     assert ["walk.p", "1.0", "0.5", ""] in rows
+    assert ["edges", "a" * 12, "b" * 12, ""] in rows
     assert ["walk-1", "4.0 s", "8.0 s", "2.00"] in rows
     assert ["index", "3.0 s", "cached", ""] in rows
     print_runs(recorded_runs(uri))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,14 @@ from mlflow.exceptions import MlflowException
 from superworkflow.__main__ import main
 from superworkflow.dashboards.report import attach_pictures
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
-from superworkflow.infra.diagram import Export
+from superworkflow.infra.diagram import Diagram, Export, Node
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.outcomes import (
     Figure,
     Metric,
     Model,
-    Parameter,
     Picture,
+    Rescoring,
     figures,
     headlines,
     metrics_text,
@@ -46,7 +47,10 @@ MODEL = SUPERWORKFLOW.registered[0]
 @pytest.fixture(scope="module")
 def ran(second: Second) -> dict[str, Any]:
     """The document of a run."""
-    return second("run", "--set", "curved.degree=2", "--json", "--name", "both").document
+    return second(
+        "run", "--set", "curved.degree=2", "--json", "--name", "both", "--register", "progression",
+        "--gate", "choose.rmse<60",
+    ).document  # fmt: skip
 
 
 def test_two_nodes_of_a_stage_keep_their_metrics(ran: dict[str, Any]) -> None:
@@ -62,7 +66,7 @@ def test_records(
 ) -> None:
     client = MlflowClient(f"sqlite:///{second.store}/mlflow/mlflow.db")
     run = client.get_run(ran["run_id"])
-    assert {name: run.data.metrics[name] for name in ran["metrics"]} == ran["metrics"]
+    assert {name: run.data.metrics[f"quality/{name}"] for name in ran["metrics"]} == ran["metrics"]
     assert read_metrics(run.data.tags["superworkflow.metrics"]) == SUPERWORKFLOW.metrics
     pictures = {file.path for file in client.list_artifacts(ran["run_id"], "pictures")}
     assert pictures == {"pictures/stages.png", "pictures/choose-residuals.png"}
@@ -148,6 +152,10 @@ def test_records_of_others_declare_nothing(text: str) -> None:
     assert read_metrics(metrics_text(NODE2VEC.metrics))[0].full_name == "evaluate.macro_f1"
 
 
+def _none(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> None:
+    """Scores nothing again."""
+
+
 @pytest.mark.parametrize(
     ("outcome", "message"),
     [
@@ -164,9 +172,8 @@ def test_records_of_others_declare_nothing(text: str) -> None:
         (replace(MODEL, node="chose"), r"model: the diagram has no such node .*Did you mean choose\?"),
         (replace(MODEL, code="tests.second.server"), "model: no such module .got 'tests.second.server'"),
         (replace(MODEL, card="tests.second.outcomes:cart"), r"model: .*Did you mean card\?"),
-        (replace(MODEL, name=Parameter("choose.name")), "model: no such parameter .got 'choose.name'"),
+        (replace(MODEL, again=Rescoring("chose", (), _none)), "again: no metric is declared of this node .got 'chose'"),
         (replace(MODEL, name="a/b"), "model: name: not a valid name .got 'a/b'"),
-        (replace(MODEL, alias="latest"), "model: alias: not a valid name .got 'latest'"),
         (replace(MODEL, title="weights"), "output or model: declared twice .got 'weights'"),
     ],
 )  # fmt: skip
@@ -228,7 +235,7 @@ def test_a_card_that_fails_says_so(second: Second, ran: dict[str, Any]) -> None:
     other = Dataset.open(Location.of(stage["output"]))
     uri = f"sqlite:///{second.store}/mlflow/mlflow.db"
     with pytest.raises(SuperworkflowError, match=r"tests.second.outcomes:card failed for .*KeyError: 'degree'"):
-        register(other, MODEL, name="x", alias="current", run_id=ran["run_id"], tracking_uri=uri)
+        register(other, MODEL, name="x", run_id=ran["run_id"], tracking_uri=uri)
 
 
 def test_node2vec_declares_as_before() -> None:
@@ -237,4 +244,5 @@ def test_node2vec_declares_as_before() -> None:
     ]  # fmt: skip
     (model,) = NODE2VEC.registered
     assert isinstance(model, Model)
-    assert (model.name, model.alias) == (Parameter("publish.name"), Parameter("publish.alias"))
+    assert model.name == "node2vec-embeddings"
+    assert model.again is not None

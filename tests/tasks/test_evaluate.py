@@ -13,7 +13,7 @@ from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.dataset import DatasetWriter
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks.evaluate import STAGE, EvaluateParams, fit_bytes, fits_at_once
@@ -84,6 +84,31 @@ def evaluate(tmp_path, inputs, name="output", threads=1, stream=None, **params):
     params = {"shuffles": 3, "projection_sample": 60, **params}
     resources = Resources(cpu=threads)
     return execute(STAGE, params, inputs, str(tmp_path / name), resources, Progress("evaluate", stream=stream)).dataset
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_edges_that_another_graph_has_are_not_asked_for(tmp_path, inputs, share):
+    """The other graph has its vertices in another order, and one more; some of the held-out edges are in it."""
+    graph, positives = Dataset.open(Location.of(inputs["graph"])), Dataset.open(Location.of(inputs["holdout"]))
+    nodes = graph.parquet("vertices.parquet").read()["node"].to_pylist()
+    asked = positives.array("positives.npy")
+    other = ["more", *reversed(nodes)]
+    place = {node: number for number, node in enumerate(other)}
+    ends = np.array([[place[nodes[u]], place[nodes[v]]] for u, v in asked[: int(share * len(asked))]])
+    arcs = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    inputs["seen"] = dataset(
+        tmp_path / "seen", "holdout", tables={"vertices.parquet": pa.table({"node": other})},
+        arrays={"indptr.npy": np.searchsorted(arcs[:, 0], np.arange(len(other) + 1)),
+                "indices.npy": arcs[:, 1].astype(np.int32)},
+    )  # fmt: skip
+    made = evaluate(tmp_path, {k: v for k, v in inputs.items() if k != "labels"}, projection_sample=0)
+    joined = {frozenset(map(int, pair)) for pair in asked[: int(share * len(asked))]}
+    left = sum(frozenset(map(int, pair)) not in joined for pair in asked)
+    if share == 1.0:
+        assert (made.json("metrics.json"), made.stats["link_test_pairs"]) == ({}, 0)
+    else:
+        assert made.stats["link_test_pairs"] == left + 200
+        assert made.json("metrics.json")["link_auc@weighted-l2"] > 0.9
 
 
 def test_labels_and_links(tmp_path, inputs):

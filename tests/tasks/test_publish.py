@@ -76,14 +76,6 @@ def test_bundle_is_the_same_bytes_again(tmp_path, vectors):
     assert again.manifest.files == first.manifest.files
 
 
-def test_name_and_alias_do_not_make_another_bundle(tmp_path, vectors):
-    first = publish(tmp_path, vectors=vectors, name="one", metric="dot")
-    assert "name" not in first.manifest.params
-    assert first.json("bundle.json")["metric"] == "dot"
-    plain, named = PublishParams(), PublishParams(name="other", alias="canary")
-    assert plain.identity() == named.identity() != PublishParams(metric="dot").identity()
-
-
 def test_quality_travels_in_the_bundle(tmp_path, vectors):
     writer = DatasetWriter(Location.of(tmp_path / "evaluation"))
     writer.json("metrics.json", {"micro_f1@0.5": 0.38})
@@ -108,9 +100,7 @@ def test_no_embeddings(tmp_path):
     ("params", "message"),
     [
         ({"metric": "euclid"}, r"publish\.metric.*'euclid'"),
-        ({"alias": "latest"}, r"publish\.alias"),
-        ({"alias": "v3"}, r"publish\.alias"),
-        ({"name": "a/b"}, r"publish\.name.*'a/b'"),
+        ({"name": "mine"}, r"publish\.name: unknown parameter"),
     ],
 )
 def test_parameters_are_checked(params, message):

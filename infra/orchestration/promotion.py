@@ -1,0 +1,190 @@
+"""The end of a run: its models are registered, compared with the champions, and promoted or rejected."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from superworkflow.infra.diagram import Node
+from superworkflow.infra.orchestration.deployed_run import DeployedRun
+from superworkflow.infra.outcomes import Model, headlines
+from superworkflow.infra.owner import user_name
+from superworkflow.infra.promotion import Decision, Scored, decide
+from superworkflow.infra.records import RunRecord
+from superworkflow.infra.request import Request
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG, Tracker
+
+if TYPE_CHECKING:
+    from superworkflow.infra.tracking.models import ModelRegistry, Version
+
+RunNodes = Callable[[Sequence[Node]], None]
+"""Runs further nodes of a run, each of which gets a record."""
+
+_TRIES = 3
+"""Champions that a challenger is compared with, where others are promoted meanwhile."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On whose word a run registers and promotes.
+
+    Args:
+        name: registered name of its models; empty to register none.
+        who: a person, or the deployment whose run it is.
+        withheld: why nothing is promoted without a person; empty where it may be.
+    """
+
+    name: str
+    who: str
+    withheld: str = ""
+
+
+def terms_of(request: Request, deployed: DeployedRun | None) -> Terms:
+    """The terms of a run: a deployment has a name of its own, and promotes what has its own parameters."""
+    name, withheld = request.registration.name, ""
+    if deployed is not None:
+        name = name or re.sub(r"[^\w.\-]+", "-", f"{request.superworkflow.name}-{deployed.title}")
+    if deployed is not None and deployed.changed:
+        withheld = f"its parameters are not the deployment's ({', '.join(deployed.changed)})"
+    elif not request.registration.promote:
+        withheld = "promotion is left to people"
+    return Terms(name, f"deployment {deployed.name}" if deployed is not None else user_name(), withheld)
+
+
+def registered_name(base: str, model: Model, models: Sequence[Model]) -> str:
+    """Name of one of a superworkflow's models, of which the only one has the whole name."""
+    return base if len(models) == 1 else f"{base}-{model.title}"
+
+
+def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run_nodes: RunNodes) -> list[Decision]:
+    """Register the models of a run that has all its datasets, and decide on each.
+
+    Args:
+        request: of the run.
+        run: its record; gets the models' URIs, and records of the nodes that score champions again.
+        tracker: where it is recorded.
+        terms: see `Terms`.
+        run_nodes: see `RunNodes`.
+    """
+    registry = tracker.registry()
+    if not terms.name or registry is None:
+        return []
+    outputs = {record.name: record.output for record in run.stages}
+    decisions = []
+    for model in request.superworkflow.registered:
+        if model.node not in outputs:
+            continue  # a trial of a sweep runs no more than its objective needs
+        name = registered_name(terms.name, model, request.superworkflow.registered)
+        with contextlib.closing(Dataset.open(Location.of(outputs[model.node]))) as dataset:
+            made = tracker.model(dataset, model, name, _tags(request, model))
+        assert made is not None
+        own = registry.version(name, made.version)
+        decision = _Contest(request, run, registry, model, own, terms, run_nodes).settle()
+        run.outputs[model.title] = (
+            f"models:/{name}@current" if decision.verdict in ("promoted", "current") else made.uri
+        )
+        registry.note(decision, {each.name: each.value for each in headlines(run.metrics, run.declared)})
+        tracker.decided(decision)
+        decisions.append(decision)
+    return decisions
+
+
+def _tags(request: Request, model: Model) -> dict[str, str]:
+    """What a version is made from, and with what it can be scored again."""
+    nodes = request.diagram.nodes
+    datasets = {name: nodes[name].digest for name in (model.again.datasets if model.again else ()) if name in nodes}
+    data = {name: source.digest for name, source in request.sources.items()}
+    return {DATASETS_TAG: json.dumps(datasets), DATA_TAG: json.dumps(data)}
+
+
+@dataclass
+class _Contest:
+    """One model of a run against the champion of its name."""
+
+    request: Request
+    run: RunRecord
+    registry: ModelRegistry
+    model: Model
+    own: Version
+    terms: Terms
+    run_nodes: RunNodes
+
+    def settle(self) -> Decision:
+        for _ in range(_TRIES):
+            champion = self.registry.champion(self.own.name)
+            if champion is not None and champion.version == self.own.version:
+                return self._verdict("current", "the champion already")
+            if self.own.moves or (champion is not None and champion.version > self.own.version):
+                # Whatever is in use now was put there after it: no run takes that back.
+                using = f"version {champion.version} is in use" if champion is not None else "none is in use"
+                return self._verdict("waits", f"registered before, and {using}; a person may promote it")
+            self.registry.challenge(self.own)
+            decision = self._compare(champion)
+            if decision.verdict == "rejected":
+                return decision
+            if self.terms.withheld:
+                return self._waits(decision, self.terms.withheld)
+            number = champion.version if champion is not None else None
+            moved = self.registry.promote_instead(self.own, number, self.terms.who, decision.why)
+            if moved == "moved":
+                return decision
+            if moved == "held":
+                hold = self.registry.hold(self.own.name)
+                by = f" by {hold.who} ({hold.why})" if hold is not None else ""
+                return self._waits(decision, f"the rollback{by} holds until a person promotes")
+        return self._verdict("waits", "other versions were promoted meanwhile; a person may promote it")
+
+    def _verdict(self, verdict: Literal["waits", "current"], why: str) -> Decision:
+        return Decision(self.own.name, self.own.version, verdict, why)
+
+    @staticmethod
+    def _waits(decision: Decision, why: str) -> Decision:
+        found = decision.why.removeprefix("promoted: ")
+        return replace(decision, verdict="waits", why=f"waits as challenger, since {why}: {found}")
+
+    def _compare(self, champion: Version | None) -> Decision:
+        scored = self._scored(champion) if champion is not None else None
+        return decide(self.own.name, self.own.version, self.run.metrics, self.request.superworkflow.metrics, scored,
+                      self.request.registration)  # fmt: skip
+
+    def _scored(self, champion: Version) -> Scored:
+        again = self.model.again
+        if again is None or again.node not in self.request.diagram.nodes:
+            return self._recorded(champion)
+        datasets: dict[str, Dataset] = {}
+        for name in again.datasets:
+            node, digest = self.request.diagram.nodes.get(name), champion.datasets.get(name)
+            if node is None or not digest:
+                continue  # it has none, or is older than the record of them
+            found = self.request.store.find(node.stage.name, digest)
+            if found is None:
+                lost = f"its dataset of {name} is not in this store"
+                return Scored(champion.version, fault=f"version {champion.version} cannot be scored again: {lost}")
+            datasets[name] = found
+        diagram = self.request.diagram.copy()
+        added = again.diagram(diagram, dict(diagram.nodes), datasets)
+        if added is None:
+            return self._recorded(champion)
+        nodes = [added] if isinstance(added, Node) else list(added)
+        figures = [self._figures(node, again.node) for node in nodes]
+        return Scored(champion.version, figures[0], "rescored", own=figures[1] if len(figures) > 1 else None)
+
+    def _figures(self, node: Node, judge: str) -> dict[str, float]:
+        """Run an added node; its figures under the names that they have at the node `judge`."""
+        known = {record.name: record.digest for record in self.run.stages}
+        if known.get(node.name) != node.digest:
+            self.run.stages[:] = [record for record in self.run.stages if record.name != node.name]
+            self.run_nodes([node])
+        (record,) = [record for record in self.run.stages if record.name == node.name]
+        declared = [replace(each, node=node.name, headline=False) for each in self.run.declared if each.node == judge]
+        self.run.declared += tuple(each for each in declared if each not in self.run.declared)
+        return {f"{judge}.{name}": value for name, value in record.metrics.items()}
+
+    def _recorded(self, champion: Version) -> Scored:
+        return Scored(champion.version, self.registry.recorded(champion), "recorded")

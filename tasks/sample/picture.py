@@ -36,10 +36,10 @@ def draw(dataset: Dataset, path: Path) -> None:
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(-height / 2 - 0.2, height / 2 + 0.2)
+    axes.set_ylim(-height / 2 - 0.4, height / 2)
     for op in ops:
         for name in op["input_op_names"]:
-            bend = 0.15 * (level[op["op_name"]] - level[name] - 1)  # around the boxes between
+            bend = 0.07 * (level[op["op_name"]] - level[name] - 1)  # around the boxes between
             axes.annotate(
                 "", xy=places[op["op_name"]], xytext=places[name], zorder=1,
                 arrowprops={"arrowstyle": "->", "color": "0.6", "shrinkA": 32, "shrinkB": 48,

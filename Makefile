@@ -28,7 +28,7 @@ oracles: $(DEV)  ## checks against TF-GNN and OGB, in environments of their own 
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
 
-KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_partitioned_kernels walk_triangles walk_walker
+KERNELS := csr embed_kernel generate generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
-from superworkflow.infra.outcomes import Metric
+from superworkflow.infra.outcomes import Metric, Picture
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, probe, records, sample
 
@@ -17,12 +17,13 @@ def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) ->
         flow.stage(probe.STAGE, graph=typed, subgraphs=subgraphs)
 
 
+STAGES = (heterograph.STAGE, sample.STAGE, records.STAGE, probe.STAGE)
 ON_SPARK = {"engine": "spark"}
 
 SUPERWORKFLOW = Superworkflow(
     name="subgraphs",
     help="sampled subgraphs of a large typed graph, as records to train on",
-    stages=(heterograph.STAGE, sample.STAGE, records.STAGE, probe.STAGE),
+    stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), or the folder that has it",
         "spec": "which edges to sample from the seeds on (SamplingSpec in text format)",
@@ -34,7 +35,7 @@ SUPERWORKFLOW = Superworkflow(
                          "SET.FEATURE")},
     variants={
         "laptop": {"probe": {"resources": {"memory": "6Gi"}}},
-        "spark": dict.fromkeys(("heterograph", "sample", "records"), ON_SPARK),
+        "spark": {stage.name: ON_SPARK for stage in STAGES if "spark" in stage.engines},
     },
     outputs={"records": ("records", "*-of-*"), "schema": ("records", "schema.pbtxt")},
     outcomes=(
@@ -42,5 +43,6 @@ SUPERWORKFLOW = Superworkflow(
         Metric("probe", "accuracy@test", headline=True, optional=True),
         Metric("probe", "macro_f1@validation", optional=True),
         Metric("probe", "macro_f1@test", optional=True),
+        Picture("sample", "superworkflow.tasks.sample.picture:draw", "spec"),
     ),
 )  # fmt: skip

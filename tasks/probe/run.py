@@ -25,6 +25,7 @@ from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Block, layout_of
 from superworkflow.tasks.probe import MOST_PATHS, ProbeParams
 from superworkflow.tasks.probe.carry import carried, chosen, end_of, features_of, paths_of
 from superworkflow.tasks.probe.labels import WHERE, label_of, labels_of
+from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
 
 load_kernels_fast()
 
@@ -83,16 +84,13 @@ def _judge(
             value={split: len(table[1]) for split, table in tables.items()},
             remedy="Give seeds with a split, or more of them",
         )  # fmt: skip
-    # Blocks of one mean squared length, so that C means the same for any features.
-    scales = [
-        np.sqrt(max(float(np.square(means, dtype=np.float64).sum()), 1e-30) / len(means))
-        for means in tables["train"][2]
-    ]
-    inputs = {
-        split: np.concatenate([part / np.float32(scale) for part, scale in zip(means, scales, strict=True)], axis=1)
-        for split, (_, _, means) in tables.items()
-    }
-    job.progress.log(f"{len(inputs['train'])} subgraphs to train on, {inputs['train'].shape[1]} features")
+    scales = scales_of(tables["train"][2])
+    inputs = {split: scaled(means, scales) for split, (_, _, means) in tables.items()}
+    wide = inputs["train"].shape[1]
+    job.progress.log(f"{len(inputs['train'])} subgraphs to train on, {wide} features")
+    inputs = dict(
+        zip(["train", *judged], in_row_space(inputs["train"], [inputs[each] for each in judged]), strict=True)
+    )
     train = inputs["train"]
     targets = tables["train"][1][:, None] == kinds
     with threadpool_limits(1), ThreadPoolExecutor(job.threads) as pool:
@@ -116,7 +114,7 @@ def _judge(
         pq.write_table(pa.concat_tables(rows), path, compression="zstd")
     facts: dict[str, Stat] = {
         **{f"{split}_subgraphs": len(values) for split, values in inputs.items()},
-        "labels": len(kinds), "features": train.shape[1],
+        "labels": len(kinds), "features": wide,
     }  # fmt: skip
     return Output(
         rows=sum(len(inputs[split]) for split in judged),

@@ -51,6 +51,9 @@ def test_run_then_cached(graph: Path, tmp_path: Path, prefect_api: str, capsys: 
     other = _given(graph, tmp_path / "store", "--set", "records.compression=gzip")
     assert main(["plan", *other, "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
+    assert main(["plan", *other, "--profile", "laptop-spark", "--json"]) == 0
+    engines = {stage["name"]: stage["engine"] for stage in json.loads(capsys.readouterr().out)}
+    assert engines["records"] == "spark"
     assert states == {"heterograph": "cached", "sample": "cached", "records": "run"}
 
 

@@ -12,9 +12,11 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
 from superworkflow.tasks._subgraphs import Block, Layout, shard_name, shard_schema, shard_writer
 from superworkflow.tasks.probe import STAGE
 from superworkflow.tasks.probe.carry import carried, chosen, features_of, paths_of
+from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -190,6 +192,28 @@ def test_labels_are_texts_or_missing_and_splits_are_thinned(graph, subgraphs, tm
     assert (half.stats["train_subgraphs"], half.stats["test_subgraphs"]) == (40, 10)
     few = probe(graph, subgraphs, tmp_path / "few", label="paper.venue", train_subgraphs=31, test_subgraphs=7)
     assert (few.stats["train_subgraphs"], few.stats["test_subgraphs"]) == (31, 7)
+
+
+def test_fewer_dimensions_change_no_decision():
+    rng = np.random.default_rng(8)
+    words = (rng.random((40, 300)) < 0.05).astype(np.float32)
+    words[7], words[9] = words[3], 0
+    narrow = rng.normal(size=(40, 2)).astype(np.float32) * 5
+    rows = scaled([words, narrow], scales_of([words[:25], narrow[:25]]))
+    lengths = np.linalg.norm(rows[:, :300], axis=1)
+    assert lengths[np.arange(40) != 9] == pytest.approx(1)
+    assert lengths[9] == 0
+    assert np.square(rows[:25, 300:]).sum(axis=1).mean() == pytest.approx(1, rel=1e-5)
+    rows[7, 300:] = rows[3, 300:]  # a row that adds no dimension
+    train, test = in_row_space(rows[:25], [rows[25:]])
+    assert train.shape == (25, 24)
+    assert train @ train.T == pytest.approx(rows[:25] @ rows[:25].T, abs=1e-5)
+    assert test @ train.T == pytest.approx(rows[25:] @ rows[:25].T, abs=1e-5)
+    targets = rng.random((25, 3)) < 0.4
+    whole = decision_function(rows[25:], fit_one_vs_rest(rows[:25], targets, C=50))
+    assert decision_function(test, fit_one_vs_rest(train, targets, C=50)) == pytest.approx(whole, abs=1e-3)
+    many = rows[:, 290:]
+    assert in_row_space(many, [])[0] is many
 
 
 @pytest.mark.parametrize(

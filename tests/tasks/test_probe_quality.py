@@ -1,0 +1,26 @@
+"""What the probe finds on citation graphs with sampled neighbours, sizes 5 and 5, and Planetoid's split."""
+
+from __future__ import annotations
+
+import pytest
+
+from superworkflow.tasks import load_stage
+from tests.tasks.index_helpers import run_stage
+from tests.tasks.planetoid import write_planetoid
+
+
+@pytest.mark.parametrize(("name", "least"), [("cora", 0.79), ("citeseer", 0.69)])
+def test_citation_graphs(shared_data, tmp_path, name, least):
+    folder = write_planetoid(shared_data / "planetoid", name, tmp_path / name)
+
+    def made(stage: str, params: dict, **inputs):
+        return run_stage(
+            load_stage(stage), params, {key: str(given) for key, given in inputs.items()}, tmp_path / stage
+        )
+
+    graph = made("heterograph", {}, graph=folder).location.local_path
+    inputs = {"graph": graph, "spec": folder / "spec.pbtxt", "seeds": folder / "seeds.csv"}
+    subgraphs = made("sample", {}, **inputs).location.local_path
+    stats = made("probe", {"label": "paper.label", "C": 100.0}, graph=graph, subgraphs=subgraphs).stats
+    assert (stats["validation_subgraphs"], stats["test_subgraphs"]) == (500, 1000)
+    assert float(stats["metrics.accuracy@test"] or 0) >= least

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -174,3 +175,11 @@ def test_nights_without_labels(deploy: Deploy) -> None:
     assert figures["promotion/champion_quality"] == figures["champion-evaluate.link_auc_at_hadamard"]
     assert figures["promotion/quality"] == figures["challenger-evaluate.link_auc_at_hadamard"]
     assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1
+
+    champion = deployed.registry.champion("node2vec-links")
+    assert champion is not None
+    shutil.rmtree(deployed.edges.parent / "store" / "embed" / champion.datasets["holdout-embed"])
+    deployed.write(noisy(0.2)[100:])
+    third = deployed()
+    assert third["state_name"] == "Rejected"
+    assert "version 1 cannot be scored again: its dataset of holdout-embed is not in" in third["state"]["message"]

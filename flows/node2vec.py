@@ -124,7 +124,8 @@ SUPERWORKFLOW = Superworkflow(
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
-            name="node2vec-embeddings", again=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
+            name="node2vec-embeddings", warm={"initial": "embed"},
+            again=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
         ),
     ),
 )  # fmt: skip

@@ -111,6 +111,11 @@ def _check_model(model: Model, superworkflow: Superworkflow, where: str) -> None
     _check_text(model.name, MODEL_NAME, f"{where}: name", "Use letters, digits, -, _ and .")
     if len(superworkflow.registered) > 1:
         _check_text(model.title, MODEL_NAME, f"{where}: title", "Use letters, digits, -, _ and .")
+    takers = [name for name in superworkflow.sources if name in superworkflow.optional & superworkflow.datasets]
+    for source in model.warm:
+        if source not in takers:
+            raise UserError("no optional source that is a dataset", where=f"{where}: warm", value=source,
+                            remedy=nearest(source, takers) if takers else "Declare one")  # fmt: skip
     if model.again is None:
         return
     declared = {metric.node for metric in superworkflow.metrics}

@@ -87,6 +87,8 @@ class Model:
         optional: whether diagrams may do without the node.
         again: how one that an earlier run registered is scored on a later run's data. Without it the two are compared
             by the figures that their own runs recorded.
+        warm: optional sources that take a dataset of the champion where a run is to start from it (`--warm-start`):
+            name of the source to name of the node that made the dataset.
     """
 
     node: str
@@ -96,6 +98,7 @@ class Model:
     title: str = "model"
     optional: bool = False
     again: Rescoring | None = None
+    warm: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,10 @@ class Registration(BaseModel):
         default=True, description="Promote a model that is good enough; otherwise it waits for a person to do so."
     )
 
+    warm_start: bool = Field(
+        default=False, description="Start training from the champion, where the superworkflow says how."
+    )
+
     @field_validator("name")
     @classmethod
     def _registrable(cls, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superworkflow.infra.diagram import Diagram, Given, Superworkflow
@@ -48,6 +48,11 @@ class Request:
             if node.code is None
             and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
         ]
+
+    def given(self, datasets: Mapping[str, Dataset]) -> Request:
+        """The same request, given these datasets as sources besides."""
+        sources = {**self.sources, **datasets}
+        return replace(self, sources=sources, diagram=self.superworkflow.build(self.params, sources))
 
     def is_complete(self) -> bool:
         """Whether every dataset is in the store."""

@@ -140,6 +140,7 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-promote", action="store_true", help="register models as challengers only, for people to promote"
     )
+    parser.add_argument("--warm-start", action="store_true", help="start training from the champion")
 
 
 def registration_from(options: argparse.Namespace, superworkflow: Superworkflow, name: str | None) -> Registration:
@@ -153,13 +154,16 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     Raises:
         UserError: the first thing that is wrong.
     """
-    given = name is not None or options.gate or options.tolerance is not None or options.no_promote
+    given = name is not None or options.gate or options.tolerance is not None
+    given = given or options.no_promote or options.warm_start
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
                         remedy="Leave out what is said of its models")  # fmt: skip
+    if options.warm_start and not any(model.warm for model in superworkflow.registered):
+        raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
     check_gates(options.gate, superworkflow.metrics)
     values = {"name": name or "", "gates": options.gate, "tolerance": options.tolerance,
-              "promote": not options.no_promote}  # fmt: skip
+              "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
     return parse_model(Registration, values, "registration")
 
 

@@ -10,7 +10,6 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
-from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.orchestration.parameters import differing
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import Request
@@ -28,27 +27,29 @@ class DeployedRun:
         superworkflow: name of its flow.
         title: its name among the flow's deployments.
         changed: parameters that whoever started the run has given another value than the deployment's.
+        inputs: digest of all that the run is given; what it takes of a champion to start from is not in it.
     """
 
     id: str
     superworkflow: str
     title: str
     changed: tuple[str, ...]
+    inputs: str
 
     @property
     def name(self) -> str:
         """As Prefect's pages and commands have it."""
         return f"{self.superworkflow}/{self.title}"
 
-    def tags(self, request: Request) -> dict[str, str]:
+    def tags(self) -> dict[str, str]:
         """Of the run's record; with the digest of its inputs only where its parameters are the deployment's."""
         own = {DEPLOYMENT_TAG: self.name, DEPLOYMENT_ID_TAG: self.id}
         if self.changed:
             return {**own, "superworkflow.changed": ", ".join(self.changed)}
-        return {**own, INPUTS_TAG: request.inputs_digest()}
+        return {**own, INPUTS_TAG: self.inputs}
 
 
-def deployed_run(superworkflow: Superworkflow) -> DeployedRun | None:
+def deployed_run(request: Request) -> DeployedRun | None:
     """The deployment of the current flow run; None where it has none."""
     context = FlowRunContext.get()
     flow_run = context.flow_run if context is not None else None
@@ -59,8 +60,8 @@ def deployed_run(superworkflow: Superworkflow) -> DeployedRun | None:
             found = client.read_deployment(flow_run.deployment_id)
         except ObjectNotFound:  # removed since it was started
             return None
-    changed = differing(superworkflow, flow_run.parameters, found.parameters)
-    return DeployedRun(str(found.id), superworkflow.name, found.name, tuple(changed))
+    changed = differing(request.superworkflow, flow_run.parameters, found.parameters)
+    return DeployedRun(str(found.id), request.superworkflow.name, found.name, tuple(changed), request.inputs_digest())
 
 
 def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> State[RunRecord] | None:
@@ -68,13 +69,15 @@ def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> St
 
     Not where a dataset has gone since, or where somebody has started it with other parameters.
     """
-    if deployed.changed or tracker.last_inputs(deployed.id) != request.inputs_digest() or not request.is_complete():
+    if deployed.changed or tracker.last_inputs(deployed.id) != deployed.inputs:
         return None
+    if not request.registration.warm_start and not request.is_complete():
+        return None  # of a warm start, what it started from is not known here
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
     flow_run_id, name = str(context.flow_run.id), context.flow_run.name
-    tags = {**deployed.tags(request), "superworkflow.flow_run_id": flow_run_id}
+    tags = {**deployed.tags(), "superworkflow.flow_run_id": flow_run_id}
     tracker.unchanged(name, request.superworkflow.name, tags)
     record = RunRecord("", flow_run_id, request.store.uri, name, request.superworkflow.name)
     message = "all inputs and parameters are those of the last run of this deployment that finished"

@@ -31,7 +31,7 @@ from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.node import run_node, used_sources
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
-from superworkflow.infra.orchestration.promotion import settle, terms_of
+from superworkflow.infra.orchestration.promotion import settle, terms_of, warm
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.outcomes import METRICS_TAG, figures, metrics_text
 from superworkflow.infra.profile import Profile
@@ -75,9 +75,10 @@ def make_flow(
         asked = request or request_of(superworkflow, given)
         try:
             enter_flow()
-            opened, deployed = tracker(asked), deployed_run(superworkflow)
+            opened, deployed = tracker(asked), deployed_run(asked)
             if deployed is not None and (unchanged := nothing_new(asked, opened, deployed)) is not None:
                 return unchanged
+            asked = warm(asked, opened, terms_of(asked, deployed))
             starter = launcher(asked.profile)
             if not prepared:
                 _prepare(asked, starter)
@@ -131,7 +132,7 @@ def _execute(
         tags[f"superworkflow.source.{INPUT}"] = f"{code.uri} (SHA-256 {code.sha256})"
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
     tags["superworkflow.flow_run_id"] = flow_run_id
-    tags |= deployed.tags(request) if deployed is not None else {}
+    tags |= deployed.tags() if deployed is not None else {}
     declared = request.superworkflow.metrics
     tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)

@@ -62,6 +62,27 @@ def registered_name(base: str, model: Model, models: Sequence[Model]) -> str:
     return base if len(models) == 1 else f"{base}-{model.title}"
 
 
+def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
+    """The request that starts from the champions, where it asks for that and they are there.
+
+    A source that the user gave stays as it is. Without a champion, or where its dataset is not in the store, a run
+    starts cold.
+    """
+    registry = tracker.registry()
+    if not request.registration.warm_start or not terms.name or registry is None:
+        return request
+    found: dict[str, Dataset] = {}
+    models = request.superworkflow.registered
+    for model in models:
+        champion = registry.champion(registered_name(terms.name, model, models)) if model.warm else None
+        for source, name in model.warm.items():
+            node, digest = request.diagram.nodes.get(name), champion.datasets.get(name) if champion else None
+            if node is not None and digest and source not in request.sources:
+                dataset = request.store.find(node.stage.name, digest)
+                found |= {source: dataset} if dataset is not None else {}
+    return request.given(found) if found else request
+
+
 def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run_nodes: RunNodes) -> list[Decision]:
     """Register the models of a run that has all its datasets, and decide on each.
 
@@ -98,7 +119,8 @@ def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run
 def _tags(request: Request, model: Model) -> dict[str, str]:
     """What a version is made from, and with what it can be scored again."""
     nodes = request.diagram.nodes
-    datasets = {name: nodes[name].digest for name in (model.again.datasets if model.again else ()) if name in nodes}
+    names = [*(model.again.datasets if model.again else ()), *model.warm.values()]
+    datasets = {name: nodes[name].digest for name in names if name in nodes}
     data = {name: source.digest for name, source in request.sources.items()}
     return {DATASETS_TAG: json.dumps(datasets), DATA_TAG: json.dumps(data)}
 

@@ -105,7 +105,7 @@ class ModelRegistry:
         self._client = MlflowClient(uri, registry_uri=uri)
 
     def names(self) -> list[str]:
-        """Names of the models that this project has registered, or that have such a name."""
+        """Names of all registered models that can be asked for here."""
         with _told(self.uri):
             found = self._all(lambda token: self._client.search_registered_models(page_token=token))
         return sorted(each.name for each in found if MODEL_NAME.fullmatch(each.name))
@@ -225,7 +225,9 @@ class ModelRegistry:
         if now is None:
             raise UserError("no version is in use", where=name, remedy="`superworkflow models` lists the versions")
         if number is None:
-            number = next((each.previous for each in reversed(now.moves) if each.kind == "promoted"), None)
+            # Promoting what is in use already, to end a hold, is no change to return from.
+            changes = [each.previous for each in now.moves if each.kind == "promoted" and each.previous != now.version]
+            number = changes[-1] if changes else None
         if number is None or number == now.version:
             raise UserError(
                 f"version {now.version} is in use, and there is nothing before it to return to", where=name,

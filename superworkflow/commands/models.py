@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     registry = open_registry(options)
     names = [options.name] if options.name else registry.names()
     listed = {name: registry.versions(name) for name in names}
-    holds = {name: hold for name in names if (hold := registry.hold(name)) is not None}
+    if not options.name:  # others may keep models in the same registry
+        listed = {name: versions for name, versions in listed.items() if any(each.digest for each in versions)}
+    holds = {name: hold for name in listed if (hold := registry.hold(name)) is not None}
     if options.json:
         document = [
             {"name": name, "hold": asdict(holds[name]) if name in holds else None, "versions": [

@@ -88,7 +88,7 @@ def _registration(superworkflow: Superworkflow, options: argparse.Namespace) -> 
                         value=options.register)  # fmt: skip
     found = registration_from(options, superworkflow, options.register)
     if found != Registration() and not found.name:
-        raise UserError("this run registers no model", where="--gate, --tolerance, --no-promote",
+        raise UserError("this run registers no model", where="--gate, --tolerance, --no-promote, --warm-start",
                         remedy="Name one with --register NAME")  # fmt: skip
     return found
 

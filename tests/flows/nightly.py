@@ -1,10 +1,11 @@
-"""Flow runs of a deployment, one after the other in one process: as Prefect's runner does it, without its start.
+"""A deployment night after night in one process: as Prefect's runner runs it, without the start of a process each time.
 
-python -m tests.flows.nightly    # an id of a flow run by line on standard input; answers each when it has ended
+python -m tests.flows.nightly    # a JSON list by line on standard input: arguments of `deploy`, or ids of flow runs
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,17 +27,24 @@ class Nights:
     def __init__(self, api: str, process: subprocess.Popen[str]):
         self._api, self._process = api, process
 
+    def deploy(self, *arguments: str) -> str:
+        """Register a deployment; its id."""
+        return str(self._ask(["deploy", *arguments, "--json"])["id"])
+
     def __call__(self, deployment: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         """Start a run as a schedule or a person does, and wait for its end; the flow run as the server has it."""
         run = start_run(self._api, deployment, parameters)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{run}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer == f"{run}\n", f"it ended instead of {run}: {answer}"
+        assert self._ask(["run", run]) == {"ended": run}
         found: dict[str, Any] = ask("GET", f"{self._api}/flow_runs/{run}").json()
         return found
+
+    def _ask(self, words: list[str]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
 
 
 @contextmanager
@@ -62,13 +70,19 @@ def main() -> None:
     from prefect.flow_engine import run_flow
 
     from superworkflow import deployed
+    from superworkflow.__main__ import main as command_line
 
     flow = deployed.node2vec
     for line in sys.stdin:
-        with get_client(sync_client=True) as client:
-            flow_run = client.read_flow_run(line.strip())  # type: ignore[arg-type]
-        run_flow(flow, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
-        print(line.strip(), flush=True)  # noqa: T201
+        words = json.loads(line)
+        if words[0] == "deploy":
+            assert command_line(words) == 0
+        else:
+            with get_client(sync_client=True) as client:
+                flow_run = client.read_flow_run(words[1])
+            run_flow(flow, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
+            print(json.dumps({"ended": words[1]}))  # noqa: T201
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import json
-import os
 import random
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,7 @@ from tests.flows.nightly import Nights, nights
 
 DATA = Path(__file__).parents[2] / "flows" / "data"
 SETTINGS = ("walk.walk_length=40", "embed.dimensions=32", "evaluate.shuffles=3", "evaluate.projection_sample=0")
-BY_LABELS = (
-    "--labels", str(DATA / "email-eu-core-department-labels.txt.gz"), "--gate", "evaluate.macro_f1>=0.25",
-    "--set", "node2vec.link_prediction=false",
-)  # fmt: skip
+LABELS = ("--labels", str(DATA / "email-eu-core-department-labels.txt.gz"), "--set", "node2vec.link_prediction=false")
 MODEL = "node2vec-nightly"
 
 
@@ -49,19 +43,17 @@ class Deployed:
     Args:
         name: its name.
         folder: where all of it is.
-        api: URL of the Prefect server.
-        night: runs it.
+        night: registers and runs it.
         more: arguments of `deploy`.
     """
 
-    def __init__(self, name: str, folder: Path, api: str, night: Nights, *more: str):
+    def __init__(self, name: str, folder: Path, night: Nights, *more: str):
         self.edges, self.uri = folder / f"{name}.txt", f"sqlite:///{folder}/mlflow.db"
         self.write(noisy(0.2))
-        command = [sys.executable, "-m", "superworkflow", "deploy", "node2vec", "--name", name, "--json"]
-        command += ["--edges", str(self.edges), "--store", str(folder / "store"), "--set", *SETTINGS, *more]
-        environment = os.environ | {"PREFECT_API_URL": api, "MLFLOW_TRACKING_URI": self.uri}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
-        self.id = json.loads(done.stdout)["id"]
+        self.id = night.deploy(
+            "node2vec", "--name", name, "--edges", str(self.edges), "--store", str(folder / "store"),
+            "--set", *SETTINGS, *more,
+        )  # fmt: skip
         self._night = night
 
     def write(self, rows: list[list[str]]) -> None:
@@ -98,11 +90,11 @@ def deploy(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("nightly")
     tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PREFECT_HOME": str(folder / "prefect")}
     with nights(prefect_api, tracking) as night:
-        yield lambda name, *more: Deployed(name, folder, prefect_api, night, *more)
+        yield lambda name, *more: Deployed(name, folder, night, *more)
 
 
 def test_nights(deploy: Deploy) -> None:
-    deployed = deploy("nightly", *BY_LABELS)
+    deployed = deploy("nightly", "--gate", "evaluate.macro_f1>=0.25", *LABELS)
     first = deployed()
     assert first["state_name"] == "Completed", first["state"]
     assert "node2vec-nightly version 1: promoted: the first model under this name" in first["state"]["message"]
@@ -174,3 +166,26 @@ def test_nights_without_labels(deploy: Deploy) -> None:
     assert figures["promotion/champion_quality"] == figures["quality/champion-evaluate.link_auc_at_hadamard"]
     assert figures["promotion/quality"] == figures["quality/challenger-evaluate.link_auc_at_hadamard"]
     assert abs(figures["promotion/quality"] - figures["promotion/champion_quality"]) < 0.1
+
+
+def test_warm_nights(deploy: Deploy) -> None:
+    """Four short walks are too few for one epoch from random vectors; from the champion's, the epochs add up."""
+    deployed = deploy("warm", "--warm-start", *LABELS, "walk.num_walks=4", "walk.walk_length=20")
+    cold = deployed()
+    assert cold["state_name"] == "Completed", cold["state"]
+    assert deployed()["state_name"] == "Unchanged", "that there is a champion to start from now is no change"
+    deployed.write(noisy(0.2)[::-1])
+    warm = deployed()
+    assert "promoted: evaluate.macro_f1@0.5" in warm["state"]["message"]
+    champion, first = deployed.registry.versions("node2vec-warm")
+    newest, *_, oldest = deployed.records()
+    assert newest.data.tags["superworkflow.source.initial"].endswith(f"/embed/{first.datasets['embed']}")
+    assert "superworkflow.source.initial" not in oldest.data.tags
+    assert newest.data.metrics["promotion/quality"] > 1.5 * oldest.data.metrics["promotion/quality"]
+
+    shutil.rmtree(deployed.edges.parent / "store" / "embed" / champion.datasets["embed"])
+    deployed.write(noisy(0.2)[100:])
+    lost = deployed()
+    assert lost["state_name"] == "Rejected"
+    assert "version 2 cannot be scored again: its dataset of embed is not in this store" in lost["state"]["message"]
+    assert "superworkflow.source.initial" not in deployed.records()[0].data.tags

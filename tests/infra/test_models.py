@@ -105,6 +105,9 @@ def test_a_rollback_holds_until_somebody_promotes(registry: ModelRegistry, name:
     assert again is not None
     assert again.version == 3
     assert registry.roll_back(name, None, "no").version == 1
+    registry.promote(name, 2, "after all")
+    registry.promote(name, 2, "once more")
+    assert registry.roll_back(name, None, "no").version == 1
 
 
 def test_a_rollback_in_the_middle_of_a_promotion_holds(

@@ -31,13 +31,7 @@ def compile_kernels(folder: Path) -> None:
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         _make("embed", {"dimensions": 16}, here / "embed", graph=graph, walks=walks[0], vocabulary=vocabulary)
-    typed = _make_heterograph(folder / "typed")
-    spec = folder / "spec.pbtxt"
-    spec.write_text(
-        'seed_op { op_name: "seed" node_set_name: "node" } sampling_ops { op_name: "hop" input_op_names: "seed" '
-        'edge_set_name: "edge" sample_size: 2 strategy: RANDOM_UNIFORM }'
-    )
-    _make("sample", {}, folder / "sample", graph=typed, spec=spec)
+    _make_heterograph(folder / "typed")
 
 
 def _make_heterograph(folder: Path) -> Path:

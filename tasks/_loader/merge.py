@@ -15,19 +15,39 @@ from superworkflow.tasks._subgraphs import Block
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def gather_lists(values: Any, starts: Any, picks: Any, ends: Any, out: Any) -> None:
+def gather_lists(values: Any, width: Any, starts: Any, picks: Any, ends: Any, out: Any) -> None:
     """Copy some lists behind each other.
 
     Args:
-        values: [all lengths]; starts: int64 [lists + 1], where each list begins.
+        values: uint8 [width * all lengths], of `width` bytes each; starts: int64 [lists + 1], where each list begins.
         picks: int64 [n], which lists.
         ends: int64 [n + 1], where each one goes to.
-        out: [n lengths], is filled.
+        out: uint8 [width * ends[n]], is filled.
     """
     for i in range(len(picks)):
-        first, place = starts[picks[i]], ends[i]
-        for k in range(ends[i + 1] - place):
-            out[place + k] = values[first + k]
+        copy_bytes(out, width * ends[i], values, width * starts[picks[i]], width * (ends[i + 1] - ends[i]))
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def place_ends(places: Any, edge_starts: Any, node_starts: Any, out: Any) -> bool:
+    """Places of edges' ends among the nodes of all subgraphs, from those in each one.
+
+    Args:
+        places: int32 [e].
+        edge_starts, node_starts: int64 [b + 1], where the edges and nodes of each subgraph begin.
+        out: int64 [e], is filled.
+
+    Returns:
+        False where a place is none of its subgraph's nodes.
+    """
+    good = True
+    for s in range(len(edge_starts) - 1):
+        begin, count = node_starts[s], node_starts[s + 1] - node_starts[s]
+        for i in range(edge_starts[s], edge_starts[s + 1]):
+            place = np.int64(places[i])
+            good &= (place >= 0) & (place < count)
+            out[i] = begin + place
+    return good
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -57,7 +77,7 @@ def _picked(starts: NDArray[np.int64], picks: NDArray[np.int64], *lists: NDArray
     for values in lists:
         out = np.empty(ends[-1], values.dtype)
         if len(out):
-            gather_lists(values, starts, picks, ends, out)
+            gather_lists(values.view(np.uint8), out.itemsize, starts, picks, ends, out.view(np.uint8))
         found.append(out)
     return found
 

@@ -212,14 +212,9 @@ class FeatureSource:
             return
         yield _numbers(name, feature.width * items.starts, values[items.rows])
 
-    def check_places(self, name: str, places: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Refuse ends of edges that are none of their subgraph's so many nodes.
-
-        Raises:
-            DatasetDamaged: names the edge set.
-        """
-        if len(places) and (int(places.min()) < 0 or (places >= counts).any()):
-            raise _damaged(self.graph, f"ends of {name} are none of their subgraphs' nodes", int(places.max()))
+    def unfit(self, what: str, value: Any) -> DatasetDamaged:
+        """The error for subgraphs that are not of this graph."""
+        return _damaged(self.graph, what, value)
 
     def _check_lengths(self, name: str, starts: Starts, *lists: NDArray[Any]) -> None:
         if any(len(values) != starts[-1] for values in lists) or not (starts[1:] >= starts[:-1]).all():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,12 +24,12 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
+from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
 """Options of Parquet files of ids and strings."""
 _FLOATS = ("float", "double", "half")
 _INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
 
 def write_graph_file(
@@ -104,7 +103,10 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 
 
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
-    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word."""
+    """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
+
+    `edges.<edge set>.source` is the name of the node set that the edges start from.
+    """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
         "edges": sum(each.count for each in edge_sets),
@@ -115,18 +117,15 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     for kind, of_kind in sets.items():
         for number, items in enumerate(of_kind):
             stats[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(map(record_bytes, items.features))
-    return stats
+    return stats | {
+        f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
+    }
 
 
 def record_bytes(feature: Feature) -> int:
     """About how many bytes an item's values take in a record of a subgraph; of strings and ragged ones a guess."""
     values = feature.width * (_USUAL_LENGTH if feature.is_ragged else 1)
     return values * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in _FLOATS else _INTEGER_BYTES)
-
-
-def stat_name(name: str, number: int) -> str:
-    """What a set is called in the names of stats."""
-    return name if _PLAIN_NAME.fullmatch(name) else str(number)
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

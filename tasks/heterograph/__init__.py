@@ -46,14 +46,39 @@ class HeterographParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 210 << 20
+_PROCESS_BYTES = 232 << 20
+"""Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
+_TEXT_BYTES, _MOST_TEXT = 48 << 20, 256 << 20
+"""What DuckDB takes by itself, and at most for reading text."""
+_FILL_BYTES = 72 << 20
+"""Pages of a feature's file that are held while it is filled, and batches of rows."""
+_NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
+"""Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
+_START_S = 1.3
 
 
 def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Predict from what is known of the tables; see `source.graph_stats`."""
+    """Predict from the sizes of tables (`sizes.graph_stats`); without them every byte is taken for one of features."""
     source = inputs.get("graph", {})
-    size = int(source.get("bytes") or 0)
-    return Estimate(memory_bytes=_PROCESS_BYTES + size, cpu_s=1, output_bytes=size, stats={"bytes": size})
+
+    def known(name: str) -> int:
+        return int(source.get(name) or 0)
+
+    features = known("fixed_bytes") if "fixed_bytes" in source else known("bytes")
+    variable, text = known("variable_bytes"), known("text_bytes")
+    nodes, edges, back = known("nodes"), known("table_edges"), known("reversed_edges")
+    output = features + 2 * variable + 8 * known("row_starts") + 4 * edges + 12 * back + 6 * nodes
+    memory = _PROCESS_BYTES + _NODE_BYTES * nodes + 3 * variable + (_FILL_BYTES if features > _FILL_BYTES else features)
+    memory += max(_EDGE_BYTES * known("largest_edge_set"), _REVERSED_BYTES * known("largest_reversed"))
+    if text:
+        memory += _TEXT_BYTES + min(_MOST_TEXT, known("largest_text") * 7 // 10)
+    work_s = 6e-7 * nodes + 3.6e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
+    kept = ("nodes", "edges", "node_sets", "edge_sets")
+    facts = {name: value for name, value in source.items() if name in kept or name.startswith(("nodes.", "edges."))}
+    return Estimate(
+        memory_bytes=memory, cpu_s=_START_S + work_s, output_bytes=output, stats={**facts, "bytes": output},
+        parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
 
 
 STAGE = Stage(
@@ -65,9 +90,11 @@ STAGE = Stage(
             "schema of a graph (schema.pbtxt) that names its tables, or a folder that has one",
             tables="superworkflow.tasks._schema:named_tables",
             inside="schema.pbtxt",
+            stats="superworkflow.tasks.heterograph.sizes:graph_stats",
         )
     },
     run="superworkflow.tasks.heterograph.run:run",
     estimate=estimate,
     help="tables of a schema to a typed graph with numbered nodes",
+    late=("superworkflow.tasks.index.duck", "superworkflow.tasks._tfrecord"),
 )

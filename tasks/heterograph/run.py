@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numba as nb
@@ -26,11 +25,9 @@ from superworkflow.tasks.heterograph.ids import UNKNOWN, Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import Layout, layout_of, sorted_features
 from superworkflow.tasks.heterograph.tables import Batch, Table
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
-from superworkflow.tasks.index.duck import connect
 
 load_kernels_fast()
 MOST_EDGES = 2**31 - 1
-_SQL_BYTES = 256 << 20
 _DUPLICATE = "Give each node one row, or give the rows ids of their own"
 _DANGLING = "Add the node to its table, or set heterograph.dangling=drop"
 
@@ -80,9 +77,7 @@ class _Maker:
         return Output(rows=int(stats["nodes"] or 0) + int(stats["edges"] or 0), stats=stats)
 
     def _table(self, name: str) -> Table:
-        return Table(
-            self.source, name, self.job.scratch, partial(connect, _SQL_BYTES, self.job.threads, self.job.scratch)
-        )
+        return Table(self.source, name, self.job.scratch, self.job.threads)
 
     def _add_named(self, latent: set[str]) -> None:
         """Add the nodes of sets without a table: those that edges name."""

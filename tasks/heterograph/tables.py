@@ -6,9 +6,9 @@ import csv
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from superworkflow.tasks.heterograph.values import BadValue
 
 BATCH_ROWS = 1 << 17
 _BATCH_VALUES = 1 << 20
+_SQL_BYTES = 256 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
 _CSV = re.compile(r"[_.-]csv\b")
@@ -55,11 +56,11 @@ class Table:
         source: that has them.
         name: of the table, as sources name it.
         scratch: folder for copies of remote and of gzipped files.
-        connect: gives a DuckDB connection.
+        threads: that read text.
     """
 
-    def __init__(self, source: Source, name: str, scratch: Path, connect: Callable[[], Any]):
-        self._source, self._scratch, self._connect = source, scratch, connect
+    def __init__(self, source: Source, name: str, scratch: Path, threads: int):
+        self._source, self._scratch, self._threads = source, scratch, threads
         self.files = source.files(name)
         self._unpacked: dict[str, Path] = {}
 
@@ -87,7 +88,9 @@ class Table:
                 first += len(columns[0])
 
     def _csv(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
-        from superworkflow.tasks.index.duck import path_literal
+        import duckdb  # tables of other formats do without
+
+        from superworkflow.tasks.index.duck import connect, path_literal
 
         path = self._plain_text(path, where)
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -104,9 +107,7 @@ class Table:
             f"SELECT {chosen} FROM read_csv({path_literal(str(path))}, columns = {{{kinds}}}, {dialect}, "
             "nullstr = '', hive_partitioning = false)"
         )
-        import duckdb
-
-        with self._connect() as connection:
+        with connect(_SQL_BYTES, self._threads, self._scratch) as connection:
             try:
                 for batch in connection.sql(query).to_arrow_reader(rows):
                     yield batch.columns

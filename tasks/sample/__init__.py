@@ -74,6 +74,7 @@ STAGE = Stage(
         ),
     },
     run="superworkflow.tasks.sample.run:run",
+    engines={"spark": "superworkflow.tasks.sample.on_spark:run"},
     estimate=estimate,
     help="Subgraphs around seed nodes",
 )

@@ -10,19 +10,23 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_spans
 
 if TYPE_CHECKING:
     from superworkflow.tasks.sample import SampleParams
 
-_PROCESS_BYTES = 170 << 20
+_PROCESS_BYTES = 232 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
-_THREAD_BYTES = 60 << 20
-"""A row group: sampled, as columns, and encoded."""
-_ID_BYTES = 20
-_START_S = 0.9
+_THREAD_BYTES, _GROUP_BYTES = 12 << 20, 45 << 20
+"""Of each thread, and of a full row group that it samples, holds as columns and encodes."""
+_SEED_SET_BYTES, _SEED_BYTES = 60, 60
+"""Of each node of the seeds' set, and of each seed, in a table of them."""
+_START_S = 1.1
 """CPU seconds until then."""
-_HUB_BIAS = 1.5
+_HUB_BIAS = 1.3
 """Times the mean degree that nodes have which edges lead to."""
+_EDGE_NS = 60.0
+_EDGE_BYTES, _NODE_BYTES = 2.3, 0.9
 
 
 class Expected(NamedTuple):
@@ -51,27 +55,26 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     subgraphs = seeds * params.repeats
     edges, nodes = sum(expected.edges.values()) * subgraphs, expected.nodes * subgraphs
 
+    item = 4 if max((int(graph[key] or 0) for key in graph if key.startswith("nodes.")), default=0) < 2**31 else 8
     rows = sum(_count(graph, "edges", name) for name in expected.edges)
-    item = 4 if int(graph.get("nodes") or 0) < 2**31 else 8
-    sources = len(expected.edges) * _mean_nodes(graph)
-    weighted = {op["edge_set_name"] for op in told["sampling_ops"] if op["strategy"] != "RANDOM_UNIFORM"}
-    values = 8 * sum(_count(graph, "edges", name) for name in weighted)
-    memory = _PROCESS_BYTES + item * rows + 8 * sources + values + resources.threads * _THREAD_BYTES
-    memory += (_ID_BYTES + 25) * seeds
-    work_s = 1e-9 * (_EDGE_NS * edges + _NODE_NS * nodes) + 2e-9 * rows + 2e-7 * seeds
+    begins = sum(_sources(graph, name) for name in expected.edges)
+    by_weight = {op["edge_set_name"] for op in told["sampling_ops"] if op["strategy"] != "RANDOM_UNIFORM"}
+    values = sum(4 * _count(graph, "edges", name) for name in by_weight)
+    memory = _PROCESS_BYTES + item * rows + 8 * begins + values
+    shard = next((last for _, last in shard_spans(subgraphs)), 0) * (edges + nodes) / max(1, subgraphs)
+    filled = min(1.0, shard / GROUP_ENTRIES)
+    memory += max(1, resources.threads) * (_THREAD_BYTES + int(_GROUP_BYTES * filled))
+    memory += _SEED_SET_BYTES * _count(graph, "nodes", seed_set) + (_SEED_BYTES * seeds if "seeds" in inputs else 0)
+    work_s = 1e-9 * _EDGE_NS * edges + 3e-9 * rows + 5e-7 * _count(graph, "nodes", seed_set)
     return Estimate(
         memory_bytes=int(memory),
         cpu_s=_START_S + work_s,
-        output_bytes=int(_EDGE_BYTES * edges + _NODE_BYTES * nodes + 24 * subgraphs),
+        output_bytes=int(_EDGE_BYTES * edges + _NODE_BYTES * nodes + 12 * subgraphs),
         stats={"subgraphs": subgraphs, "nodes": int(nodes), "edges": int(edges)},
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
         parallel=0.95,
     )
-
-
-_EDGE_NS, _NODE_NS = 60.0, 40.0
-_EDGE_BYTES, _NODE_BYTES = 3.0, 2.5
 
 
 def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expected:
@@ -90,8 +93,7 @@ def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expec
         name, edge_set = op["op_name"], op["edge_set_name"]
         size = params.sizes.get(name, max(1, round(op["sample_size"] * params.size_factor)))
         first = op["input_op_names"] == [seed["op_name"]]
-        nodes = _count(graph, "nodes", seed["node_set_name"]) if first else _mean_nodes(graph)
-        degree = _count(graph, "edges", edge_set) / max(nodes, 1) * (1.0 if first else _HUB_BIAS)
+        degree = _count(graph, "edges", edge_set) / max(_sources(graph, edge_set), 1) * (1.0 if first else _HUB_BIAS)
         front = sum(fronts.get(given, 1.0) for given in op["input_op_names"])
         drawn = front * min(size, degree)
         edges[edge_set] = edges.get(edge_set, 0.0) + drawn
@@ -104,9 +106,10 @@ def _count(graph: Stats, kind: str, name: str) -> int:
     known = graph.get(f"{kind}.{name}")
     if known is not None:
         return int(known)
-    sets = sum(key.startswith(f"{kind}.") for key in graph)
+    sets = sum(key.startswith(f"{kind}.") and not isinstance(graph[key], str) for key in graph)
     return int(graph.get(kind) or 0) // max(sets, 1)
 
 
-def _mean_nodes(graph: Stats) -> float:
-    return int(graph.get("nodes") or 0) / max(sum(key.startswith("nodes.") for key in graph), 1)
+def _sources(graph: Stats, edge_set: str) -> int:
+    """Nodes of the set that an edge set starts from."""
+    return _count(graph, "nodes", str(graph.get(f"edges.{edge_set}.source")))

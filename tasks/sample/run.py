@@ -15,16 +15,8 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import (
-    DESCRIPTION,
-    GROUP_ENTRIES,
-    SPLITS,
-    read_group,
-    shard_name,
-    shard_schema,
-    shard_spans,
-    shard_writer,
-)
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
+from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import Sampler, SeedRows
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import on_huge_pages
+from superworkflow.tasks._pages import on_huge_pages, small_pages
 from superworkflow.tasks._subgraphs import Block, Layout
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Rows, Seeds, sample
@@ -134,9 +135,10 @@ class Sampler:
         kept: Out | None = getattr(self._kept, "out", None)
         room: int = getattr(self._kept, "room", FIRST_ROOM)
         if kept is None or kept.nodes.shape[1] < room:
-            columns = [np.empty((edges, room), dtype) for dtype in (np.int32, np.int32, self._position_type)]
-            none = np.zeros((0, 0), np.int64)
-            kept = Out(none, np.empty((nodes, room), self._node_type), none, *columns)
+            with small_pages():  # of which only those that are filled take memory
+                columns = [np.empty((edges, room), dtype) for dtype in (np.int32, np.int32, self._position_type)]
+                none = np.zeros((0, 0), np.int64)
+                kept = Out(none, np.empty((nodes, room), self._node_type), none, *columns)
             self._kept.room, self._kept.out = room, kept
         sizes = (np.zeros((each, subgraphs + 1), np.int64) for each in (nodes, edges))
         return kept._replace(node_starts=next(sizes), edge_starts=next(sizes))
@@ -192,6 +194,8 @@ def _read_rows(
         )  # fmt: skip
         np.add(rows.indptr, first, out=indptr[row : row + len(rows.indptr)])
         indices[first : first + each.count] = rows.indices
+        for array in rows:
+            _drop_pages(array)
         row, first = row + len(rows.indptr), first + each.count
         taken[WEIGHT] += each.count * (each.name in weights)
         taken[TIMESTAMP] += each.count * (each.name in times)
@@ -200,6 +204,13 @@ def _read_rows(
     flat = np.concatenate([np.zeros(0, np.float32), *(weights[name] for name in edge_sets if name in weights)])
     stamps = np.concatenate([np.zeros(0, np.int64), *(times[name] for name in edge_sets if name in times)])
     return Rows(indptr, indices, flat, flat.view(np.int32), stamps), edges
+
+
+def _drop_pages(array: NDArray[Any]) -> None:
+    """Give back the memory of a mapped file that was read; who reads it again gets it from the file."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _program(

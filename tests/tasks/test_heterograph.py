@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import Feature
+from superworkflow.tasks.heterograph import STAGE, HeterographParams
 from tests.tasks.heterograph_tables import FORMATS, Items, expected, found, plain, run_stage, write_graph
 
 POOL = ["0", "1", "10", "9", "a b", 'q"', "a,b", "é", "🙂", "z" * 20, "z" * 21, " ", "x\ny"]
@@ -138,10 +141,26 @@ def test_a_reversed_set_with_a_table_of_its_own(tmp_path: Path) -> None:
     assert graph.edge_feature("back", "weight").tolist() == [1, 2]
 
 
-def test_only_tables_of_the_schema_are_in_the_digest(tmp_path: Path) -> None:
-    from superworkflow.infra.storage.source import Source
-    from superworkflow.tasks.heterograph import STAGE
+@pytest.mark.parametrize("ending", FORMATS)
+def test_what_plans_are_told(tmp_path: Path, ending: str) -> None:
+    rng = np.random.default_rng(0)
+    ids = [f"paper{i}" for i in range(1000)]
+    pairs = {end: [ids[i] for i in rng.integers(0, len(ids), 8_000)] for end in ("source", "target")}
+    papers = Items({"id": ids, "v": rng.random((1000, 8)).round(3).tolist()}, {"v": ("float", (8,))},
+                   file=f"papers@3.{ending}")  # fmt: skip
+    cites = Items(pairs, ends=("paper", "paper"), file=f"cites.{ending}")
+    back = Items(ends=("paper", "paper"), file=cites.file, reverses="cites")
+    folder = write_graph(tmp_path, {"paper": papers}, {"cites": cites, "back": back})
+    stats = STAGE.inputs["graph"].stats_of(STAGE.inputs["graph"].open(Source.of(folder)))
+    told = STAGE.estimate(HeterographParams(), {"graph": stats}, Resources(cpu=2))
+    made = run_stage(folder, tmp_path / "out").dataset.stats
+    rough = 0.5 if ending == "tfrecord.gz" else 0.02  # how far it unpacks is a guess
+    for name in ("nodes", "edges", "nodes.paper", "edges.cites", "edges.back", "node_sets", "edge_sets"):
+        assert told.stats[name] == pytest.approx(made[name], rel=rough), name
+    assert told.output_bytes == pytest.approx(made["bytes"], rel=max(0.3, rough))
 
+
+def test_only_tables_of_the_schema_are_in_the_digest(tmp_path: Path) -> None:
     items = Items({"source": ["b"], "target": ["a"]}, ends=("node", "node"), file="edges-?????-of-00002.csv")
     folder = write_graph(tmp_path, {"node": Items()}, {"edge": Items(ends=items.ends, columns=items.columns)})
     for shard in range(2):

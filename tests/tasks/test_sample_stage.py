@@ -15,9 +15,10 @@ from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import _subgraphs
+from superworkflow.tasks import _subgraph_cuts
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks, shard_spans
+from superworkflow.tasks._subgraph_cuts import shard_spans
+from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks
 from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.spec import parse_spec
@@ -78,8 +79,8 @@ def equal(one: Block, other: Block) -> bool:
 
 
 def test_whole_set(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_subgraphs, "SHARD_STEP", 64)
-    monkeypatch.setattr(_subgraphs, "MOST_SUBGRAPHS", 256)
+    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
+    monkeypatch.setattr(_subgraph_cuts, "MOST_SUBGRAPHS", 256)
     monkeypatch.setattr(run, "GROUP_ENTRIES", 1000)
     made = make(graph, tmp_path / "made", {"repeats": 2, "size_factor": 2.0})
     assert made.manifest.rows == 1400
@@ -118,7 +119,7 @@ def test_whole_set(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path, monk
 def test_same_bytes_with_other_threads_and_rooms(
     graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_subgraphs, "SHARD_STEP", 64)
+    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
     for params in ({"aggregation": "node"}, {"inputs": "path", "seed": 5}):
         one = make(graph, tmp_path / f"one-{len(params)}", dict(params), cpu=1)
         with monkeypatch.context() as patch:

@@ -49,7 +49,8 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
     count = _number(subgraphs, "subgraphs")
     size = 200.0 * count
     for kind, other in (("nodes", 0.0), ("edges", 3.0)):
-        names = [key for key in graph if key.startswith(f"{kind}.")]
+        begin = "record_bytes."
+        names = [key.removeprefix(begin) for key in graph if key.startswith(f"{begin}{kind}.")]
         items = sum(_number(graph, key) for key in names)
         for key in names:
             if f"{key}.mean" in subgraphs:
@@ -61,7 +62,7 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
             size += count * mean * (other + _number(graph, f"record_bytes.{key}"))
     written = size if params.formats != "none" else 0.0
     compressed = written * (_GZIP_SHARE if params.compression == "gzip" else 1)
-    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 2e-4 * count
+    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 6e-5 * count
     work_s += 1e-9 * _GZIP_NS * written * (params.compression == "gzip") + 0.6e-9 * _number(graph, "bytes")
     mapped = int(min(_number(graph, "bytes"), written))
     group = min(written, _GROUP_SUBGRAPHS * size / max(1, count)) if params.formats == "parquet" else _CHUNK_BYTES

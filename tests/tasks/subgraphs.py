@@ -11,7 +11,8 @@ import pyarrow as pa
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_name, shard_schema, shard_writer
+from superworkflow.tasks._subgraph_cuts import shard_name
+from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_schema, shard_writer
 from superworkflow.tasks.sample.sizes import Sizes
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes

@@ -55,10 +55,10 @@ class Setting:
     def peers_python(self) -> str:
         return str(self.folder / "venv" / "bin" / "python")
 
-    def peer(self, script: str, *arguments: object) -> Worker:
-        """A script of `peers/` as a worker in the peers' environment."""
+    def peer(self, script: str, *arguments: object, python: str = "") -> Worker:
+        """A script of `peers/` as a worker in the peers' environment, or in that of another interpreter."""
         path = Path(__file__).parent / "peers" / f"{script}.py"
-        command = [self.peers_python, str(path), *map(str, arguments)]
+        command = [python or self.peers_python, str(path), *map(str, arguments)]
         return Worker(command, self.threads, self.folder / "logs" / f"{script}.log", PeerFailed)
 
     def peer_command(self, script: str, *arguments: object) -> Measured:
@@ -73,31 +73,41 @@ class Setting:
         return Worker(command, self.threads, self.folder / "logs" / f"own-{module}.log")
 
     def set_up_peers(self) -> None:
-        """Make the peers' environment, if it is not there as `requirements-peers.txt` says.
+        """Make the peers' environment, if it is not there as `requirements-peers.txt` says."""
+        self._set_up("venv", REQUIREMENTS)
+
+    def set_up_apart(self, name: str) -> str:
+        """The interpreter of an environment of its own, as `requirements-<name>.txt` says."""
+        return self._set_up(f"venv-{name}", REQUIREMENTS.with_name(f"requirements-{name}.txt"))
+
+    def _set_up(self, name: str, requirements: Path) -> str:
+        """Make an environment, if it is not there, and name its interpreter.
 
         A package that does not install is passed over: the rows that need it fail.
         """
-        environment, mark = self.folder / "venv", self.folder / "venv" / "installed.txt"
-        if mark.exists() and mark.read_text() == REQUIREMENTS.read_text():
-            return
+        environment, mark = self.folder / name, self.folder / name / "installed.txt"
+        python = str(environment / "bin" / "python")
+        if mark.exists() and mark.read_text() == requirements.read_text():
+            return python
         self.say(
             f"installing the peers into {environment.relative_to(ROOT) if ROOT in environment.parents else environment}"
         )
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        pip = [self.peers_python, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
         log = self.folder / "logs" / "install.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as output:
-            if subprocess.run([*pip, "-r", str(REQUIREMENTS)], stdout=output, stderr=output).returncode:
-                lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
+            if subprocess.run([*pip, "-r", str(requirements)], stdout=output, stderr=output).returncode:
+                lines = [line for line in requirements.read_text().splitlines() if line and not line.startswith("#")]
                 missing = [
                     line for line in lines if subprocess.run([*pip, line], stdout=output, stderr=output).returncode
                 ]
                 for line in missing:
                     self.say(f"{line} does not install, see {log}")
                 if missing:
-                    return  # tried again next time
-        mark.write_text(REQUIREMENTS.read_text())
+                    return python  # tried again next time
+        mark.write_text(requirements.read_text())
+        return python
 
 
 def blogcatalog_file() -> Path | None:

@@ -19,6 +19,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.loader import Batch, RaggedTensor, Subgraphs
 from superworkflow.tasks._heterograph import HeteroGraph, Ragged
+from superworkflow.tasks._loader.merge import Window
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks.sample import STAGE
 from tests.tasks.heterographs import Edges, write_heterograph
@@ -172,6 +173,10 @@ def test_what_is_refused(made, tmp_path):
         Subgraphs(graph, sampled, features={"paper": ["absent"]})
     with pytest.raises(UserError, match="at least one subgraph"):
         next(Subgraphs(graph, sampled).batches(0))
+    block = Subgraphs(graph, sampled).picked(np.arange(5))
+    block.targets[0] = block.targets[0][:-1]
+    with pytest.raises(ValueError, match="differ in length"):
+        Window([block], np.arange(5))
     small = write_heterograph(tmp_path / "small", *some_graph(np.random.default_rng(0), papers=3))
     with pytest.raises(DatasetDamaged, match="not of this graph"):
         list(Subgraphs(small, sampled).batches(64))

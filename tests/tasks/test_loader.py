@@ -17,8 +17,9 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.loader import Batch, RaggedTensor, Subgraphs
+from superworkflow.loader import Batch, Subgraphs
 from superworkflow.tasks._heterograph import HeteroGraph, Ragged
+from superworkflow.tasks._loader.batch import RaggedTensor
 from superworkflow.tasks._loader.merge import Window
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks.sample import STAGE

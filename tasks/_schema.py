@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from superworkflow.infra.errors import UserError
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._text_format import Message, parse, quoted
 
@@ -124,10 +125,13 @@ class GraphSchema:
     graph_type: str = ""
     root_sets: tuple[str, ...] = ()
 
+    def sets(self) -> list[ContextSchema | NodeSetSchema | EdgeSetSchema]:
+        """The context, node sets and edge sets."""
+        return [self.context, *self.node_sets.values(), *self.edge_sets.values()]
+
     def tables(self) -> Iterator[str]:
         """File names of all tables, each once."""
-        sets: list[Any] = [self.context, *self.node_sets.values(), *self.edge_sets.values()]
-        yield from dict.fromkeys(each.metadata.filename for each in sets if each.metadata.filename)
+        yield from dict.fromkeys(each.metadata.filename for each in self.sets() if each.metadata.filename)
 
     def without_tables(self) -> GraphSchema:
         """The same without file names, and without what they say of the direction of edges."""
@@ -170,9 +174,17 @@ def named_tables(text: str, where: str) -> list[str]:
     """Names of the tables in a schema, for `Input.tables`; absolute ones that lie below its folder relative to that.
 
     Raises:
-        UserError: it is no schema.
+        UserError: it is no schema, or names a table elsewhere.
     """
-    return [table_name(name, where) for name in read_schema(text, where).tables()]
+    schema = read_schema(text, where)
+    for items in schema.sets():
+        name = table_name(items.metadata.filename, where)
+        if name.startswith("/") or "://" in name:
+            raise UserError(
+                "a table lies outside the schema's folder", where=f"{where}:{items.line}", value=name,
+                remedy="Copy the table below that folder, or the schema to a folder that has all tables",
+            )  # fmt: skip
+    return [table_name(name, where) for name in schema.tables()]
 
 
 def table_name(filename: str, where: str) -> str:

@@ -72,7 +72,9 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     memory += max(_EDGE_BYTES * known("largest_edge_set"), _REVERSED_BYTES * known("largest_reversed"))
     if text:
         memory += _TEXT_BYTES + min(_MOST_TEXT, known("largest_text") * 7 // 10)
-    work_s = 6e-7 * nodes + 3.6e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
+    work_s = (
+        6e-7 * (nodes + known("named_edges")) + 4e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
+    )
     kept = ("nodes", "edges", "node_sets", "edge_sets")
     facts = {name: value for name, value in source.items() if name in kept or name.startswith(("nodes.", "edges."))}
     return Estimate(

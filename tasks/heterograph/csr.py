@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks import _csr
 
+_PIECE = 1 << 20
+
 
 class Ordered(NamedTuple):
     """Edges in the order of (source, target, row).
@@ -30,6 +32,14 @@ def pack(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> _csr.Edges:
     halves = edges.view("<u4").reshape(-1, 2)
     halves[:, 0], halves[:, 1] = targets, sources
     return edges.astype(np.uint64, copy=False)
+
+
+def renumber(edges: _csr.Edges, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+    """Give the ends of packed edges, in place, the numbers that these arrays have for theirs."""
+    halves = edges.view("<u4").reshape(-1, 2)
+    for begin in range(0, len(halves), _PIECE):
+        piece = halves[begin : begin + _PIECE]
+        piece[:, 0], piece[:, 1] = targets[piece[:, 0]], sources[piece[:, 1]]
 
 
 def order_edges(edges: _csr.Edges, rows: NDArray[np.int32], sources: int, targets: int, threads: int) -> Ordered:

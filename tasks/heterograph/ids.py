@@ -47,15 +47,20 @@ class Ids:
         self._rank = rank
         return rank, label_array(order, keys, arena)
 
+    @property
+    def rank(self) -> NDArray[np.int32]:
+        """Rank of each number, once `ranked` was called."""
+        assert self._rank is not None
+        return self._rank
+
     def ranks_of(self, ids: pa.Array) -> NDArray[np.int32]:
         """Node numbers of ids, `UNKNOWN` where the set has no such node. `ranked` comes first."""
-        assert self._rank is not None
-        numbers = self._encoder.numbers(ids)
-        known = numbers < len(self._rank)
+        rank, numbers = self.rank, self._encoder.numbers(ids)
+        known = numbers < len(rank)
         if known.all():
-            return self._rank[numbers]
+            return rank[numbers]
         ranks = np.full(len(numbers), UNKNOWN, np.int32)
-        ranks[known] = self._rank[numbers[known]]
+        ranks[known] = rank[numbers[known]]
         return ranks
 
 

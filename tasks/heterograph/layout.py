@@ -72,6 +72,19 @@ def layout_of(schema: GraphSchema, where: str) -> Layout:
     return Layout(nodes, edges, reversed_of, schema.context, where)
 
 
+def named_ends(layout: Layout) -> list[tuple[EdgeSetSchema, list[str]]]:
+    """Edge sets whose tables name the nodes of sets without one, each with the ends at which they do."""
+    latent = {each.name for each in layout.node_sets if not layout.table(each)}
+    tables = [each for each in layout.edge_sets if each.name not in layout.reversed_of]
+    ends = [(each, [end for end in ("source", "target") if getattr(each, end) in latent]) for each in tables]
+    return [each for each in ends if each[1]]
+
+
+def keeps_ends(naming: list[tuple[EdgeSetSchema, list[str]]]) -> bool:
+    """Whether what `named_ends` gives is read once: one table alone, of which both ends are read."""
+    return len(naming) == 1 and len(naming[0][1]) == 2
+
+
 def _reversed(edge_set: EdgeSetSchema, others: list[EdgeSetSchema], where: str) -> EdgeSetSchema:
     """Of the sets with its table the one that an edge set reverses."""
     ends = (edge_set.target, edge_set.source)

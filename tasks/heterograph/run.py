@@ -19,10 +19,10 @@ from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import small_pages
 from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
 from superworkflow.tasks.heterograph import HeterographParams
-from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, reverse
+from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import Owner, write_features
 from superworkflow.tasks.heterograph.ids import UNKNOWN, Ids, first_repeated
-from superworkflow.tasks.heterograph.layout import Layout, layout_of, sorted_features
+from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.tables import Batch, Table
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 
@@ -54,19 +54,22 @@ class _Maker:
     ids: dict[str, Ids] = field(default_factory=dict)
     node_sets: list[NodeSet] = field(default_factory=list)
     edge_sets: dict[str, EdgeSet] = field(default_factory=dict)
+    kept: dict[str, list[NDArray[np.uint64]]] = field(default_factory=dict)
+    """Edges of a set that were read to find the nodes of sets without a table, by numbers of `Ids.add`."""
     dropped: int = 0
     merged: int = 0
 
     def make(self) -> Output:
-        latent = {each.name for each in self.layout.node_sets if not self.layout.table(each)}
         for each in self.layout.node_sets:
             self.ids[each.name] = Ids(self.job.threads)
-        self._add_named(latent)
+        self._add_named()
         for number, nodes in enumerate(self.layout.node_sets):
             self._node_set(number, nodes)
+            self._update(number + 1)
         for number, edges in enumerate(self.layout.edge_sets):
             if edges.name not in self.layout.reversed_of:
                 self._edge_set(number, edges)
+            self._update(len(self.node_sets) + number + 1)
         in_order = [self.edge_sets[each.name] for each in self.layout.edge_sets]
         context = self._context()
         write_graph_file(self.job.output, self.node_sets, in_order, context)
@@ -76,19 +79,23 @@ class _Maker:
         }  # fmt: skip
         return Output(rows=int(stats["nodes"] or 0) + int(stats["edges"] or 0), stats=stats)
 
+    def _update(self, done: int) -> None:
+        self.job.progress.update(done, len(self.layout.node_sets) + len(self.layout.edge_sets), "sets")
+
     def _table(self, name: str) -> Table:
         return Table(self.source, name, self.job.scratch, self.job.threads)
 
-    def _add_named(self, latent: set[str]) -> None:
+    def _add_named(self) -> None:
         """Add the nodes of sets without a table: those that edges name."""
-        for edges in self.layout.edge_sets:
-            ends = [name for name in ("source", "target") if getattr(edges, name) in latent]
-            if not ends or edges.name in self.layout.reversed_of:
-                continue
+        naming = named_ends(self.layout)
+        for edges, ends in naming:
+            keep = keeps_ends(naming)  # what is read here need not be read again
             table = self._table(self.layout.table(edges))
             for batch in table.batches([_column(edges, end) for end in ends]):
-                for end, ids in zip(ends, self._ids(batch), strict=True):
-                    self.ids[getattr(edges, end)].add(ids)
+                ids = self._ids(batch)
+                numbers = [self.ids[getattr(edges, end)].add(each) for end, each in zip(ends, ids, strict=True)]
+                if keep:
+                    self.kept.setdefault(edges.name, []).append(pack(*numbers))
             table.close()
 
     def _node_set(self, number: int, nodes: NodeSetSchema) -> None:
@@ -149,6 +156,11 @@ class _Maker:
 
     def _ends(self, edges: EdgeSetSchema, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int32], int]:
         """Edges packed as `_csr` has them, the row of each, and the number of rows."""
+        if edges.name in self.kept:
+            packed = _concatenated(self.kept.pop(edges.name), np.uint64)
+            renumber(packed, self.ids[edges.source].rank, self.ids[edges.target].rank)
+            _check_rows(len(packed), edges, table.files[-1])
+            return packed, np.arange(len(packed), dtype=np.int32), len(packed)
         parts: list[NDArray[np.uint64]] = []
         kept: list[NDArray[np.int32]] = []
         read = 0
@@ -157,9 +169,7 @@ class _Maker:
             ends = [self.ids[name].ranks_of(ids) for name, ids in zip((edges.source, edges.target), given, strict=True)]
             rows = np.arange(read, read + len(given[0]), dtype=np.int32)
             read += len(given[0])
-            if read > MOST_EDGES:
-                raise UserError(f"an edge set has at most {MOST_EDGES} rows", where=batch.where, value=edges.name,
-                                remedy="Split the edge set in two")  # fmt: skip
+            _check_rows(read, edges, batch.where)
             dangling = (ends[0] == UNKNOWN) | (ends[1] == UNKNOWN)
             if dangling.any():
                 self._dangling(edges, batch, ends, given, int(np.flatnonzero(dangling)[0]))
@@ -208,6 +218,12 @@ class _Maker:
         value = self._ids(given)[0][row - begin].as_py()
         fault: UserError = batch.fault(BadValue(row - begin, "an earlier row has the same id", value), _DUPLICATE)
         return fault
+
+
+def _check_rows(rows: int, edges: EdgeSetSchema, where: str) -> None:
+    if rows > MOST_EDGES:
+        raise UserError(f"an edge set has at most {MOST_EDGES} rows", where=where, value=edges.name,
+                        remedy="Split the edge set in two")  # fmt: skip
 
 
 def _column(edges: EdgeSetSchema, end: str) -> str:

@@ -14,7 +14,7 @@ from superworkflow.infra.storage.text_file import unpacked
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph_names import record_stats, stat_name
 from superworkflow.tasks._schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
-from superworkflow.tasks.heterograph.layout import Layout, layout_of
+from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends
 
 _MOST_LOOKED_AT = 16
 """Files of a table, of which the others are taken to be alike."""
@@ -42,6 +42,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     latent = sum(named) // _EDGES_PER_NODE + 1
     nodes = [rows[id(each)] if layout.table(each) else latent for each in layout.node_sets]
     edges = [rows[id(each)] for each in layout.edge_sets]
+    naming = named_ends(layout)
     number = {each.name: at for at, each in enumerate(layout.node_sets)}
     back = [rows[id(each)] for each in layout.edge_sets if each.name in layout.reversed_of]
     tables = dict.fromkeys(layout.table(each) for each in sets if layout.table(each))
@@ -53,6 +54,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
         "node_sets": len(nodes),
         "edge_sets": len(edges),
         "table_edges": sum(named),
+        "named_edges": 0 if keeps_ends(naming) else sum(rows[id(each)] for each, _ in naming),
         "largest_edge_set": max(named, default=0),
         "reversed_edges": sum(back),
         "largest_reversed": max(back, default=0),

@@ -75,7 +75,7 @@ def values_of(column: pa.Array, feature: Feature, text: bool = False) -> Values:
     if not feature.shape:
         single = _single(array, "value")
         return _strings(single) if feature.dtype == STRING else _numbers(single, feature.dtype, None)
-    values, starts = _flat(array)
+    values, starts = _flat(array, feature)
     lengths, width = np.diff(starts), feature.width
     bad = lengths % width != 0 if feature.is_ragged and width else lengths != width
     if feature.is_ragged and not width:
@@ -116,11 +116,19 @@ def _refuse_nulls(array: pa.Array, what: str, starts: NDArray[np.int64] | None =
         raise BadValue(_row_of(pc.index(array.is_null(), True).as_py(), starts), f"no {what}", None)
 
 
-def _flat(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+def _flat(array: pa.Array, feature: Feature) -> tuple[pa.Array, NDArray[np.int64]]:
     """Values of all rows behind each other, and where those of each begin; a missing list is an empty one."""
     starts = np.arange(len(array) + 1, dtype=np.int64)
+    depth = 0
     while _is_list(array.type):
+        if depth == len(feature.shape):
+            raise BadValue(0, f"lists of feature {feature.name} are nested deeper than its shape", str(array.type))
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        if depth and (lengths != feature.shape[depth]).any():
+            place = int(np.flatnonzero(lengths != feature.shape[depth])[0])
+            what = f"feature {feature.name} has lists of {feature.shape[depth]} in dimension {depth}, by its shape"
+            raise BadValue(_row_of(place, starts), what, int(lengths[place]))
+        depth += 1
         inner = np.zeros(len(array) + 1, np.int64)
         np.cumsum(lengths, out=inner[1:])
         starts, array = inner[starts], array.flatten()

@@ -18,14 +18,14 @@ from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, induced
 from superworkflow.tasks.sample.order import distinct, edges_in_order, find_places, number_nodes
-from superworkflow.tasks.sample.places import bits_for, bits_of, grown, sort_pairs
+from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, grown, sort_pairs
 
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
 SEED_OP = -1
 NO_VALUES = -(1 << 62)
 """In a program: the edge set has no weights or no timestamps."""
 _UNREAD = -1
-_AHEAD = 8
+_AHEAD = 16
 _NO_LIMIT = np.iinfo(np.int64).max
 _PATH = np.uint64(0xD1B54A32D192ED03)
 
@@ -140,7 +140,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     orders = np.empty(1 << 4, np.int32)
     pairs = np.empty(1 << 12, np.uint64)
     other = np.empty(1 << 12, np.uint64)
-    digits = np.empty(1 << 11, np.int64)
+    digits = np.empty(MOST_DIGITS, np.int64)
     sums = np.empty(1 << 10, np.int64)
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1 << 4, np.uint64)

@@ -14,7 +14,9 @@ import numpy as np
 from superworkflow.tasks._random import GAMMA
 
 FREE = -1
-_FEW, _MANY = 32, 1500
+_FEW, _MANY = 48, 1500
+MOST_DIGITS = 6 << 11
+"""Entries that sorting 64 bits needs."""
 
 
 @nb.njit(inline="always")
@@ -63,7 +65,7 @@ def sort_pairs(pairs: Any, other: Any, count: Any, low: Any, bits: Any, digits: 
         pairs: what to sort; changed.
         other: uint64 [count].
         count, low, bits: see above.
-        digits: int64 [2048].
+        digits: int64 [MOST_DIGITS].
 
     Returns:
         (the array in which they are, the other one).
@@ -78,19 +80,27 @@ def sort_pairs(pairs: Any, other: Any, count: Any, low: Any, bits: Any, digits: 
             pairs[j] = pair
         return pairs, other
     width = 8 if (bits + 7) // 8 == (bits + 10) // 11 or count < _MANY else 11
-    size, mask = 1 << width, np.uint64((1 << width) - 1)
-    for at in range(low, low + bits, width):
-        shift = np.uint64(at)
-        digits[:size] = 0
+    size, mask, passes = 1 << width, np.uint64((1 << width) - 1), (bits + width - 1) // width
+    digits[: passes * size] = 0
+    one, two = np.uint64(low), np.uint64(low + width)
+    if passes == 2:
         for i in range(count):
-            digits[(pairs[i] >> shift) & mask] += 1
+            digits[(pairs[i] >> one) & mask] += 1
+            digits[np.uint64(size) + ((pairs[i] >> two) & mask)] += 1
+    else:
+        for turn in range(passes):
+            shift, begin = np.uint64(low + turn * width), np.uint64(turn * size)
+            for i in range(count):
+                digits[begin + ((pairs[i] >> shift) & mask)] += 1
+    for turn in range(passes):
+        shift, begin = np.uint64(low + turn * width), np.uint64(turn * size)
         total = np.int64(0)
-        for digit in range(size):
+        for digit in range(turn * size, (turn + 1) * size):
             here = digits[digit]
             digits[digit] = total
             total += here
         for i in range(count):
-            digit = (pairs[i] >> shift) & mask
+            digit = begin + ((pairs[i] >> shift) & mask)
             other[digits[digit]] = pairs[i]
             digits[digit] += 1
         pairs, other = other, pairs

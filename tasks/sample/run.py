@@ -121,12 +121,12 @@ def shards_of(seeds: SeedTable) -> list[Shard]:
 def write_shard(path: Path, sampler: Sampler, seeds: SeedRows) -> Sizes:
     """Sample the subgraphs of a shard and write its file."""
     sizes = Sizes(sampler.layout)
-    block = sampler.block(seeds, GROUP_ENTRIES)
+    block = sampler.block(seeds, GROUP_ENTRIES, copied=False)
     with shard_writer(path, shard_schema(block, sampler.layout)) as write:
         while block.subgraphs:
             write(block)
             sizes.add(block)
-            block = sampler.block(seeds.part(sizes.subgraphs, len(seeds.ids)), GROUP_ENTRIES)
+            block = sampler.block(seeds.part(sizes.subgraphs, len(seeds.ids)), GROUP_ENTRIES, copied=False)
     return sizes
 
 

@@ -82,15 +82,26 @@ class Sampler:
         self.program = _program(graph, self.spec, params, node_sets, edge_sets, edges)
         self._kept = threading.local()
 
-    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES) -> Block:
+    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES, *, copied: bool = True) -> Block:
         """The subgraphs of these seeds, in their order.
 
         Args:
             seeds: of this graph.
             most: nodes and edges with which it is enough: the subgraph that reaches so many is the last one.
+            copied: False where the block is done with before this thread asks for the next one, which may take its
+                memory.
+
+        Raises:
+            ValueError: a seed is none of the nodes of its set.
         """
         total = len(seeds.ids)
-        given = Seeds(np.ascontiguousarray(seeds.nodes, self._node_type), seeds.times, seeds.repeats)
+        nodes_there = int(self.program.counts[self.program.options[0]])
+        if seeds.nodes.size and not 0 <= int(seeds.nodes.min()) <= int(seeds.nodes.max()) < nodes_there:
+            raise ValueError(f"a seed is none of the {nodes_there} nodes of its set")
+        # Copies: for arrays that may not be written to, the kernel would be compiled once more.
+        given = Seeds(
+            np.array(seeds.nodes, self._node_type, order="C"), np.array(seeds.times), np.array(seeds.repeats)
+        )  # fmt: skip
         nodes: list[list[NDArray[Any]]] = [[] for _ in self.layout.used_nodes]
         edges: list[list[tuple[NDArray[Any], ...]]] = [[] for _ in self.layout.used_edges]
         starts = [np.zeros((len(used), total + 1), np.int64) for used in (nodes, edges)]
@@ -100,12 +111,13 @@ class Sampler:
             count, needed, more = sample(self.rows, self.program, given, done, total, self._seed, most - entries, out)
             for each, sizes in zip(starts, (out.node_starts, out.edge_starts), strict=True):
                 each[:, done + 1 : done + count + 1] = each[:, done : done + 1] + sizes[:, 1 : count + 1]
-            for i, parts in enumerate(nodes):
-                parts.append(out.nodes[i, : out.node_starts[i, count]].copy())
-            for j, columns in enumerate(edges):
-                end = out.edge_starts[j, count]
-                columns.append(tuple(each[j, :end].copy() for each in (out.sources, out.targets, out.positions)))
             done, entries = done + count, entries + more
+            is_last = done == total or entries >= most
+            for i, parts in enumerate(nodes):
+                parts.append(_kept(out.nodes[i, : out.node_starts[i, count]], copied or not is_last))
+            for j, columns in enumerate(edges):
+                ends = (each[j, : out.edge_starts[j, count]] for each in (out.sources, out.targets, out.positions))
+                columns.append(tuple(_kept(each, copied or not is_last) for each in ends))
             if needed and not count:
                 self._kept.room = max(2 * self._kept.room, 1 << int(needed - 1).bit_length())
         made = seeds.part(0, done)
@@ -164,6 +176,10 @@ def used_sets(graph: HeteroGraph, spec: Spec, by_node: bool) -> tuple[list[str],
             if {each.source, each.target} <= nodes and not each.name.startswith(READOUT)
         }
     return [name for name in graph.node_sets if name in nodes], [name for name in graph.edge_sets if name in edges]
+
+
+def _kept(part: NDArray[Any], copied: bool) -> NDArray[Any]:
+    return part.copy() if copied else part
 
 
 def _joined(parts: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -213,6 +213,8 @@ def _by_hash(ids: pa.Array, numbers: NDArray[np.int64], fractions: tuple[float, 
     offsets = np.frombuffer(ids.buffers()[1], np.int64)[ids.offset : ids.offset + len(ids) + 1]
     data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)
     words = np.zeros(len(numbers), np.uint64)
+    for array in (offsets, data):
+        array.flags.writeable = False  # whether Arrow lets write to it or not: the kernel is compiled for one of them
     for end in range(numbers.shape[1]):
         _hash_texts(offsets, data, np.ascontiguousarray(numbers[:, end]), words)
     shares = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

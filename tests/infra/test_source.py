@@ -196,6 +196,17 @@ class TestDescription:
         put(graph, "schema.yaml", SCHEMA + "# more\n")
         assert opened(place).digest not in (before, after)
 
+    def test_the_folder_of_a_description(self, graph: Location) -> None:
+        """It stands for the description in it: other files there are none of the source's."""
+        declared = Input("a graph", tables=READER, inside="schema.yaml")
+        source = opened(graph, declared)
+        assert source.uri == graph.join("schema.yaml").uri
+        assert source.digest == opened(graph.join("schema.yaml"), declared).digest == opened(source.location).digest
+        assert source.files() == NAMED
+        assert declared.open(source) is source
+        with pytest.raises(UserError, match=r"the folder has no schema\.yaml"):
+            opened(graph.join("authors"), declared)
+
     def test_json(self, graph: Location) -> None:
         put(graph, "metadata.json", json.dumps({"node": [{"file": "./papers@2"}], "edge": {"files": ["writes/"]}}))
         assert opened(graph.join("metadata.json")).files() == [name for name in NAMED if name[0] in "pw"]

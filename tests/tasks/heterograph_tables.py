@@ -88,7 +88,7 @@ def write_graph(
     return folder
 
 
-def run_stage(given: Path, folder: Path, threads: int = 2, **params: Any) -> HeteroGraph:
+def run_stage(given: Path | str, folder: Path | str, threads: int = 2, **params: Any) -> HeteroGraph:
     """The graph that the stage makes."""
     progress = Progress("heterograph", stream=io.StringIO())
     resources = Resources(cpu=threads, memory=2 << 30)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._heterograph import Feature
+from superworkflow.infra.storage.store import Store
+from superworkflow.tasks._heterograph import Feature, HeteroGraph
 from superworkflow.tasks.heterograph import STAGE, HeterographParams
 from tests.tasks.heterograph_tables import FORMATS, Items, expected, found, plain, run_stage, write_graph
 
@@ -93,6 +94,33 @@ def test_a_homogeneous_graph(tmp_path: Path) -> None:
     assert [part.tolist() for part in graph.rows("edge")] == [[0, 1, 2, 3], [2, 0, 0]]
     stats = graph.dataset.stats
     assert (stats["nodes"], stats["edges"], stats["nodes.node"], stats["edges.edge"]) == (3, 3, 3, 3)
+
+
+def test_ids_may_be_features(tmp_path: Path) -> None:
+    """Schemas may describe the columns of ids, by either spelling."""
+    nodes = Items({"id": ["b", "a"]}, {"#id": ("string", ())}, file="nodes.csv")
+    edges = Items({"#source": ["b"], "#target": ["a"]}, {"#target": ("string", ()), "source": ("string", ())},
+                  ends=("n", "n"), file="edges.tfrecord")  # fmt: skip
+    graph = run_stage(write_graph(tmp_path, {"n": nodes}, {"e": edges}), tmp_path / "out")
+    assert plain(graph.node_feature("n", "#id")) == [b"a", b"b"]
+    assert [plain(graph.edge_feature("e", name)) for name in ("source", "#target")] == [[b"b"], [b"a"]]
+
+
+def test_in_a_bucket(s3_store: Store, tmp_path: Path) -> None:
+    """Tables and dataset may lie in a bucket: the same files as on this machine."""
+    nodes = Items({"id": ["b", "a"], "x": [1, 2]}, {"x": ("int64", ())}, file="n@2.parquet")
+    edges = Items({"source": ["b", "a"], "target": ["a", "b"], "w": [1.0, 2.0]}, {"w": ("float", ())},
+                  ends=("n", "n"), file="tables/e.csv.gz")  # fmt: skip
+    (tmp_path / "given" / "tables").mkdir(parents=True)
+    folder = write_graph(tmp_path / "given", {"n": nodes}, {"e": edges})
+    here = run_stage(folder, tmp_path / "out").dataset
+    for path in folder.rglob("*"):
+        if path.is_file():
+            s3_store.root.join("given", str(path.relative_to(folder))).upload(path)
+    there = run_stage(s3_store.root.join("given").uri, s3_store.root.join("out").uri).dataset
+    assert there.manifest.digest == here.manifest.digest
+    assert there.manifest.files == here.manifest.files
+    assert found(HeteroGraph.open(there))["e"] == ([0, 1, 2], [1, 0], None, {"w": [2.0, 1.0]})
 
 
 def test_all_types_of_numbers(tmp_path: Path) -> None:

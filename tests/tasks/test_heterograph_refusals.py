@@ -46,6 +46,19 @@ def test_values_in_csv(tmp_path: Path, columns: dict[str, list[Any]], error: str
     assert error in refused(write_graph(tmp_path, {"paper": papers}, {"cites": CITES}))
 
 
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([[[1.0], [2.0]], [[1.0], [2.0, 3.0]]], "row 2: feature m has lists of 1 in dimension 1, by its shape (got 2)"),
+        ([[[[1.0]]], [[[1.0]]]], "row 1: lists of feature m are nested deeper than its shape"),
+        ([[1.0, None], [1.0, 2.0]], "row 1: no value (got None)"),
+    ],
+)
+def test_nested_lists(tmp_path: Path, values: list[Any], error: str) -> None:
+    items = Items({"id": ["a", "b"], "m": values}, {"m": ("float", (None, 1))}, file="n.parquet")
+    assert f"n.parquet, {error}" in refused(write_graph(tmp_path, {"n": items}, {}))
+
+
 @pytest.mark.parametrize("ending", ["parquet", "tfrecord"])
 @pytest.mark.parametrize(
     ("columns", "error"),
@@ -103,9 +116,12 @@ def _write(path: Path, data: bytes) -> None:
     [
         (_schema("papers.csv", "absent.csv"), "there is no such table (got 'absent.csv')"),
         (_schema("papers.csv", "papers@3.csv"), "there is no such table (got 'papers-00000-of-00003.csv')"),
-        (_schema("papers.csv", "/etc/passwd"), "the name of a table is absolute (got '/etc/passwd')"),
+        (
+            _schema("papers.csv", "/etc/passwd"),
+            "schema.pbtxt:8: a table lies outside the schema's folder (got '/etc/passwd')",
+        ),
         (_schema("papers.csv", "../papers.csv"), "has an empty part, '.' or '..'"),
-        (_schema("papers.csv", "s3://bucket/papers.csv"), "has an empty part"),
+        (_schema("papers.csv", "s3://bucket/p.csv"), "outside the schema's folder (got 's3://bucket/p.csv')"),
         (_schema('key: "year"', 'key: "sofa"'), "papers.csv: the table has no such column (got 'sofa'). It has: id,"),
         (_schema("DT_INT8", "DT_SOFA"), "schema.pbtxt:12: feature 'year' has no known dtype (got 'DT_SOFA')"),
         (_schema('source: "paper"', 'source: "sofa"'), "the source of edge set 'back' is no node set (got 'sofa')"),

@@ -146,11 +146,13 @@ def test_workers_and_ranks_share_the_same_batches(made):
     assert alone != _ids(loader.batches(64, seed=2, epoch=2))
     shares = [_ids(loader.batches(64, seed=1, epoch=2, rank=rank, ranks=3)) for rank in range(3)]
     assert [share for step in zip(*shares, strict=True) for share in step] == alone[: len(alone) // 3 * 3]
-    workers = torch.utils.data.DataLoader(
-        loader.dataset(64, seed=1), batch_size=None, num_workers=2, multiprocessing_context="spawn"
+    worker = torch.utils.data.DataLoader(
+        loader.dataset(64, seed=1), batch_size=None, num_workers=1, multiprocessing_context="spawn"
     )
-    workers.dataset.set_epoch(2)
-    assert _ids(workers) == alone
+    worker.dataset.set_epoch(2)
+    assert _ids(worker) == alone
+    deal = [list(batch_spans(len(loader), 64, 0, 1, worker, 3, False)) for worker in range(3)]
+    assert [deal[i % 3][i // 3].start for i in range(len(alone))] == list(range(0, len(loader), 64))
 
 
 def test_an_epoch_goes_through_all_once_in_any_order():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from superworkflow.tasks._subgraph_cuts import shard_spans
 from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks
 from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
 from superworkflow.tasks.sample.seeds import find_seeds
+from superworkflow.tasks.sample.sizes import Sizes
 from superworkflow.tasks.sample.spec import parse_spec
 from tests.tasks.sampling import PlainGraph, PlainSampler, id_of, plain, random_graph, same
 
@@ -238,3 +240,26 @@ def test_links_and_times_need_seeds(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="links need a table of seeds"):
         make(graph, tmp_path / "link", {}, link)
+
+
+def test_full_disk_and_again(graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What was written before the disk was full is taken over; the files are those of an undisturbed run."""
+    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
+    whole, written = run.write_shard, []
+
+    def full(path: Path, *arguments: Any) -> Sizes:
+        if len(written) == 4:
+            raise OSError(28, "No space left on device")
+        written.append(path.name)
+        return whole(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "write_shard", full)
+        with pytest.raises(UserError, match="No space left"):
+            make(graph, tmp_path / "made", cpu=1)
+    capsys.readouterr()
+    again = make(graph, tmp_path / "made", cpu=1)
+    assert "shards are from an earlier attempt" in capsys.readouterr().err
+    undisturbed = make(graph, tmp_path / "undisturbed")
+    assert again.manifest.files == undisturbed.manifest.files
+    assert again.stats == undisturbed.stats

@@ -39,7 +39,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     seeds = SeedRows(pa.array([""] * total), nodes, none, none)
     with Clock() as clock:
         while done < total:
-            block = made["sampler"].block(seeds.part(done, total), GROUP_ENTRIES)
+            block = made["sampler"].block(seeds.part(done, total), GROUP_ENTRIES, copied=False)
             done += block.subgraphs
             edges += sum(map(len, block.positions))
     return {"subgraphs": total, "edges": edges, **clock.seconds()}

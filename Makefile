@@ -24,7 +24,7 @@ test-here: $(DEV) $(SPARK)
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
 
-KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare tfrecord walk_partitioned_kernels walk_triangles walk_walker
+KERNELS := csr embed_kernel generate holdout index_encode index_formats prepare walk_partitioned_kernels walk_triangles walk_walker
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels

@@ -23,6 +23,7 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
+from superworkflow.tasks._heterograph_names import record_stats
 from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
@@ -110,6 +111,7 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     }
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
+    stats |= record_stats("nodes", node_sets) | record_stats("edges", edge_sets)
     return stats | {
         f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
     }

@@ -1,0 +1,197 @@
+"""A mini-batch: the disjoint union of some subgraphs, with features, as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
+from superworkflow.tasks._heterograph import take as take_items
+from superworkflow.tasks._loader.merge import gather_rows, place_ends
+from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks.records.features import FeatureSource, Items
+
+
+class RaggedTensor(NamedTuple):
+    """Values of items that differ in number: those of item i are ``values[starts[i]:starts[i + 1]]``."""
+
+    values: Tensor
+    starts: Tensor
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of one set in a batch.
+
+    Args:
+        numbers: int64 [n], in the graph; those of a subgraph stand together, its seed first.
+        starts: int64 [subgraphs + 1], where those of each subgraph begin.
+        features: by name: tensors [n, *shape], `RaggedTensor`s, or lists of bytes.
+    """
+
+    numbers: Tensor
+    starts: Tensor
+    features: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def subgraph(self) -> Tensor:
+        """Which subgraph each belongs to, int64 [n]."""
+        return torch.repeat_interleave(torch.arange(len(self.starts) - 1), torch.diff(self.starts))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of one set in a batch.
+
+    Args:
+        source, target: names of the node sets of their ends.
+        index: int64 [2, e], places in `Nodes.numbers` of sources and targets.
+        positions: int64 [e], in the graph's rows.
+        starts: int64 [subgraphs + 1], where those of each subgraph begin.
+        features: by name, as of `Nodes`.
+    """
+
+    source: str
+    target: str
+    index: Tensor
+    positions: Tensor
+    starts: Tensor
+    features: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some subgraphs, side by side.
+
+    Args:
+        sample_ids: of the subgraphs.
+        seed_sets: node sets of the seeds: one, or those of a link's ends.
+        seeds: int64 [subgraphs, 1 or 2], numbers of the seeds in the graph.
+        seed_places: int64 [subgraphs, 1 or 2], their places in `Nodes.numbers` of their sets.
+        nodes, edges: by the names of the sets.
+    """
+
+    sample_ids: list[str]
+    seed_sets: tuple[str, ...]
+    seeds: Tensor
+    seed_places: Tensor
+    nodes: dict[str, Nodes]
+    edges: dict[str, Edges]
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    def to_pyg(self) -> Any:
+        """As `torch_geometric.data.HeteroData`.
+
+        Of each node set it has `num_nodes`, `n_id`, `batch`, `ptr` and the features; of each edge set `edge_index`,
+        `e_id` and the features; of the set of the seeds `seed_index` and `batch_size`.
+        """
+        from torch_geometric.data import HeteroData
+
+        data = HeteroData()
+        for name, nodes in self.nodes.items():
+            store = data[name]
+            store.num_nodes, store.n_id, store.batch, store.ptr = (
+                len(nodes.numbers), nodes.numbers, nodes.subgraph, nodes.starts,
+            )  # fmt: skip
+            for feature, values in nodes.features.items():
+                store[feature] = values
+        for name, edges in self.edges.items():
+            store = data[edges.source, name, edges.target]
+            store.edge_index, store.e_id = edges.index, edges.positions
+            for feature, values in edges.features.items():
+                store[feature] = values
+        for end, name in enumerate(self.seed_sets):
+            data[name]["seed_index" if end == 0 else "seed_index_target"] = self.seed_places[:, end]
+            data[name].batch_size = len(self)
+        return data
+
+    def to_dgl(self) -> Any:
+        """As a batched `dgl.DGLGraph`, with `dgl.NID` and `dgl.EID`, and features that are tensors."""
+        import dgl
+
+        ends = {
+            (edges.source, name, edges.target): (edges.index[0], edges.index[1]) for name, edges in self.edges.items()
+        }
+        graph = dgl.heterograph(ends, {name: len(nodes.numbers) for name, nodes in self.nodes.items()})
+        graph.set_batch_num_nodes({name: torch.diff(nodes.starts) for name, nodes in self.nodes.items()})
+        graph.set_batch_num_edges({
+            (edges.source, name, edges.target): torch.diff(edges.starts) for name, edges in self.edges.items()
+        })  # fmt: skip
+        for name, nodes in self.nodes.items():
+            data = graph.nodes[name].data
+            data[dgl.NID] = nodes.numbers
+            data.update({key: each for key, each in nodes.features.items() if isinstance(each, Tensor)})
+        for name, edges in self.edges.items():
+            data = graph.edges[edges.source, name, edges.target].data
+            data[dgl.EID] = edges.positions
+            data.update({key: each for key, each in edges.features.items() if isinstance(each, Tensor)})
+        return graph
+
+
+def batch_of(block: Block, source: FeatureSource, wanted: Any) -> Batch:
+    """The batch of all subgraphs in a block.
+
+    Args:
+        block: the subgraphs.
+        source: of features.
+        wanted: of a kind (`nodes` or `edges`) and a set, the features that are joined.
+    """
+    graph: HeteroGraph = source.graph
+    nodes, edges = {}, {}
+    for items in source.node_items(block):
+        nodes[items.set.name] = Nodes(
+            torch.from_numpy(np.ascontiguousarray(items.rows)), torch.from_numpy(items.starts),
+            {each.name: _values(source, "nodes", items, each) for each in wanted("nodes", items.set)},
+        )  # fmt: skip
+    numbers = {name: i for i, name in enumerate(graph.node_sets)}
+    for j, items in enumerate(source.edge_items(block)):
+        edge_set = items.set
+        assert isinstance(edge_set, EdgeSet)
+        index = np.empty((2, len(items.rows)), np.int64)
+        for row, (places, end) in enumerate(((block.sources[j], edge_set.source), (block.targets[j], edge_set.target))):
+            if not place_ends(places, items.starts, block.node_starts[numbers[end]], index[row]):
+                raise source.unfit(f"ends of {edge_set.name} are none of their subgraphs' nodes", int(places.max()))
+        edges[edge_set.name] = Edges(
+            edge_set.source, edge_set.target, torch.from_numpy(index),
+            torch.from_numpy(block.positions[j].astype(np.int64)), torch.from_numpy(items.starts),
+            {each.name: _values(source, "edges", items, each) for each in wanted("edges", edge_set)},
+        )  # fmt: skip
+    seeds = source.seeds(block)
+    places = np.stack([block.node_starts[numbers[name]][:-1] for name in source.seed_sets], 1)
+    if len(source.seed_sets) == 2:
+        places[:, 1] += (source.seed_sets[0] == source.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])
+    return Batch(
+        block.sample_ids.to_pylist(), source.seed_sets, torch.from_numpy(seeds), torch.from_numpy(places), nodes, edges
+    )
+
+
+def wanted_features(of: NodeSet | EdgeSet, names: Any) -> list[Feature]:
+    """Those of these names; all numbers where none are given."""
+    return [each for each in of.features if (each.dtype != STRING if names is None else each.name in names)]
+
+
+def _values(source: FeatureSource, kind: str, items: Items, feature: Feature) -> Any:
+    values = source.values(kind, items.set, feature.name)
+    if isinstance(values, Ragged):
+        taken = take_items(values, items.rows)
+        assert isinstance(taken, Ragged)
+        return RaggedTensor(torch.from_numpy(taken.values), torch.from_numpy(taken.starts))
+    if not isinstance(values, np.ndarray):
+        return take_items(values, items.rows).to_pylist()
+    return torch.from_numpy(gathered(values, items.rows))
+
+
+def gathered(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """``values[rows]``, the rows being numbers of items, by a kernel."""
+    out = np.empty((len(rows), *values.shape[1:]), values.dtype)
+    if out.size:
+        width = out.nbytes // len(rows)
+        gather_rows(values.reshape(-1).view(np.uint8), width, rows, out.reshape(-1).view(np.uint8))
+    return out

@@ -1,0 +1,113 @@
+"""Stage `records`: heterograph and sampled subgraphs → files that training reads, with all features in them.
+
+Files of the dataset, for each split that has subgraphs: `train-00000-of-00100.tfrecord` and so on, `.tfrecord.gz` where
+they are compressed, or `.parquet`; the subgraphs are in their order. `schema.pbtxt` describes them to TF-GNN: the
+graph's sets and features without files, and the context's `seed_id` and `sample_id`. TFRecords hold a tf.train.Example
+each, by the bytes that protobuf's deterministic serialization gives; Parquet files have a row for each subgraph and a
+column for each feature by the same name.
+
+A shard is a stretch of the subgraphs of a split: all shards of a split have about the same bytes before compression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+SHARD_BYTES = 128 << 20
+"""Of a shard before compression, where their number is not given."""
+MOST_SHARDS = 100_000
+
+
+class RecordsParams(StageParams):
+    """Which files are made of the subgraphs."""
+
+    formats: Literal["tfrecord", "parquet", "none"] = Field(
+        default="tfrecord",
+        description="tfrecord: a tf.train.Example for each subgraph, which TF-GNN reads; parquet: a row; none: the "
+        "schema alone.",
+    )
+    shards: int | None = Field(
+        default=None, ge=1, le=MOST_SHARDS,
+        description="Files of each split, 1 to 100,000; if not given, as many as hold 128 MiB each before compression.",
+    )  # fmt: skip
+    compression: Literal["none", "gzip"] = Field(default="none", description="Of the files: none or gzip.")
+
+
+def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Bytes by the features that sampled nodes and edges have on average; time by what one 3 GHz core needed for them.
+
+    Where the sampled sizes are not known for each set yet, every set has its share of all nodes and edges.
+    """
+    graph, subgraphs = inputs["graph"], inputs["subgraphs"]
+    count = _number(subgraphs, "subgraphs")
+    size = 200.0 * count
+    for kind, other in (("nodes", 0.0), ("edges", 3.0)):
+        begin = "record_bytes."
+        names = [key.removeprefix(begin) for key in graph if key.startswith(f"{begin}{kind}.")]
+        items = sum(_number(graph, key) for key in names)
+        for key in names:
+            if f"{key}.mean" in subgraphs:
+                mean = _number(subgraphs, f"{key}.mean")
+            elif any(each.startswith(f"{kind}.") for each in subgraphs):
+                mean = 0.0
+            else:
+                mean = _number(subgraphs, kind) / max(1, count) * _number(graph, key) / max(1, items)
+            size += count * mean * (other + _number(graph, f"record_bytes.{key}"))
+    written = size if params.formats != "none" else 0.0
+    compressed = written * (_GZIP_SHARE if params.compression == "gzip" else 1)
+    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 3e-5 * count
+    work_s += 1e-9 * _EDGE_NS * _number(subgraphs, "edges") * (params.formats != "none")
+    work_s += 1e-9 * _GZIP_NS * written * (params.compression == "gzip") + 0.6e-9 * _number(graph, "bytes")
+    mapped = int(min(_number(graph, "bytes"), written))
+    group = min(written, _GROUP_SUBGRAPHS * size / max(1, count)) if params.formats == "parquet" else _CHUNK_BYTES
+    memory = _PROCESS_BYTES + int(resources.threads * (_THREAD_BYTES + 2 * group)) + mapped
+    memory += int(_ID_BYTES * _number(graph, "nodes"))
+    return Estimate(
+        memory_bytes=memory,
+        cpu_s=_START_S + work_s,
+        output_bytes=int(compressed),
+        stats={"records": int(count), "bytes": int(written)},
+        parallel=0.95,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        mapped_bytes=mapped,
+        kind=params.formats,
+    )
+
+
+def _number(stats: Stats, name: str) -> float:
+    return float(stats.get(name) or 0)
+
+
+_PROCESS_BYTES = 170 << 20
+"""Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
+_THREAD_BYTES = 30 << 20
+"""Of a thread: a row group of subgraphs."""
+_CHUNK_BYTES = 2 << 20
+_GROUP_SUBGRAPHS = 512
+_ID_BYTES = 16
+_START_S = 0.9
+"""CPU seconds until the work begins."""
+_EDGE_NS = 25
+"""To read a sampled edge."""
+_BYTE_NS, _PARQUET_NS, _GZIP_NS = 1.6, 3.0, 40.0
+"""For a byte: gathered, summed and written."""
+_GZIP_SHARE = 0.9
+
+STAGE = Stage(
+    name="records",
+    version="1",
+    params=RecordsParams,
+    inputs={"graph": Input("heterograph dataset"), "subgraphs": Input("sampled subgraphs of that graph")},
+    run="superworkflow.tasks.records.run:run",
+    engines={"spark": "superworkflow.tasks.records.on_spark:run"},
+    estimate=estimate,
+    help="Sampled subgraphs with their features, as TFRecords or Parquet files",
+)

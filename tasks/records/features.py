@@ -1,0 +1,286 @@
+"""From blocks of subgraphs to the features of their Examples, by the names that TF-GNN reads them by.
+
+    context/seed_id, context/sample_id
+    nodes/<set>.#size, nodes/<set>.<feature>
+    edges/<set>.#size, edges/<set>.#source, edges/<set>.#target, edges/<set>.<feature>
+
+A set that is empty in a subgraph has none of its features there. Integers and bool become int64, uint64 by its bits;
+double and half float32. A feature with a ragged dimension has its lengths beside it, `<feature>.d1`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged, Values, take
+from superworkflow.tasks._subgraphs import DESCRIPTION, Block
+from superworkflow.tasks.records.columns import Column, FloatRows, Floats, Integers, Records, Starts, Strings
+
+READOUT = "_readout"
+"""A node set of one node, to which edge sets `_readout/source` and `_readout/target` lead from the seeds of a link."""
+
+
+_INTEGER_BYTES = 2.0
+"""Of a varint, about."""
+
+
+class Items(NamedTuple):
+    """Items of a set in the subgraphs of a block.
+
+    Args:
+        set: whose they are.
+        starts: int64 [b + 1], where those of each subgraph begin.
+        rows: int64, their numbers in the graph's files.
+    """
+
+    set: NodeSet | EdgeSet
+    starts: Starts
+    rows: NDArray[np.int64]
+
+
+class FeatureSource:
+    """The features of a graph, for the subgraphs that were sampled from it.
+
+    Args:
+        graph: the graph; files of numbers are memory-mapped, strings are in memory once they are needed.
+        seed_sets: names of the node sets of seeds: one, or those of a link's source and target.
+    """
+
+    def __init__(self, graph: HeteroGraph, seed_sets: tuple[str, ...]):
+        self.graph, self.seed_sets = graph, seed_sets
+        self._values: dict[tuple[str, str, str], Any] = {}
+        self._guard = threading.RLock()  # a file that two threads map is in memory twice
+
+    def records(self, block: Block) -> Records:
+        """The Examples of a block.
+
+        Raises:
+            DatasetDamaged: the block is not of this graph.
+        """
+        return Records(list(self._columns(block)))
+
+    def _columns(self, block: Block) -> Iterator[tuple[Column, NDArray[np.bool_]]]:
+        count = block.subgraphs
+        each, all_of_them = np.arange(count + 1), np.ones(count, np.bool_)
+        samples = strings_of(pa.chunked_array([block.sample_ids]))
+        yield Strings("context/sample_id", each, each[:-1], samples), all_of_them
+        for column in self._seeds(block):
+            yield column, all_of_them
+        for items in self.node_items(block):
+            yield from self._set_columns("nodes", items, ())
+        for j, items in enumerate(self.edge_items(block)):
+            yield from self._set_columns("edges", items, (("#source", block.sources[j]), ("#target", block.targets[j])))
+
+    def _set_columns(
+        self, kind: str, items: Items, ends: tuple[tuple[str, NDArray[np.int32]], ...]
+    ) -> Iterator[tuple[Column, NDArray[np.bool_]]]:
+        if not len(items.rows):
+            return
+        sizes = np.diff(items.starts)
+        present, prefix = sizes > 0, f"{kind}/{items.set.name}."
+        yield Integers(f"{prefix}#size", np.arange(len(sizes) + 1), sizes), present
+        for name, values in ends:
+            yield Integers(f"{prefix}{name}", items.starts, values), present
+        for feature in items.set.features:
+            for column in self._feature(kind, items, feature, f"{prefix}{feature.name}"):
+                yield column, present
+
+    def _seeds(self, block: Block) -> Iterator[Column]:
+        """The ids of the seeds; of a link also the set that says where its two ends are."""
+        count, ends = block.subgraphs, len(self.seed_sets)
+        each = np.arange(count + 1)
+        if ends == 1:
+            rows = self.seeds(block)[:, 0]
+            yield Strings("context/seed_id", each, rows, self._strings("ids", self.seed_sets[0], ""))
+            return
+        yield Strings("context/seed_id", 2 * each, np.arange(2 * count), strings_of(self.seed_ids(block)))
+        seeds = self.seeds(block)
+        second = ((self.seed_sets[0] == self.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])).astype(np.int32)
+        none = np.zeros(count, np.int32)
+        yield Integers(f"nodes/{READOUT}.#size", each, none + 1)
+        for name, places in (("source", none), ("target", second)):
+            yield Integers(f"edges/{READOUT}/{name}.#size", each, none + 1)
+            yield Integers(f"edges/{READOUT}/{name}.#source", each, places)
+            yield Integers(f"edges/{READOUT}/{name}.#target", each, none)
+
+    def seeds(self, block: Block) -> NDArray[np.int64]:
+        """Node numbers of the seeds, [b, 1], or [b, 2] of links."""
+        seeds = block.seeds.reshape(block.subgraphs, len(self.seed_sets)).astype(np.int64)
+        for end, name in enumerate(self.seed_sets):
+            check_numbers(self.graph, f"seeds in {name}", seeds[:, end], self.graph.node_sets[name].count)
+        return seeds
+
+    def seed_ids(self, block: Block) -> pa.Array:
+        """Ids of the seeds, large_binary, those of a link behind each other."""
+        count, ends = block.subgraphs, len(self.seed_sets)
+        seeds = self.seeds(block)
+        ids = [self.graph_ids(name).take(pa.array(seeds[:, end])) for end, name in enumerate(self.seed_sets)]
+        parts = [part for each in ids for part in each.chunks]
+        both = pa.concat_arrays(parts or [pa.array([], pa.large_string())]).cast(pa.large_binary())
+        return both.take(pa.array(np.arange(ends * count).reshape(ends, count).T.reshape(-1)))
+
+    def node_items(self, block: Block) -> Iterator[Items]:
+        """The nodes of each set, by its number."""
+        for i, node_set in enumerate(self.graph.node_sets.values()):
+            rows = block.nodes[i].astype(np.int64, copy=False)
+            check_numbers(self.graph, f"nodes of {node_set.name}", rows, node_set.count)
+            self._check_lengths(node_set.name, block.node_starts[i], rows)
+            yield Items(node_set, block.node_starts[i], rows)
+
+    def edge_items(self, block: Block) -> Iterator[Items]:
+        """The edges of each set, by its number; those of a set that reverses another one by their rows there."""
+        for j, edge_set in enumerate(self.graph.edge_sets.values()):
+            rows = block.positions[j].astype(np.int64, copy=False)
+            check_numbers(self.graph, f"edges of {edge_set.name}", rows, edge_set.count)
+            self._check_lengths(edge_set.name, block.edge_starts[j], rows, block.sources[j], block.targets[j])
+            if edge_set.features and (origin := self.graph.origin(edge_set.name)) is not None:
+                rows = origin[rows]
+            yield Items(edge_set, block.edge_starts[j], rows)
+
+    def values(self, kind: str, of: NodeSet | EdgeSet, feature: str) -> Values:
+        """A feature's values, in the order of the rows that `node_items` and `edge_items` give."""
+        with self._guard:
+            key = kind, of.name, feature
+            if key not in self._values:
+                if isinstance(of, NodeSet):
+                    found = self.graph.node_feature(of.name, feature)
+                else:
+                    found = self.graph.edge_feature(of.reversed_of or of.name, feature)
+                self._values[key] = np.asarray(found) if isinstance(found, np.ndarray) else found
+            values: Values = self._values[key]
+            return values
+
+    def item_bytes(self) -> dict[str, float]:
+        """About how many bytes of a record a node or an edge takes, by the column of its list in shards of `sample`."""
+        graph, found = self.graph, dict[str, float]()
+        for i, nodes in enumerate(graph.node_sets.values()):
+            found[f"nodes.{i}"] = sum(self._bytes("nodes", nodes, feature) for feature in nodes.features)
+        for j, edges in enumerate(graph.edge_sets.values()):
+            found[f"source.{j}"] = 3 + sum(self._bytes("edges", edges, feature) for feature in edges.features)
+        return found
+
+    def _bytes(self, kind: str, of: NodeSet | EdgeSet, feature: Feature) -> float:
+        """Of a feature of one item, on average over all."""
+        if feature.dtype == STRING:
+            lists, offsets, _ = self._strings(kind, of.name, feature.name, of)
+            return float(offsets[-1] - offsets[0] + 2 * (len(offsets) - 1) + len(lists)) / max(1, of.count)
+        value = 4.0 if feature.dtype in ("float", "double", "half") else _INTEGER_BYTES
+        if not feature.is_ragged:
+            return value * feature.width
+        values = self.values(kind, of, feature.name)
+        assert isinstance(values, Ragged)
+        return 1 + value * values.values.size / max(1, of.count)
+
+    def graph_ids(self, node_set: str) -> pa.ChunkedArray:
+        """Ids of the nodes of a set, kept once read."""
+        with self._guard:
+            key = "ids", node_set, "array"
+            if key not in self._values:
+                self._values[key] = self.graph.ids(node_set)
+            return self._values[key]
+
+    def _strings(self, kind: str, name: str, feature: str, of: NodeSet | EdgeSet | None = None) -> Any:
+        with self._guard:
+            key = f"{kind} strings", name, feature
+            if key not in self._values:
+                values = self.graph_ids(name) if of is None else self.values(kind, of, feature)
+                self._values[key] = strings_of(values)
+                self._values.pop((kind, name, feature), None)
+            return self._values[key]
+
+    def _feature(self, kind: str, items: Items, feature: Feature, name: str) -> Iterator[Column]:
+        if feature.dtype == STRING:
+            strings = self._strings(kind, items.set.name, feature.name, items.set)
+            yield Strings(name, items.starts, items.rows, strings)
+            if feature.is_ragged:
+                lengths = (strings[0][items.rows + 1] - strings[0][items.rows]) // max(1, feature.width)
+                yield Integers(f"{name}.d1", items.starts, lengths)
+            return
+        values = self.values(kind, items.set, feature.name)
+        if isinstance(values, Ragged):
+            taken = take(values, items.rows)
+            assert isinstance(taken, Ragged)
+            yield _numbers(name, feature.width * taken.starts[items.starts], taken.values)
+            yield Integers(f"{name}.d1", items.starts, np.diff(taken.starts))
+            return
+        assert isinstance(values, np.ndarray)
+        if feature.dtype == "float":
+            yield FloatRows(name, items.starts, items.rows, values.reshape(len(values), feature.width))
+            return
+        yield _numbers(name, feature.width * items.starts, values[items.rows])
+
+    def unfit(self, what: str, value: Any) -> DatasetDamaged:
+        """The error for subgraphs that are not of this graph."""
+        return _damaged(self.graph, what, value)
+
+    def _check_lengths(self, name: str, starts: Starts, *lists: NDArray[Any]) -> None:
+        if any(len(values) != starts[-1] for values in lists) or not (starts[1:] >= starts[:-1]).all():
+            raise _damaged(self.graph, f"lists of {name} differ in length", len(lists[0]))
+
+
+def _numbers(name: str, starts: Starts, values: NDArray[Any]) -> Column:
+    values = values.reshape(-1)
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # as TensorFlow does
+            return Floats(name, starts, values.astype(np.float32, copy=False))
+    return Integers(name, starts, values if values.dtype == np.int32 else values.astype(np.int64, copy=False))
+
+
+def seed_sets_of(dataset: Dataset, graph: HeteroGraph) -> tuple[str, ...]:
+    """Names of the node sets of the seeds of a `sample` dataset: one, or that of links twice.
+
+    Raises:
+        DatasetDamaged: the graph has no such set.
+    """
+    told, names = dataset.json(DESCRIPTION), list(graph.node_sets)
+    try:
+        number = told["seed_node_set"]
+        if number not in range(len(names)):
+            raise ValueError(f"seeds of node set {number!r}")
+        return (names[number],) * (1 + ("symmetric_link_seed_op" in told["spec"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(graph, f"{DESCRIPTION} is not of it", str(error)) from None
+
+
+def strings_of(values: Any) -> tuple[Starts, Starts, NDArray[np.uint8]]:
+    """Strings as kernels read them: where the lists of items begin (empty if an item is one string), where strings
+    begin, and their bytes."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    lists = np.zeros(0, np.int64)
+    if pa.types.is_large_list(array.type):
+        offsets = array.offsets.to_numpy()
+        lists, array = offsets - offsets[0], array.flatten()
+    array = array.cast(pa.large_binary())
+    if not len(array):
+        return lists, np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    _, offsets, data = array.buffers()
+    found = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return lists, found, content
+
+
+def check_numbers(graph: HeteroGraph, what: str, rows: NDArray[Any], count: int) -> None:
+    """Refuse numbers of items that a set of the graph does not have.
+
+    Raises:
+        DatasetDamaged: names them.
+    """
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+        raise _damaged(graph, f"{what} are beyond the {count} that there are", int(rows.max()))
+
+
+def _damaged(graph: HeteroGraph, what: str, value: Any) -> DatasetDamaged:
+    return DatasetDamaged(
+        f"the subgraphs are not of this graph: {what}", where=graph.dataset.uri, value=value,
+        remedy="Give the graph that they were sampled from",
+    )  # fmt: skip

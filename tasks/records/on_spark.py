@@ -1,0 +1,73 @@
+"""Records on Spark: a task for each file, which reads the graph by its machine's copy and writes straight to the store.
+
+A file depends on its subgraphs and the graph alone; one that is made again, after its executor was lost, is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.engines.spark.session import runs_here, spark_session
+from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks.records import RecordsParams
+from superworkflow.tasks.records.features import FeatureSource
+from superworkflow.tasks.records.run import Shard, open_source, plan_of, write_schema, write_shard
+from superworkflow.tasks.records.shards import Subgraphs
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Where tasks find what they read.
+
+    Args:
+        graph, subgraphs: URIs of the datasets.
+        folder: where this machine keeps its copies; the system's temporary folder when None.
+    """
+
+    graph: str
+    subgraphs: str
+    folder: str | None
+
+
+@dataclass(frozen=True)
+class File:
+    """One task: a shard of the dataset at `output`."""
+
+    inputs: Inputs
+    output: str
+    params: RecordsParams
+    shard: Shard
+
+
+def run(job: StageRun[RecordsParams]) -> Output:
+    """Write the records; see `tasks.records.run`."""
+    graph, subgraphs, params = job.inputs["graph"], job.inputs["subgraphs"], job.params
+    source = open_source(graph, subgraphs)
+    plan = plan_of(subgraphs, source, params)
+    job.output.claim(plan.files)
+    write_schema(job.output, source)
+    inputs = Inputs(graph.uri, subgraphs.uri, str(job.scratch) if runs_here(job) else None)
+    files = [File(inputs, job.output.location.uri, params, shard) for shard in plan.shards]
+    with spark_session(job) as session:
+        for entries in run_tasks(session, _make, files):
+            job.output.adopt(entries)
+    return Output(rows=plan.records, stats=plan.stats)
+
+
+def _make(file: File) -> tuple[FileEntry, ...]:
+    source, datasets = _opened(file.inputs)
+    writer = TaskWriter(Location.of(file.output))
+    write_shard(writer, file.shard, Subgraphs(datasets, file.shard.split), source, file.params)
+    return writer.entries
+
+
+@cache  # for the life of the process: it serves one stage
+def _opened(inputs: Inputs) -> tuple[FeatureSource, SharedDataset]:
+    graph, subgraphs = (SharedDataset.at(uri, inputs.folder) for uri in (inputs.graph, inputs.subgraphs))
+    return open_source(graph, subgraphs), subgraphs

@@ -1,0 +1,139 @@
+"""The work of stage `records`: find the sizes of all records, cut them into shards, and make each shard by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._subgraphs import SPLITS
+from superworkflow.tasks.records import RecordsParams
+from superworkflow.tasks.records.features import FeatureSource, seed_sets_of
+from superworkflow.tasks.records.rows import write_rows
+from superworkflow.tasks.records.schema import SCHEMA_FILE, schema_of_records
+from superworkflow.tasks.records.shards import (
+    Subgraphs,
+    compressed,
+    record_ends,
+    shard_file,
+    shard_spans,
+    write_records,
+)
+
+load_kernels_fast()
+
+
+class Shard(NamedTuple):
+    """A file of subgraphs `first` to `last` - 1 of a split."""
+
+    name: str
+    split: str
+    first: int
+    last: int
+
+
+class Plan(NamedTuple):
+    """All that is to be written.
+
+    Args:
+        subgraphs: of each split.
+        shards: in their order.
+        stats: of the dataset.
+    """
+
+    subgraphs: Mapping[str, Subgraphs]
+    shards: list[Shard]
+    stats: dict[str, Stat]
+
+    @property
+    def records(self) -> int:
+        return sum(map(len, self.subgraphs.values()))
+
+    @property
+    def files(self) -> list[str]:
+        return [SCHEMA_FILE, *(shard.name for shard in self.shards)]
+
+
+def run(job: StageRun[RecordsParams]) -> Output:
+    """Write the records of `job.inputs["subgraphs"]`, with the features of `job.inputs["graph"]`.
+
+    Raises:
+        DatasetDamaged: the subgraphs are not of the graph.
+    """
+    params, source = job.params, open_source(job.inputs["graph"], job.inputs["subgraphs"])
+    plan = plan_of(job.inputs["subgraphs"], source, params)
+    job.output.claim(plan.files, resumable=True)
+    write_schema(job.output, source)
+    left, done, written = [], 0, 0
+    for shard in plan.shards:
+        with job.output.left_whole(shard.name) as path:
+            if path is None:
+                left.append(shard)
+            else:
+                done += shard.last - shard.first
+    if done:
+        job.progress.log(f"{len(plan.shards) - len(left)} of {len(plan.shards)} shards are from an earlier attempt")
+    began = time.perf_counter()
+
+    def make(shard: Shard) -> tuple[int, int]:
+        size = write_shard(job.output, shard, plan.subgraphs[shard.split], source, params)
+        return shard.last - shard.first, size
+
+    with ThreadPoolExecutor(job.threads) as pool:
+        for count, size in pool.map(make, left):
+            done, written = done + count, written + size
+            speed = 1e-9 * written / (time.perf_counter() - began)
+            job.progress.update(done, plan.records, "records", gb_per_s=speed)
+    return Output(rows=plan.records, stats=plan.stats)
+
+
+def open_source(graph: Dataset, subgraphs: Dataset) -> FeatureSource:
+    """The features of the graph that the subgraphs were sampled from."""
+    opened = HeteroGraph.open(graph)
+    return FeatureSource(opened, seed_sets_of(subgraphs, opened))
+
+
+def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams) -> Plan:
+    """What is to be written of the subgraphs in a dataset."""
+    splits = {split: Subgraphs(dataset, split) for split in SPLITS}
+    shards: list[Shard] = []
+    stats: dict[str, Stat] = {"formats": params.formats, "records": sum(map(len, splits.values()))}
+    for split, subgraphs in splits.items():
+        found = shards_of(subgraphs, source, params) if len(subgraphs) and params.formats != "none" else []
+        shards += found
+        stats |= {f"records.{split}": len(subgraphs), f"shards.{split}": len(found)}
+    return Plan(splits, shards, stats)
+
+
+def write_schema(output: DatasetWriter, source: FeatureSource) -> None:
+    """Write `schema.pbtxt`."""
+    with output.file(SCHEMA_FILE) as path:
+        path.write_text(schema_of_records(source))
+
+
+def shards_of(subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams) -> list[Shard]:
+    """The shards of a split."""
+    ending = ".parquet" if params.formats == "parquet" else ".tfrecord" + ".gz" * (params.compression == "gzip")
+    spans = shard_spans(record_ends(subgraphs, source), params.shards)
+    return [
+        Shard(shard_file(subgraphs.split, number, len(spans), ending), subgraphs.split, first, last)
+        for number, (first, last) in enumerate(spans)
+    ]
+
+
+def write_shard(
+    output: DatasetWriter | TaskWriter, shard: Shard, subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams
+) -> int:
+    """Write one shard; its bytes before compression."""
+    with output.stream(shard.name) as stream:
+        if params.formats == "parquet":
+            return write_rows(stream, subgraphs, source, shard.first, shard.last, params.compression)
+        with compressed(stream.write, params.compression) as write:
+            return write_records(subgraphs, source, shard.first, shard.last, write)

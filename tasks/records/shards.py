@@ -1,0 +1,156 @@
+"""Which subgraphs stand in which file, and how one file is written."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._subgraphs import Block, Layout, layout_of, read_group, shard_names
+from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
+from superworkflow.tasks.records.features import FeatureSource
+
+CHUNK_BYTES = 2 << 20
+"""Records that are encoded and then written together; what was encoded is still in the cache when it is summed."""
+GZIP_LEVEL = 6
+_RECORD_BYTES = 200
+"""Of a record, about: frame, ids of seed and sample, names of features."""
+
+
+class Group(NamedTuple):
+    """Subgraphs that are read together.
+
+    Args:
+        file: of the dataset; number: of the row group in it.
+        first, last: subgraphs of the split that it holds, the last one excluded.
+    """
+
+    file: str
+    number: int
+    first: int
+    last: int
+
+
+class Subgraphs:
+    """The subgraphs of one split, by stretches.
+
+    Args:
+        dataset: output of stage `sample`.
+        split: `train`, `validation` or `test`.
+    """
+
+    def __init__(self, dataset: Dataset, split: str):
+        self.dataset, self.split = dataset, split
+        self.layout: Layout = layout_of(dataset)
+        self.groups: list[Group] = []
+        for name in shard_names(dataset, split):
+            with dataset.parquet(name) as file:
+                for number in range(file.num_row_groups):
+                    first = len(self)
+                    self.groups.append(Group(name, number, first, first + file.metadata.row_group(number).num_rows))
+
+    def __len__(self) -> int:
+        return self.groups[-1].last if self.groups else 0
+
+    def read(self, group: Group) -> Block:
+        """The block of a group."""
+        with self.dataset.parquet(group.file) as file:
+            return read_group(file, group.number, self.layout)
+
+    def blocks(self, first: int, last: int) -> Iterator[tuple[Group, Block]]:
+        """The groups that hold the subgraphs `first` to `last` - 1."""
+        at = bisect_right(self.groups, first, key=lambda group: group.last)
+        while at < len(self.groups) and self.groups[at].first < last:
+            yield self.groups[at], self.read(self.groups[at])
+            at += 1
+
+
+def record_ends(subgraphs: Subgraphs, source: FeatureSource) -> NDArray[np.float64]:
+    """float64 [subgraphs + 1]: about where each one's record would begin if all were in one file, not compressed.
+
+    From how many nodes and edges each row group has, which its metadata tells, so that no subgraph is read for it.
+    """
+    widths = source.item_bytes()
+    ends = [np.zeros(1)]
+    for name, groups in itertools.groupby(subgraphs.groups, key=lambda group: group.file):
+        with subgraphs.dataset.parquet(name) as file:
+            for group in groups:
+                told = file.metadata.row_group(group.number)
+                values = {told.column(i).path_in_schema.split(".list.")[0]: told.column(i).num_values
+                          for i in range(told.num_columns)}  # fmt: skip
+                count = group.last - group.first
+                size = sum(width * values.get(column, 0) for column, width in widths.items()) + _RECORD_BYTES * count
+                ends.append(ends[-1][-1] + size / count * np.arange(1, count + 1))
+    return np.concatenate(ends)
+
+
+def shard_spans(ends: NDArray[np.float64], shards: int | None) -> list[tuple[int, int]]:
+    """First subgraph of each shard and the one behind its last, so that all have about the same bytes.
+
+    Args:
+        ends: see `record_ends`.
+        shards: how many; None for as many as have `SHARD_BYTES` each.
+    """
+    total = float(ends[-1])
+    count = min(MOST_SHARDS, max(1, round(total / SHARD_BYTES))) if shards is None else shards
+    wanted = [total * shard // count for shard in range(1, count)]
+    cuts = [0, *np.searchsorted(ends, wanted).tolist(), len(ends) - 1]
+    return list(itertools.pairwise(cuts))
+
+
+def shard_file(split: str, number: int, count: int, ending: str) -> str:
+    """Name of a shard's file."""
+    return f"{split}-{number:05d}-of-{count:05d}{ending}"
+
+
+def write_records(
+    subgraphs: Subgraphs, source: FeatureSource, first: int, last: int, write: Callable[[Any], Any]
+) -> int:
+    """Encode the subgraphs `first` to `last` - 1 and write them in pieces; how many bytes they are."""
+    room, written = np.empty(0, np.uint8), 0
+    for group, block in subgraphs.blocks(first, last):
+        records = source.records(block)
+        begin, end = max(first, group.first) - group.first, min(last, group.last) - group.first
+        sizes = records.sizes(begin, end)
+        for start, stop in _pieces(sizes):
+            size = int(sizes[start:stop].sum())
+            if len(room) < size:
+                room = np.empty(max(size, CHUNK_BYTES), np.uint8)
+            records.encode(begin + start, begin + stop, room[:size])
+            write(room[:size].data)
+            written += size
+    return written
+
+
+def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Stretches of records of at most `CHUNK_BYTES`, or of one record."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    start = 0
+    while start < len(sizes):
+        stop = int(np.searchsorted(ends, ends[start] + CHUNK_BYTES, side="right")) - 1
+        stop = min(max(stop, start + 1), len(sizes))
+        yield start, stop
+        start = stop
+
+
+@contextmanager
+def compressed(write: Callable[[Any], Any], compression: str) -> Iterator[Callable[[Any], Any]]:
+    """What bytes are given to, so that `write` gets them compressed."""
+    if compression == "none":
+        yield write
+        return
+    packer = zlib.compressobj(GZIP_LEVEL, wbits=31)  # a gzip header without name and time
+
+    def pack(data: Any) -> None:
+        if packed := packer.compress(data):
+            write(packed)
+
+    yield pack
+    write(packer.flush())

@@ -24,6 +24,22 @@ def _copy_bytes(typing_context: Any, target: Any, at: Any, source: Any, first: A
     return types.void(target, long, source, long, long), generate
 
 
+def _copy_from(typing_context: Any, target: Any, at: Any, address: Any, count: Any) -> Any:
+    """Type and code, for Numba."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.gep(data, [arguments[1]])
+        copy: Any = cgutils.raw_memcpy
+        copy(builder, place, builder.inttoptr(arguments[2], place.type), arguments[3], 1)
+        return context.get_dummy_value()
+
+    long = types.int64
+    return types.void(target, long, long, long), generate
+
+
+copy_from: Any = intrinsic(_copy_from)
+"""``copy_from(target, at, address, count)``: ``target[at:at + count]``, uint8, becomes what is at an address."""
 copy_bytes: Any = intrinsic(_copy_bytes)
 """``copy_bytes(target, at, source, first, count)``: ``target[at:at + count] = source[first:first + count]``, of two
 uint8 arrays, 1-D and contiguous, that do not overlap."""

@@ -16,7 +16,6 @@ from superworkflow.tasks._heterograph import (
     DTYPES,
     FORMAT,
     GRAPH_FILE,
-    STRING,
     EdgeSet,
     Feature,
     NodeSet,
@@ -24,12 +23,11 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
+from superworkflow.tasks._heterograph_names import record_stats
 from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
 """Options of Parquet files of ids and strings."""
-_FLOATS = ("float", "double", "half")
-_INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
 
 
 def write_graph_file(
@@ -113,19 +111,10 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     }
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
-    sets: dict[str, Sequence[NodeSet | EdgeSet]] = {"nodes": node_sets, "edges": edge_sets}
-    for kind, of_kind in sets.items():
-        for number, items in enumerate(of_kind):
-            stats[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(map(record_bytes, items.features))
+    stats |= record_stats("nodes", node_sets) | record_stats("edges", edge_sets)
     return stats | {
         f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
     }
-
-
-def record_bytes(feature: Feature) -> int:
-    """About how many bytes an item's values take in a record of a subgraph; of strings and ragged ones a guess."""
-    values = feature.width * (_USUAL_LENGTH if feature.is_ragged else 1)
-    return values * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in _FLOATS else _INTEGER_BYTES)
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

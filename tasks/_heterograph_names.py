@@ -1,12 +1,37 @@
-"""What sets of a heterograph are called in the names of stats."""
+"""What sets of a heterograph are called in the names of stats, and what their items take in records of subgraphs."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
+from typing import Any
 
+from superworkflow.tasks._dtypes import STRING
+
+_FLOATS = ("float", "double", "half")
+_INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
 
 def stat_name(name: str, number: int) -> str:
     """A set's name where it is a plain word, else its number: names of sets may be any text."""
     return name if _PLAIN_NAME.fullmatch(name) else str(number)
+
+
+def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
+    """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
+
+    Args:
+        kind: `nodes` or `edges`.
+        sets: with a name and features, which have a type and a shape. Of strings and ragged ones it is a guess.
+    """
+    found = {}
+    for number, items in enumerate(sets):
+        sizes = [
+            math.prod(_USUAL_LENGTH if size is None else size for size in feature.shape)
+            * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in _FLOATS else _INTEGER_BYTES)
+            for feature in items.features
+        ]
+        found[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(sizes)
+    return found

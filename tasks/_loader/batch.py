@@ -12,7 +12,7 @@ from torch import Tensor
 
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._heterograph import take as take_items
-from superworkflow.tasks._loader.merge import gather_rows
+from superworkflow.tasks._loader.merge import gather_rows, place_ends
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.records.features import FeatureSource, Items
 
@@ -154,12 +154,10 @@ def batch_of(block: Block, source: FeatureSource, wanted: Any) -> Batch:
     for j, items in enumerate(source.edge_items(block)):
         edge_set = items.set
         assert isinstance(edge_set, EdgeSet)
-        counts = np.diff(items.starts)
         index = np.empty((2, len(items.rows)), np.int64)
         for row, (places, end) in enumerate(((block.sources[j], edge_set.source), (block.targets[j], edge_set.target))):
-            starts = block.node_starts[numbers[end]]
-            source.check_places(edge_set.name, places, np.repeat(np.diff(starts), counts))
-            np.add(places, np.repeat(starts[:-1], counts), out=index[row])
+            if not place_ends(places, items.starts, block.node_starts[numbers[end]], index[row]):
+                raise source.unfit(f"ends of {edge_set.name} are none of their subgraphs' nodes", int(places.max()))
         edges[edge_set.name] = Edges(
             edge_set.source, edge_set.target, torch.from_numpy(index),
             torch.from_numpy(block.positions[j].astype(np.int64)), torch.from_numpy(items.starts),

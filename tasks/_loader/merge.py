@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._bytes import copy_bytes
+from superworkflow.tasks._bytes import copy_bytes, copy_from
 from superworkflow.tasks._subgraphs import Block
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def gather_lists(values: Any, starts: Any, picks: Any, ends: Any, out: Any) -> None:
+def gather_lists(addresses: Any, width: Any, ends: Any, out: Any) -> None:
     """Copy some lists behind each other.
 
     Args:
-        values: [all lengths]; starts: int64 [lists + 1], where each list begins.
-        picks: int64 [n], which lists.
-        ends: int64 [n + 1], where each one goes to.
-        out: [n lengths], is filled.
+        addresses: int64 [n], where the values of each one begin in memory.
+        width: bytes of a value.
+        ends: int64 [n + 1], which values of the result are each one's.
+        out: uint8 [width * ends[n]], is filled.
     """
-    for i in range(len(picks)):
-        first, place = starts[picks[i]], ends[i]
-        for k in range(ends[i + 1] - place):
-            out[place + k] = values[first + k]
+    for i in range(len(addresses)):
+        copy_from(out, width * ends[i], addresses[i], width * (ends[i + 1] - ends[i]))
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def place_ends(places: Any, edge_starts: Any, node_starts: Any, out: Any) -> bool:
+    """Places of edges' ends among the nodes of all subgraphs, from those in each one.
+
+    Args:
+        places: int32 [e].
+        edge_starts, node_starts: int64 [b + 1], where the edges and nodes of each subgraph begin.
+        out: int64 [e], is filled.
+
+    Returns:
+        False where a place is none of its subgraph's nodes.
+    """
+    signs = np.int64(0)  # below 0 once a place, or what is left behind it, is
+    for s in range(len(edge_starts) - 1):
+        begin, last = node_starts[s], node_starts[s + 1] - node_starts[s] - 1
+        for i in range(edge_starts[s], edge_starts[s + 1]):
+            place = np.int64(places[i])
+            signs |= place | (last - place)
+            out[i] = begin + place
+    return bool(signs >= 0)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -37,29 +57,87 @@ def gather_rows(table: Any, width: Any, rows: Any, out: Any) -> None:
         copy_bytes(out, i * width, table, rows[i] * width, width)
 
 
-def take(block: Block, picks: NDArray[np.int64]) -> Block:
-    """Some subgraphs of a block, in this order."""
-    nodes = [_picked(starts, picks, values) for starts, values in zip(block.node_starts, block.nodes, strict=True)]
-    edges = [
-        _picked(starts, picks, *lists)
-        for starts, *lists in zip(block.edge_starts, block.sources, block.targets, block.positions, strict=True)
-    ]
-    return Block(
-        block.sample_ids.take(pa.array(picks)), block.seeds[picks], [each[0] for each in nodes],
-        [each[1] for each in nodes], *([each[place] for each in edges] for place in range(4)),
-    )  # fmt: skip
+class Lists(NamedTuple):
+    """Lists of values in several blocks, in another order.
+
+    Args:
+        addresses: int64 [n], where the values of each one begin in memory.
+        dtype: of the values.
+    """
+
+    addresses: NDArray[np.int64]
+    dtype: np.dtype[Any]
 
 
-def _picked(starts: NDArray[np.int64], picks: NDArray[np.int64], *lists: NDArray[Any]) -> list[NDArray[Any]]:
-    ends = np.zeros(len(picks) + 1, np.int64)
-    np.cumsum(starts[picks + 1] - starts[picks], out=ends[1:])
-    found: list[NDArray[Any]] = [ends]
-    for values in lists:
-        out = np.empty(ends[-1], values.dtype)
-        if len(out):
-            gather_lists(values, starts, picks, ends, out)
-        found.append(out)
-    return found
+class Window:
+    """Some subgraphs of several blocks, in an order of their own; no values are copied until they are taken.
+
+    Args:
+        blocks: that hold them.
+        places: int64 [n], their places if the blocks stood one after the other.
+
+    Raises:
+        ValueError: lists of one set differ in length.
+    """
+
+    def __init__(self, blocks: Sequence[Block], places: NDArray[np.int64]):
+        self._blocks = blocks  # the addresses are of their memory
+        sets = range(len(blocks[0].node_starts)), range(len(blocks[0].edge_starts))
+        self._ids = pa.concat_arrays([block.sample_ids for block in blocks]).take(pa.array(places))
+        self._seeds = np.concatenate([block.seeds for block in blocks])[places]
+        self._node_sizes = [_sizes([block.node_starts[i] for block in blocks], places) for i in sets[0]]
+        self._edge_sizes = [_sizes([block.edge_starts[j] for block in blocks], places) for j in sets[1]]
+        self._nodes = [_lists([(b.node_starts[i], b.nodes[i]) for b in blocks], places) for i in sets[0]]
+        self._edges = [
+            [_lists([(b.edge_starts[j], kind(b)[j]) for b in blocks], places) for j in sets[1]] for kind in _EDGE_LISTS
+        ]
+
+    def take(self, first: int, last: int) -> Block:
+        """The block of those from `first` to `last` - 1."""
+        ends = [
+            [np.concatenate([[0], np.cumsum(each[first:last])]) for each in sizes]
+            for sizes in (self._node_sizes, self._edge_sizes)
+        ]
+
+        def taken(lists: Sequence[Lists], of: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+            return [_gathered(each, first, last, end) for each, end in zip(lists, of, strict=True)]
+
+        return Block(
+            self._ids[first:last], self._seeds[first:last], ends[0], taken(self._nodes, ends[0]), ends[1],
+            *(taken(lists, ends[1]) for lists in self._edges),
+        )  # fmt: skip
+
+
+_EDGE_LISTS: tuple[Callable[[Block], list[NDArray[Any]]], ...] = (
+    lambda block: block.sources, lambda block: block.targets, lambda block: block.positions,
+)  # fmt: skip
+
+
+def _sizes(starts: Sequence[NDArray[np.int64]], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = np.concatenate([np.diff(each) for each in starts])[places]
+    return sizes
+
+
+def _lists(parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]], places: NDArray[np.int64]) -> Lists:
+    dtype, found = parts[0][1].dtype, []
+    for starts, values in parts:
+        if (
+            len(values) != starts[-1]
+            or starts[0]
+            or (starts[1:] < starts[:-1]).any()
+            or values.dtype != dtype
+            or not values.flags.c_contiguous
+        ):
+            raise ValueError("lists of one set differ in length")
+        found.append(values.ctypes.data + dtype.itemsize * starts[:-1])
+    return Lists(np.concatenate(found)[places], dtype)
+
+
+def _gathered(lists: Lists, first: int, last: int, ends: NDArray[np.int64]) -> NDArray[Any]:
+    out = np.empty(ends[-1], lists.dtype)
+    if len(out):
+        gather_lists(lists.addresses[first:last], out.itemsize, ends, out.view(np.uint8))
+    return out
 
 
 def joined(blocks: Sequence[Block]) -> Block:

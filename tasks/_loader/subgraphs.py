@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet
 from superworkflow.tasks._loader.batch import Batch, batch_of, wanted_features
-from superworkflow.tasks._loader.merge import joined, take
+from superworkflow.tasks._loader.merge import Window, joined
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._subgraphs import SPLITS, Block
@@ -49,28 +49,48 @@ class Origin(Protocol):
 
 
 class Stored:
-    """Subgraphs of a dataset; a window of them is read as it is needed."""
+    """Subgraphs of a dataset; a window of them is read as it is needed, and kept while there is room."""
 
-    def __init__(self, dataset: Dataset, split: str):
+    def __init__(self, dataset: Dataset, split: str, kept_bytes: int):
         self._subgraphs = shards.Subgraphs(dataset, split)
+        self._kept: dict[shards.Group, Block] = {}
+        self._room = kept_bytes
 
     def __len__(self) -> int:
         return len(self._subgraphs)
 
-    def window(self, numbers: NDArray[np.int64]) -> tuple[Block, NDArray[np.int64]]:
-        """The row groups that hold them, and their places there."""
+    def window(self, numbers: NDArray[np.int64]) -> Window:
+        """The row groups that hold them.
+
+        Raises:
+            DatasetDamaged: lists of one set differ in length.
+        """
         firsts = np.array([group.first for group in self._subgraphs.groups])
         of = np.searchsorted(firsts, numbers, side="right") - 1
         groups = np.unique(of)
-        blocks = [self._subgraphs.read(self._subgraphs.groups[group]) for group in groups.tolist()]
+        blocks = [self._read(self._subgraphs.groups[group]) for group in groups.tolist()]
         begins = np.concatenate([[0], np.cumsum([block.subgraphs for block in blocks])])
         places = numbers - firsts[of] + begins[np.searchsorted(groups, of)]
-        return joined(blocks), places
+        try:
+            return Window(blocks, places)
+        except ValueError as error:
+            raise DatasetDamaged(f"{error}", where=self._subgraphs.dataset.uri, value=self._subgraphs.split,
+                                 remedy="Sample again") from None  # fmt: skip
 
-    def take(self, window: tuple[Block, NDArray[np.int64]], first: int, last: int) -> Block:
+    def take(self, window: Window, first: int, last: int) -> Block:
         """See `Origin`."""
-        block, places = window
-        return take(block, places[first:last])
+        return window.take(first, last)
+
+    def _read(self, group: shards.Group) -> Block:
+        block = self._kept.get(group)
+        if block is None:
+            block = self._subgraphs.read(group)
+            lists = (*block.nodes, *block.sources, *block.targets, *block.positions)
+            size = sum(values.nbytes for values in lists)
+            if size <= self._room:
+                self._kept[group] = block
+                self._room -= size
+        return block
 
     def seeds(self) -> NDArray[Any]:
         """See `Subgraphs.seeds`."""
@@ -108,6 +128,7 @@ class Subgraphs:
         subgraphs: dataset of stage `sample` that was made from it, or its URI.
         split: `train`, `validation` or `test`.
         features: by node set or edge set, the names of the features that batches have; all but strings if not given.
+        kept_bytes: of memory for subgraphs that were read, so that later epochs need not read them again; 0 for none.
 
     Raises:
         UserError: there is no such dataset, split or feature.
@@ -115,13 +136,18 @@ class Subgraphs:
     """
 
     def __init__(
-        self, graph: Dataset | str, subgraphs: Dataset | str, *, split: str = "train", features: Names | None = None
-    ):
+        self, graph: Dataset | str, subgraphs: Dataset | str, *, split: str = "train", features: Names | None = None,
+        kept_bytes: int = 1 << 30,
+    ):  # fmt: skip
         dataset = _opened(subgraphs)
         opened = HeteroGraph.open(_opened(graph))
         check_split(split)
-        self._set(FeatureSource(opened, seed_sets_of(dataset, opened)), Stored(dataset, split), features)
-        self._made_by: Any = (Subgraphs, (opened.dataset.uri, dataset.uri), {"split": split, "features": features})
+        self._set(FeatureSource(opened, seed_sets_of(dataset, opened)), Stored(dataset, split, kept_bytes), features)
+        self._made_by: Any = (
+            Subgraphs,
+            (opened.dataset.uri, dataset.uri),
+            {"split": split, "features": features, "kept_bytes": kept_bytes},
+        )
 
     @classmethod
     def live(

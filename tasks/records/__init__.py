@@ -49,7 +49,8 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
     count = _number(subgraphs, "subgraphs")
     size = 200.0 * count
     for kind, other in (("nodes", 0.0), ("edges", 3.0)):
-        names = [key for key in graph if key.startswith(f"{kind}.")]
+        begin = "record_bytes."
+        names = [key.removeprefix(begin) for key in graph if key.startswith(f"{begin}{kind}.")]
         items = sum(_number(graph, key) for key in names)
         for key in names:
             if f"{key}.mean" in subgraphs:
@@ -61,7 +62,8 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
             size += count * mean * (other + _number(graph, f"record_bytes.{key}"))
     written = size if params.formats != "none" else 0.0
     compressed = written * (_GZIP_SHARE if params.compression == "gzip" else 1)
-    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 2e-4 * count
+    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 3e-5 * count
+    work_s += 1e-9 * _EDGE_NS * _number(subgraphs, "edges") * (params.formats != "none")
     work_s += 1e-9 * _GZIP_NS * written * (params.compression == "gzip") + 0.6e-9 * _number(graph, "bytes")
     mapped = int(min(_number(graph, "bytes"), written))
     group = min(written, _GROUP_SUBGRAPHS * size / max(1, count)) if params.formats == "parquet" else _CHUNK_BYTES
@@ -93,6 +95,8 @@ _GROUP_SUBGRAPHS = 512
 _ID_BYTES = 16
 _START_S = 0.9
 """CPU seconds until the work begins."""
+_EDGE_NS = 25
+"""To read a sampled edge."""
 _BYTE_NS, _PARQUET_NS, _GZIP_NS = 1.6, 3.0, 40.0
 """For a byte: gathered, summed and written."""
 _GZIP_SHARE = 0.9

@@ -10,6 +10,7 @@ double and half float32. A feature with a ragged dimension has its lengths besid
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ class FeatureSource:
     def __init__(self, graph: HeteroGraph, seed_sets: tuple[str, ...]):
         self.graph, self.seed_sets = graph, seed_sets
         self._values: dict[tuple[str, str, str], Any] = {}
+        self._guard = threading.RLock()  # a file that two threads map is in memory twice
 
     def records(self, block: Block) -> Records:
         """The Examples of a block.
@@ -145,15 +147,16 @@ class FeatureSource:
 
     def values(self, kind: str, of: NodeSet | EdgeSet, feature: str) -> Values:
         """A feature's values, in the order of the rows that `node_items` and `edge_items` give."""
-        key = kind, of.name, feature
-        if key not in self._values:
-            if isinstance(of, NodeSet):
-                found = self.graph.node_feature(of.name, feature)
-            else:
-                found = self.graph.edge_feature(of.reversed_of or of.name, feature)
-            self._values[key] = np.asarray(found) if isinstance(found, np.ndarray) else found
-        values: Values = self._values[key]
-        return values
+        with self._guard:
+            key = kind, of.name, feature
+            if key not in self._values:
+                if isinstance(of, NodeSet):
+                    found = self.graph.node_feature(of.name, feature)
+                else:
+                    found = self.graph.edge_feature(of.reversed_of or of.name, feature)
+                self._values[key] = np.asarray(found) if isinstance(found, np.ndarray) else found
+            values: Values = self._values[key]
+            return values
 
     def item_bytes(self) -> dict[str, float]:
         """About how many bytes of a record a node or an edge takes, by the column of its list in shards of `sample`."""
@@ -178,18 +181,20 @@ class FeatureSource:
 
     def graph_ids(self, node_set: str) -> pa.ChunkedArray:
         """Ids of the nodes of a set, kept once read."""
-        key = "ids", node_set, "array"
-        if key not in self._values:
-            self._values[key] = self.graph.ids(node_set)
-        return self._values[key]
+        with self._guard:
+            key = "ids", node_set, "array"
+            if key not in self._values:
+                self._values[key] = self.graph.ids(node_set)
+            return self._values[key]
 
     def _strings(self, kind: str, name: str, feature: str, of: NodeSet | EdgeSet | None = None) -> Any:
-        key = f"{kind} strings", name, feature
-        if key not in self._values:
-            values = self.graph_ids(name) if of is None else self.values(kind, of, feature)
-            self._values[key] = strings_of(values)
-            self._values.pop((kind, name, feature), None)
-        return self._values[key]
+        with self._guard:
+            key = f"{kind} strings", name, feature
+            if key not in self._values:
+                values = self.graph_ids(name) if of is None else self.values(kind, of, feature)
+                self._values[key] = strings_of(values)
+                self._values.pop((kind, name, feature), None)
+            return self._values[key]
 
     def _feature(self, kind: str, items: Items, feature: Feature, name: str) -> Iterator[Column]:
         if feature.dtype == STRING:
@@ -212,14 +217,9 @@ class FeatureSource:
             return
         yield _numbers(name, feature.width * items.starts, values[items.rows])
 
-    def check_places(self, name: str, places: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Refuse ends of edges that are none of their subgraph's so many nodes.
-
-        Raises:
-            DatasetDamaged: names the edge set.
-        """
-        if len(places) and (int(places.min()) < 0 or (places >= counts).any()):
-            raise _damaged(self.graph, f"ends of {name} are none of their subgraphs' nodes", int(places.max()))
+    def unfit(self, what: str, value: Any) -> DatasetDamaged:
+        """The error for subgraphs that are not of this graph."""
+        return _damaged(self.graph, what, value)
 
     def _check_lengths(self, name: str, starts: Starts, *lists: NDArray[Any]) -> None:
         if any(len(values) != starts[-1] for values in lists) or not (starts[1:] >= starts[:-1]).all():

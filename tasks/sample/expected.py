@@ -51,7 +51,9 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     graph, told = inputs["graph"], json.loads(str(inputs["spec"].get("spec") or '{"sampling_ops": []}'))
     expected = expect(params, graph, told)
     seed_set = next((told[key]["node_set_name"] for key in told if key.endswith("seed_op")), "")
-    seeds = int(inputs["seeds"].get("rows") or 0) if "seeds" in inputs else _count(graph, "nodes", seed_set)
+    given = inputs.get("seeds", {})
+    listed = int(given.get("rows") or int(given.get("bytes") or 0) // 16)
+    seeds = listed if "seeds" in inputs else _count(graph, "nodes", seed_set)
     subgraphs = seeds * params.repeats
     edges, nodes = sum(expected.edges.values()) * subgraphs, expected.nodes * subgraphs
 

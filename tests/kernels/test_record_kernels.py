@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks import _examples
 from superworkflow.tasks._crc32c import crc32c
+from superworkflow.tasks._loader import merge
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records.columns import FloatRows, Floats, Integers, Records, Strings
 from superworkflow.tasks.records.features import strings_of
@@ -83,6 +84,39 @@ def _column(rng: Any, name: str, kind: int, starts: Any, rows: Any, items: int, 
     strings = strings_of(pa.array(several, pa.large_list(pa.large_binary())))
     found = [[word for r in rows[a:b] for word in several[r]] for a, b in spans]
     return Strings(name, starts, rows, strings), ("bytes_list", found)
+
+
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5), width=st.sampled_from([1, 4, 33]),
+    wrong=st.sampled_from([0, 0, -1, 1]), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None, print_blob=True)
+def test_lists_rows_and_places_of_batches(counts, width, wrong, seed):
+    rng = np.random.default_rng(seed)
+    counts = [(nodes, edges if nodes else 0) for nodes, edges in counts]
+    nodes, edges = (np.concatenate([[0], np.cumsum([each[k] for each in counts])]).astype(np.int64) for k in (0, 1))
+    places = np.array([rng.integers(n) for n, e in counts for _ in range(e)], np.int32)
+    expected = places + np.repeat(nodes[:-1], np.diff(edges))
+    if wrong and len(places):
+        at = int(rng.integers(len(places)))
+        size = np.repeat(np.diff(nodes), np.diff(edges))[at]
+        places[at] = -1 if wrong < 0 else size
+    out = np.empty(len(places), np.int64)
+    assert merge.place_ends(places, edges, nodes, out) == (not wrong or not len(places))
+    if not wrong:
+        np.testing.assert_array_equal(out, expected)
+
+    table, rows = rng.integers(0, 256, (6, width), np.uint8), rng.integers(0, 6, 9)
+    gathered = np.empty((9, width), np.uint8)
+    merge.gather_rows(table.reshape(-1), width, rows, gathered.reshape(-1))
+    np.testing.assert_array_equal(gathered, table[rows])
+
+    picks = rng.permutation(len(counts))
+    values = rng.integers(0, 2**31, edges[-1], np.int32)
+    ends = np.concatenate([[0], np.cumsum(np.diff(edges)[picks])]).astype(np.int64)
+    lists = np.empty(ends[-1], np.int32)
+    merge.gather_lists(values.ctypes.data + 4 * edges[picks], 4, ends, lists.view(np.uint8))
+    assert lists.tolist() == [value for pick in picks for value in values[edges[pick] : edges[pick + 1]].tolist()]
 
 
 @given(length=st.integers(0, 40) | st.sampled_from([3071, 3072, 3079, 6143, 6144, 6200]), first=st.integers(0, 9))

@@ -11,7 +11,9 @@ import pyarrow as pa
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_name, shard_schema, shard_writer
+from superworkflow.tasks._subgraph_cuts import shard_name
+from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_schema, shard_writer
+from superworkflow.tasks.sample.sizes import Sizes
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes
 
@@ -134,15 +136,18 @@ def write_subgraphs(
 ) -> Dataset:
     """A dataset of blocks: of each split the shards, of each shard the row groups."""
     output, layout = DatasetWriter(Location.of(folder)), layout_of(graph)
+    sizes = Sizes(layout)
     for split, shards in blocks.items():
         for number, groups in enumerate(shards):
             with output.file(shard_name(split, number)) as path:
                 with shard_writer(path, shard_schema(groups[0], layout)) as write:
                     for block in groups:
                         write(block)
+                        sizes.add(block)
     output.json(DESCRIPTION, {
         "node_sets": layout.node_sets, "edge_sets": layout.edge_sets, "used_node_sets": list(layout.used_nodes),
         "used_edge_sets": list(layout.used_edges), "seed_node_set": list(graph.node_sets).index(seed_sets[0]),
         "spec": {"symmetric_link_seed_op" if len(seed_sets) == 2 else "seed_op": {}},
     })  # fmt: skip
-    return _commit(output, "sample", f"sample-{folder.name}", 0, {})
+    stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
+    return _commit(output, "sample", f"sample-{folder.name}", sizes.subgraphs, stats)

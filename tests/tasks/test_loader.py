@@ -17,8 +17,10 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.loader import Batch, RaggedTensor, Subgraphs
+from superworkflow.loader import Batch, Subgraphs
 from superworkflow.tasks._heterograph import HeteroGraph, Ragged
+from superworkflow.tasks._loader.batch import RaggedTensor
+from superworkflow.tasks._loader.merge import Window
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks.sample import STAGE
 from tests.tasks.heterographs import Edges, write_heterograph
@@ -144,11 +146,13 @@ def test_workers_and_ranks_share_the_same_batches(made):
     assert alone != _ids(loader.batches(64, seed=2, epoch=2))
     shares = [_ids(loader.batches(64, seed=1, epoch=2, rank=rank, ranks=3)) for rank in range(3)]
     assert [share for step in zip(*shares, strict=True) for share in step] == alone[: len(alone) // 3 * 3]
-    workers = torch.utils.data.DataLoader(
-        loader.dataset(64, seed=1), batch_size=None, num_workers=2, multiprocessing_context="spawn"
+    worker = torch.utils.data.DataLoader(
+        loader.dataset(64, seed=1), batch_size=None, num_workers=1, multiprocessing_context="spawn"
     )
-    workers.dataset.set_epoch(2)
-    assert _ids(workers) == alone
+    worker.dataset.set_epoch(2)
+    assert _ids(worker) == alone
+    deal = [list(batch_spans(len(loader), 64, 0, 1, worker, 3, False)) for worker in range(3)]
+    assert [deal[i % 3][i // 3].start for i in range(len(alone))] == list(range(0, len(loader), 64))
 
 
 def test_an_epoch_goes_through_all_once_in_any_order():
@@ -172,6 +176,10 @@ def test_what_is_refused(made, tmp_path):
         Subgraphs(graph, sampled, features={"paper": ["absent"]})
     with pytest.raises(UserError, match="at least one subgraph"):
         next(Subgraphs(graph, sampled).batches(0))
+    block = Subgraphs(graph, sampled).picked(np.arange(5))
+    block.targets[0] = block.targets[0][:-1]
+    with pytest.raises(ValueError, match="differ in length"):
+        Window([block], np.arange(5))
     small = write_heterograph(tmp_path / "small", *some_graph(np.random.default_rng(0), papers=3))
     with pytest.raises(DatasetDamaged, match="not of this graph"):
         list(Subgraphs(small, sampled).batches(64))

@@ -16,15 +16,15 @@ import pytest
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._schema import read_schema
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks._tfrecord import read_records
-from superworkflow.tasks.records import STAGE
+from superworkflow.tasks.records import STAGE, RecordsParams
 from tests.tasks import examples
-from tests.tasks.heterographs import write_heterograph
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
 
 
@@ -189,6 +189,49 @@ def test_parquet_files_have_the_same_features(tmp_path, made):
 
 def _flat(value: Any) -> list[Any]:
     return list(chain(*map(_flat, value))) if isinstance(value, list) else [value]
+
+
+def test_what_a_killed_attempt_has_left_whole_is_taken_over(tmp_path, made):
+    graph, subgraphs, _ = made
+    whole = make(tmp_path / "whole", graph, subgraphs, shards=4)
+    location = Location.of(tmp_path / "out")
+    attempt = DatasetWriter(location, whole.digest)
+    attempt.claim(whole.files(), resumable=True)
+    names = whole.files("train-*")
+    for name in names[:2]:
+        with attempt.stream(name) as stream:
+            stream.write(whole.local(name).read_bytes())
+    with location.join(names[2]).open("wb") as half:
+        half.write(b"half")
+    left = [(tmp_path / "out" / name).stat().st_ino for name in names[:2]]
+    told = io.StringIO()
+    inputs = {"graph": graph.uri, "subgraphs": subgraphs.uri}
+    execute(STAGE, {"shards": 4}, inputs, str(tmp_path / "out"), Resources(cpu=2), Progress("records", stream=told))
+    assert "2 of 8 shards are from an earlier attempt" in told.getvalue()
+    assert [(tmp_path / "out" / name).stat().st_ino for name in names[:2]] == left
+    assert Dataset.open(location).manifest.files == whole.manifest.files
+
+
+@pytest.mark.parametrize("formats", ["tfrecord", "parquet", "none"])
+def test_bytes_are_as_estimated(tmp_path, formats):
+    rng = np.random.default_rng(9)
+    ids = [f"p{i}" for i in range(300)]
+    pairs = [(ids[rng.integers(300)], ids[rng.integers(300)]) for _ in range(900)]
+    features = {"x": rng.normal(size=(300, 64)).astype(np.float32), "year": rng.integers(1900, 2030, 300)}
+    edges = {"cites": Edges("paper", "paper", pairs, {"weight": rng.random(900, np.float32)})}
+    dataset = write_heterograph(tmp_path / "graph", {"paper": Nodes(ids, features)}, edges)
+    graph = HeteroGraph.open(dataset)
+    blocks = [[some_block(graph, rng, 20, ("paper",))]]
+    subgraphs = write_subgraphs(tmp_path / "sample", graph, {"train": blocks})
+    params, resources = RecordsParams(formats=formats), Resources(cpu=2)
+    expected = STAGE.estimate(params, {"graph": dataset.stats, "subgraphs": subgraphs.stats}, resources)
+    made = make(tmp_path / "out", dataset, subgraphs, formats=formats)
+    data = sum(entry.bytes for entry in made.manifest.files if entry.path != "schema.pbtxt")
+    assert expected.output_bytes == pytest.approx(data, rel=0.2)
+    early = {"subgraphs": 20, "nodes": subgraphs.stats["nodes"], "edges": subgraphs.stats["edges"]}
+    planned = STAGE.estimate(params, {"graph": dataset.stats, "subgraphs": early}, resources)
+    assert planned.output_bytes == pytest.approx(expected.output_bytes, rel=0.01)
+    assert planned.stats["records"] == 20
 
 
 def test_links_have_two_seeds_and_a_readout(tmp_path):

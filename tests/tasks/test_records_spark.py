@@ -1,0 +1,39 @@
+"""The records stage on Spark: the same files as in process."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.records import STAGE
+from tests.spark import needs_spark
+from tests.tasks.heterographs import write_heterograph
+from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
+
+pytestmark = [needs_spark, pytest.mark.usefixtures("java")]
+
+
+def test_the_same_files_as_in_process(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    dataset = write_heterograph(tmp_path / "graph", *some_graph(rng))
+    graph = HeteroGraph.open(dataset)
+    blocks = {"train": [[some_block(graph, rng, 30, ("paper",))], [some_block(graph, rng, 9, ("paper",))]]}
+    subgraphs = write_subgraphs(tmp_path / "sample", graph, blocks)
+
+    def make(name: str, engine: str) -> Dataset:
+        inputs = {"graph": dataset.uri, "subgraphs": subgraphs.uri}
+        resources, progress = Resources(cpu=2, memory=1 << 30), Progress("records", stream=io.StringIO())
+        return execute(STAGE, {"shards": 5}, inputs, str(tmp_path / name), resources, progress, engine).dataset
+
+    alone, spread = make("one", "in-process"), make("spark", "spark")
+    assert alone.manifest.files == spread.manifest.files
+    assert dict(alone.stats) == dict(spread.stats)
+    assert spread.manifest.engine == "spark"

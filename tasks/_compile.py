@@ -31,28 +31,15 @@ def compile_kernels(folder: Path) -> None:
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
         _make("embed", {"dimensions": 16}, here / "embed", graph=graph, walks=walks[0], vocabulary=vocabulary)
-    _make_heterograph(folder / "typed")
-    _make_records(folder / "subgraphs")
+    _make_subgraphs(folder / "subgraphs")
 
 
-def _make_heterograph(folder: Path) -> Path:
-    """A graph of one set of nodes and one of edges, from tables that are made in this folder."""
+def _make_subgraphs(folder: Path) -> None:
+    """Subgraphs of a typed graph whose nodes have features of each kind, their records, and what they are worth."""
     folder.mkdir()
     edges = [f"v{u},v{(u + step * step) % _VERTICES}\n" for u in range(_VERTICES) for step in range(1, 9)]
     (folder / "edges.csv").write_text("source,target\n" + "".join(edges))
-    value = 'source: "node" target: "node" metadata { filename: "edges.csv" }'
-    (folder / "schema.pbtxt").write_text(
-        f'node_sets {{ key: "node" value {{}} }}\nedge_sets {{ key: "edge" value {{ {value} }} }}\n'
-    )
-    return _make("heterograph", {}, folder / "heterograph", graph=folder)
-
-
-def _make_records(folder: Path) -> None:
-    """Subgraphs of a graph whose nodes have features of each kind, and their records."""
-    folder.mkdir()
-    edges = [f"v{u},v{(u + step * step) % _VERTICES}\n" for u in range(_VERTICES) for step in range(1, 9)]
-    (folder / "edges.csv").write_text("source,target\n" + "".join(edges))
-    (folder / "nodes.csv").write_text("id,x,y,z\n" + "".join(f"v{u},{u}.5,{u},t{u}\n" for u in range(_VERTICES)))
+    (folder / "nodes.csv").write_text("id,x,y,z\n" + "".join(f"v{u},{u}.5,{u % 3},t{u}\n" for u in range(_VERTICES)))
     kinds = {"x": "FLOAT", "y": "INT64", "z": "STRING"}
     features = " ".join(f'features {{ key: "{name}" value {{ dtype: DT_{kind} }} }}' for name, kind in kinds.items())
     value = 'source: "node" target: "node" metadata { filename: "edges.csv" }'
@@ -69,6 +56,7 @@ def _make_records(folder: Path) -> None:
     graph = _make("heterograph", {}, folder / "heterograph", graph=folder)
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
+    _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

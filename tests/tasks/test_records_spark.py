@@ -1,8 +1,9 @@
-"""The records stage on Spark: the same files as in process."""
+"""The records stage on Spark and with a store on S3: the same files as in process, in a folder."""
 
 from __future__ import annotations
 
 import io
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,10 @@ def test_the_same_files_as_in_process(tmp_path: Path) -> None:
     def make(name: str, engine: str) -> Dataset:
         inputs = {"graph": dataset.uri, "subgraphs": subgraphs.uri}
         resources, progress = Resources(cpu=2, memory=1 << 30), Progress("records", stream=io.StringIO())
-        return execute(STAGE, {"shards": 5}, inputs, str(tmp_path / name), resources, progress, engine).dataset
+        return execute(STAGE, {"shards": 5}, inputs, name, resources, progress, engine).dataset
 
-    alone, spread = make("one", "in-process"), make("spark", "spark")
-    assert alone.manifest.files == spread.manifest.files
+    alone, spread = make(str(tmp_path / "one"), "in-process"), make(str(tmp_path / "spark"), "spark")
+    remote = make(f"s3://superworkflow-tests/{uuid.uuid4().hex}", "in-process")
+    assert alone.manifest.files == spread.manifest.files == remote.manifest.files
     assert dict(alone.stats) == dict(spread.stats)
     assert spread.manifest.engine == "spark"

@@ -103,7 +103,10 @@ def _describe(parser: argparse.ArgumentParser, stage: Stage[Any]) -> None:
 
 
 def _form(given: Input) -> str:
-    return "|".join(["FILE"] * (given.file or bool(given.tables)) + ["FOLDER"] * given.folder) or "URI"
+    return (
+        "|".join(["FILE"] * (given.file or bool(given.tables)) + ["FOLDER"] * (given.folder or bool(given.inside)))
+        or "URI"
+    )
 
 
 def _need(given: Input) -> str:

@@ -101,7 +101,11 @@ def test_help_of_a_stage_tells_of_its_inputs_and_parameters(call: Callable[..., 
     out = " ".join(done.stdout.split())
     defined = load_stage(stage)
     for name, given in defined.inputs.items():
-        assert f"--input {name}={'FILE' if given.file else 'URI'} {given.help}" in out
+        kinds = [
+            kind for kind, is_one in (("FILE", given.file or given.tables), ("FOLDER", given.folder or given.inside))
+            if is_one
+        ]  # fmt: skip
+        assert f"--input {name}={'|'.join(kinds) or 'URI'} {given.help}" in out
     for name, field in defined.params.model_fields.items():
         assert f" {name} " in out
         assert " ".join(str(field.description).split()) in out

@@ -53,11 +53,17 @@ def _imported() -> Iterator[tuple[str, str]]:
                         yield package, path.relative_to(ROOT).as_posix()
 
 
+OF_USERS = ("dgl", "torch_geometric")
+"""Libraries as whose objects batches are given to users who have them; nothing else needs them."""
+
+
 def test_whatever_is_imported_belongs_to_the_core_or_an_extra() -> None:
     distributions = importlib.metadata.packages_distributions()
     core = {_normal(each.name) for each in CORE}
     wrong = set()
     for package, where in _imported():
+        if package in OF_USERS:
+            continue
         # Of a namespace, such as psycopg's, any distribution that has a part of it will do.
         names = {_normal(name) for name in distributions.get(package, [package])}
         if not names & (core | _distributions("all")):

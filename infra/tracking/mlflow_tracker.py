@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -74,6 +75,8 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 _NOTE_LENGTH = 5000
+_LISTINGS = 10
+"""Times that datasets are listed before a run fails for it."""
 
 
 def default_tracking_uri(store: Location) -> str:
@@ -167,7 +170,19 @@ class MlflowTracker(Tracker):
     @_told
     def sources(self, given: Sequence[Used]) -> None:
         """Record the run's sources as MLflow's datasets; see `Tracker`."""
-        self._client.log_inputs(self._run_id, _inputs(given, "source"))
+        self._log_inputs(self._run_id, _inputs(given, "source"))
+
+    def _log_inputs(self, run_id: str, inputs: Sequence[DatasetInput]) -> None:
+        """Of two runs that are the first to list a dataset at once MLflow refuses one, which finds it there then."""
+        for left in reversed(range(_LISTINGS)):
+            try:
+                self._client.log_inputs(run_id, inputs)
+            except MlflowException:
+                if not left:
+                    raise
+                time.sleep(random.uniform(0.01, 0.2))  # of many at once each time one succeeds
+            else:
+                return
 
     def _close_dead(self) -> None:
         if not self._parent:  # a sweep's trials need not all look for them
@@ -208,7 +223,7 @@ class MlflowTracker(Tracker):
         self._client.log_batch(
             run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
         )
-        self._client.log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
+        self._log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status)

@@ -89,7 +89,6 @@ def test_run(runs: CommandLine) -> None:
     status, reason = _records(runs.store)["mine"]
     assert (status, reason.split()[0]) == ("KILLED", "interrupted")
     walk = find_run(f"sqlite:///{runs.store}/mlflow/mlflow.db", "mine").stages["walk"]
-    assert walk["failed"] == 1
     assert walk["cost_usd"] > 0
     assert _flow_runs(runs)["mine"] == "CRASHED"
     states = {stage["name"]: stage["state"] for stage in json.loads(runs.here("plan", "--json").out)}

@@ -7,7 +7,9 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,28 @@ def test_what_was_read_and_made_is_listed_as_datasets(uri: str, two: tuple[str, 
     assert listed == {"c" * 32: ("graph", "input"), "d" * 32: ("index", "output")}
     readers = client.search_runs([run.info.experiment_id], f"dataset.digest = '{'b' * 32}'")
     assert [each.info.run_id for each in readers] == [two[1]]
+
+
+def test_runs_that_list_a_new_dataset_at_once(tmp_path: Path) -> None:
+    """Whoever comes second finds that another run has just added it."""
+    uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
+    MlflowTracker(uri)
+    for name in "abc":
+        together = threading.Barrier(count)
+
+        def record(run: str, name: str = name, together: threading.Barrier = together) -> str:
+            tracker = MlflowTracker(uri)
+            made = tracker.begin(run, "toy", {}, {})
+            together.wait()
+            tracker.sources([Used(name, name * 64, f"/{name}.csv")])
+            tracker.stop("enough")
+            return made
+
+        with ThreadPoolExecutor(count) as pool:
+            runs = list(pool.map(record, [f"{name}-{number}" for number in range(count)]))
+        client = MlflowClient(uri)
+        for run in runs:
+            assert [each.dataset.digest for each in client.get_run(run).inputs.dataset_inputs] == [name * 32]
 
 
 def test_the_page_of_a_run_says_what_it_cost_and_reached(uri: str, two: tuple[str, str]) -> None:

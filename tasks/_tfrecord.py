@@ -27,7 +27,6 @@ from superworkflow.tasks._numba import load_kernels_fast
 
 load_kernels_fast()
 
-ENDINGS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 FRAME_BYTES = 16
 """What a record takes besides its own bytes."""
 MOST_BYTES = (1 << 31) - 1

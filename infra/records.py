@@ -28,14 +28,12 @@ class Used:
         name: of the input.
         digest: of its content.
         uri: where it is.
-        stage: which made it; empty for a source.
         facts: such as its bytes, by name.
     """
 
     name: str
     digest: str
     uri: str
-    stage: str = ""
     facts: Mapping[str, Stat] = field(default_factory=dict)
 
 

@@ -140,7 +140,6 @@ def _execute(
         run_id, flow_run_id, request.store.uri, name, request.superworkflow.name, declared=declared,
         sources=used_sources(request), page=page(f"runs/flow-run/{flow_run_id}"),
     )  # fmt: skip
-    tracker.sources(run.sources)
     if url := tracker.url():
         create_link_artifact(key="tracking-run", link=url, link_text="This run in MLflow")
 
@@ -149,6 +148,7 @@ def _execute(
 
     with signs_of_life():
         try:
+            tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))
             _outputs(request, run)
             run.decisions += settle(request, run, tracker, terms_of(request, deployed), run_nodes)

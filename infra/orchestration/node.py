@@ -13,7 +13,6 @@ from superworkflow.infra.plan.history import remember
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.records import StageRecord, Used, failed_record, stage_record
 from superworkflow.infra.request import Request
-from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 
@@ -83,8 +82,7 @@ def run_node(
 
 
 def _used(name: str, given: Node | Given, request: Request) -> Used:
-    stage = given.stage.name if isinstance(given, Node) else given.manifest.stage if isinstance(given, Dataset) else ""
-    return Used(name, given.digest, _uri(given, request), stage)
+    return Used(name, given.digest, _uri(given, request))
 
 
 def used_sources(request: Request) -> tuple[Used, ...]:

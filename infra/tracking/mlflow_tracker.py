@@ -381,7 +381,7 @@ def _made(record: StageRecord) -> list[DatasetInput]:
     if record.state == "failed":
         return []
     facts = {"rows": record.rows, "bytes": record.bytes}
-    return _inputs([Used(record.stage, record.digest, record.output, record.stage, facts)], "output")
+    return _inputs([Used(record.stage, record.digest, record.output, facts)], "output")
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:

@@ -57,7 +57,7 @@ def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
         runtime_s=0 if cached else seconds, cpu_s=0 if cached else 2 * seconds, peak_memory_bytes=1 << 20,
         cost_usd=0 if cached else seconds / 100, saved_s=seconds if cached else 0,
         saved_usd=seconds / 100 if cached else 0, rows=40, bytes=1000, output=f"/store/{name}",
-        params={"p": 0.5, "labels": None}, inputs=(Used("graph", "c" * 32, "/store/graph", "index"),),
+        params={"p": 0.5, "labels": None}, inputs=(Used("graph", "c" * 32, "/store/graph"),),
         stats={"vertices": 7, "metrics.micro_f1@0.5": 0.4, "kind": "text"},
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from superworkflow.tasks._from_ogb import convert_ogb
 from superworkflow.tasks._generate_mag import generate_mag
 from superworkflow.tasks._heterograph import HeteroGraph
 from tests.oracles.environments import run_in
+from tests.oracles.movielens import check_movielens
 from tests.oracles.toy import write_toy
 
 
@@ -90,5 +91,6 @@ def check_ogb(folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
+        check_movielens(Path(made))
         check_ogb(Path(made))
         check_tfgnn(Path(made))

@@ -145,7 +145,6 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1 << 4, np.uint64)
     work = Work(marks, np.empty(1 << 6, np.int64), np.empty(1 << 6, np.int64))
-    drawn = np.empty(1, np.int64)
     ends = np.empty(2, np.int64)
 
     entries = np.int64(0)
@@ -208,7 +207,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 lows[2 * j], lows[2 * j + 1] = low, degree
                 draws = row_paths[row0 + j] if by_path else np.int64(1)
                 most_edges += degree if draws > degree else min(degree, size * draws)
-                if degree > size:
+                if degree > size or strategy == LATEST_K:
                     most_degree = max(most_degree, degree)
             edge0 = op_edges[op]
             targets, found = grown(targets, edge0, edge0 + most_edges), grown(found, edge0, edge0 + most_edges)
@@ -217,8 +216,10 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 paths = grown(paths, edge0, edge0 + most_edges)
             if len(marks) <= most_degree >> 6:
                 marks = np.zeros((most_degree >> 6) + 1, np.uint64)
-            if most_degree and len(work.keys) < size:
-                work = Work(marks, np.empty(size, np.int64), np.empty(size, np.int64))
+            kept = min(size, most_degree)
+            if len(work.keys) < kept or len(work.marks) < len(marks):
+                kept = max(kept, len(work.keys))
+                work = Work(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
 
             # Places of what is drawn in each row.
             shift, at = edges[edge_set, 1], edge0
@@ -246,36 +247,12 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
                     gap, skip = ends[0], ends[1]
                     degree -= skip
-                count = degree
-                if strategy == LATEST_K:
-                    count = draw_largest(
-                        positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
-                    )
-                elif degree <= size:
-                    for k in range(degree):
-                        positions[at + k] = k
-                elif strategy == TOP_K:
-                    count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
-                else:
-                    state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
-                    draws = row_paths[row0 + j] if by_path else np.int64(1)
-                    if draws == 1:
-                        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-                            count = draw_uniform(positions, at, degree, size, state, marks)
-                        else:
-                            count = draw_weighted(
-                                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
-                            )
-                        if by_path:
-                            paths[at : at + count] = 1
-                    else:
-                        drawn = grown(drawn, 0, degree + size)
-                        count = _draw_again(
-                            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state,
-                            work, marks, draws, drawn,
-                        )  # fmt: skip
-                if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
-                    paths[at : at + count] = row_paths[row0 + j]
+                state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
+                draws = row_paths[row0 + j] if by_path else np.int64(1)
+                count = draw_row(
+                    positions, paths, at, low, values, degree, gap, skip, size, strategy, rows, limit, state, draws,
+                    by_path, work,
+                )  # fmt: skip
                 for k in range(at, at + count):
                     if positions[k] >= gap:
                         positions[k] += skip
@@ -372,16 +349,67 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
 
 
 @nb.njit(nogil=True)
+def draw_row(
+    positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
+    strategy: Any, rows: Any, limit: Any, state: Any, draws: Any, by_path: Any, work: Any,
+) -> Any:  # fmt: skip
+    """Draw in one row; see `tasks._draw` for rows with a gap.
+
+    Args:
+        positions: places in the row are written from `at` on.
+        paths: by path, how often each was drawn is written there.
+        low: first entry of the row in `rows`.
+        values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
+        size, strategy: of the op.
+        rows: see `Rows`.
+        limit: largest timestamp.
+        state: of the random stream.
+        draws: paths that lead to the row, where draws are by path; else 1.
+        work: see there; large enough for the row.
+
+    Returns:
+        How many places were drawn.
+    """
+    count = degree
+    if strategy == LATEST_K:
+        count = draw_largest(
+            positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
+        )  # fmt: skip
+    elif degree <= size:
+        for k in range(degree):
+            positions[at + k] = k
+    elif strategy == TOP_K:
+        count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
+    elif draws == 1:
+        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
+            count = draw_uniform(positions, at, degree, size, state, work.marks)
+        else:
+            count = draw_weighted(
+                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
+            )  # fmt: skip
+        if by_path:
+            paths[at : at + count] = 1
+    else:
+        count = _draw_again(
+            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state, work, draws
+        )  # fmt: skip
+    if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
+        paths[at : at + count] = draws
+    return count
+
+
+@nb.njit(nogil=True)
 def _draw_again(
     positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
-    strategy: Any, weights: Any, state: Any, work: Any, marks: Any, draws: Any, drawn: Any,
+    strategy: Any, weights: Any, state: Any, work: Any, draws: Any,
 ) -> Any:  # fmt: skip
     """Draw in one row for each path that leads to it; places that were drawn, and how often."""
+    drawn = np.empty(degree + size, np.int64)
     drawn[:degree] = 0
     for path in range(draws):
         own = state if path == 0 else mix(state ^ (np.uint64(path) * _PATH))
         if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-            count = draw_uniform(drawn, degree, degree, size, own, marks)
+            count = draw_uniform(drawn, degree, degree, size, own, work.marks)
         else:
             count = draw_weighted(drawn, degree, low + values, degree, gap, skip, size, weights, own, work)
         for k in range(degree, degree + count):

@@ -263,19 +263,14 @@ def _has(graph: HeteroGraph, edge_set: str, feature: str) -> bool:
 
 def _weights(graph: HeteroGraph, edge_set: str, op: Op) -> NDArray[np.float32]:
     """Weights of an edge set, float32 as in TFRecords."""
-    where = f"op {op.name}, edge set {edge_set}, feature {WEIGHT}"
     values = graph.edge_feature(edge_set, WEIGHT)
     count = graph.edge_sets[edge_set].count
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu" or values.size != count:
-        raise UserError("weights are one number for each edge", where=where, remedy="Correct the feature in the schema")
+        raise no_weights(op)
     weights: NDArray[np.float32] = values.reshape(-1).astype(np.float32) + np.float32(0)  # no zero is below another one
-    for what, bad in (("a weight is not a number", np.isnan(weights)), ("a weight is negative", weights < 0)):
-        if bad.any():
-            edge = int(np.argmax(bad))
-            raise UserError(
-                f"{what}, at position {edge}", where=where, value=float(weights[edge]),
-                remedy="Correct the table, or sample by another strategy",
-            )  # fmt: skip
+    fault = bad_weight(weights, 0, weights_of(op))
+    if fault is not None:
+        raise fault
     return weights
 
 
@@ -290,18 +285,53 @@ def _ranks(graph: HeteroGraph, edge_set: str, op: Op) -> NDArray[np.int64]:
     return ranks
 
 
+def weights_of(op: Op) -> str:
+    """The weights by which an op draws, for people."""
+    return f"op {op.name}, edge set {op.edge_set}, feature {WEIGHT}"
+
+
+def no_weights(op: Op) -> UserError:
+    """The error for a feature that is none of weights."""
+    return UserError(
+        "weights are one number for each edge", where=weights_of(op), remedy="Correct the feature in the schema"
+    )
+
+
+def bad_weight(weights: NDArray[np.float32], first: int, where: str) -> UserError | None:
+    """The error for the first weight that is none; those given are of the edges from position `first` on."""
+    for what, bad in (("a weight is not a number", np.isnan(weights)), ("a weight is negative", weights < 0)):
+        if bad.any():
+            edge = int(np.argmax(bad))
+            return UserError(
+                f"{what}, at position {first + edge}", where=where, value=float(weights[edge]),
+                remedy="Correct the table, or sample by another strategy",
+            )  # fmt: skip
+    return None
+
+
+def no_timestamps(spec: Spec, op: Op) -> UserError:
+    """The error for an edge set without them."""
+    return UserError(
+        f"edge set {op.edge_set!r} has no feature {TIMESTAMP}, which LATEST_K sorts by",
+        where=f"{spec.where}, op {op.name}",
+        remedy="Add it to the schema and the table, as int64, or take another strategy",
+    )
+
+
+def bad_timestamps(spec: Spec, op: Op) -> UserError:
+    """The error for a feature that is none of timestamps."""
+    return UserError(
+        f"timestamps are one integer for each edge, in edge set {op.edge_set!r}",
+        where=f"{spec.where}, op {op.name}",
+        remedy="Correct the feature in the schema",
+    )
+
+
 def _times(graph: HeteroGraph, spec: Spec, edge_set: str, op: Op) -> NDArray[np.int64]:
-    where = f"{spec.where}, op {op.name}"
     if not _has(graph, edge_set, TIMESTAMP):
-        raise UserError(
-            f"edge set {edge_set!r} has no feature {TIMESTAMP}, which LATEST_K sorts by", where=where,
-            remedy="Add it to the schema and the table, as int64, or take another strategy",
-        )  # fmt: skip
+        raise no_timestamps(spec, op)
     values = graph.edge_feature(edge_set, TIMESTAMP)
     count = graph.edge_sets[edge_set].count
     if not isinstance(values, np.ndarray) or values.dtype.kind != "i" or values.size != count:
-        raise UserError(
-            f"timestamps are one integer for each edge, in edge set {edge_set!r}", where=where,
-            remedy="Correct the feature in the schema",
-        )  # fmt: skip
+        raise bad_timestamps(spec, op)
     return values.reshape(-1).astype(np.int64)

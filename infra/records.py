@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -57,6 +58,7 @@ class StageRecord:
         error: why it failed.
         holdings: what was held from when to when, of all attempts one after the other.
         inputs: what it read.
+        ended: when, in seconds since 1970.
     """
 
     name: str
@@ -82,6 +84,7 @@ class StageRecord:
     compile_s: float = 0.0
     holdings: tuple[Holding, ...] = ()
     inputs: tuple[Used, ...] = ()
+    ended: float = field(default_factory=time.time)
 
     @property
     def rows_per_s(self) -> float:

@@ -168,7 +168,7 @@ def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
                 for each in chosen
             }
             content = {
-                "titles": titles, "differing": frames.differing(chosen), "qualities": table,
+                "titles": titles, "differing": frames.differing(chosen), "cells": frames.quality_texts(chosen),
                 "metrics": list(dict.fromkeys(table["metric"])),
                 "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
             }  # fmt: skip

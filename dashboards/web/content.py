@@ -31,7 +31,8 @@ def run_content(run: DetailedRun, stages: Sequence[StageRun], prefect: str = "")
     """
     prices = shipped_prices(run.tags.get(PRICES_TAG, ""))
     phases, fit = timeline(stages, run.started), fits(stages, prices)
-    first = {each.name for each in headlines(run.metrics, run.declared)}
+    quality = quality_figures(run.metrics, run.declared)
+    order = {each.name: place for place, each in enumerate(headlines(run.metrics, run.declared))}
     saved = sum(each.saves_usd for each in fit if each.saves_usd is not None)
     charts = {"gantt": figures.gantt(phases)} if phases else {}
     if fit:
@@ -39,8 +40,8 @@ def run_content(run: DetailedRun, stages: Sequence[StageRun], prefect: str = "")
     return {
         "run": run, "stages": stages, "phases": {each.stage.name: each for each in phases}, "fits": fit,
         "lines": profile_lines(fit), "saves_usd": saved, "prices": prices, "charts": charts, "prefect": prefect,
-        "quality": sorted(quality_figures(run.metrics, run.declared), key=lambda each: each.name not in first),
-        "headlines": first,
+        "quality": sorted(quality, key=lambda each: order.get(each.name, len(order))),
+        "headlines": order,
     }  # fmt: skip
 
 

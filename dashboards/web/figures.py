@@ -29,8 +29,9 @@ def chart(traces: Iterable[Mapping[str, Any]], height: int, **layout: Any) -> Ch
     base: dict[str, Any] = {
         "height": height, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "showlegend": False, "bargap": 0.35,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
-        "xaxis": {"automargin": True, "fixedrange": True}, "yaxis": {"automargin": True, "fixedrange": True},
-        "hoverlabel": {"align": "left"},
+        "xaxis": {"automargin": True, "fixedrange": True, "exponentformat": "none"},
+        "yaxis": {"automargin": True, "fixedrange": True, "exponentformat": "none"},
+        "hoverlabel": {"align": "left"}, "colorway": list(COLOURS),
     }  # fmt: skip
     for name, value in layout.items():
         base[name] = {**base[name], **value} if isinstance(base.get(name), dict) else value
@@ -149,8 +150,9 @@ def history(found: DeploymentHistory) -> Chart:
     if judged:
         champion, start = [each.champion or 0.0 for each in judged], [_moment(each.run.started) for each in judged]
         traces.append({
-            "type": "scatter", "mode": "lines", "name": "champion", "x": start, "y": champion,
-            "line": {"color": RAN, "width": 2, "shape": "hv"}, "hovertemplate": "champion %{y:.4f}<extra></extra>",
+            "type": "scatter", "mode": "lines+markers", "name": "champion", "x": start, "y": champion,
+            "line": {"color": RAN, "width": 2, "shape": "hv"},
+            "marker": {"symbol": "line-ew-open", "size": 16}, "hovertemplate": "champion %{y:.4f}<extra></extra>",
             "error_y": {"type": "data", "symmetric": False, "array": [0.0] * len(judged), "thickness": 1, "width": 3,
                         "arrayminus": [each.tolerance for each in judged], "color": RAN},
         })  # fmt: skip

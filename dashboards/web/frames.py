@@ -114,7 +114,8 @@ class Month:
     Args:
         days: since its first day, cumulative USD of each, as (day, USD).
         spent_usd: until now.
-        daily_usd: mean of the last 14 days, or of those since the first run.
+        daily_usd: mean of the last `window` days.
+        window: 14, or fewer where the first run is younger.
         forecast_usd: at the month's end, if its other days cost that mean.
     """
 
@@ -123,10 +124,11 @@ class Month:
     days: tuple[tuple[date, float], ...]
     spent_usd: float
     daily_usd: float
+    window: int
     forecast_usd: float
 
 
-def month(table: pd.DataFrame, today: date, window: int = 14) -> Month:
+def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
     """Forecast of the month that `today` is in, from a frame of all its runs."""
     first = today.replace(day=1)
     last = today.replace(day=monthrange(today.year, today.month)[1])
@@ -134,10 +136,10 @@ def month(table: pd.DataFrame, today: date, window: int = 14) -> Month:
     per_day = [float(costs.get(first + timedelta(days=n), 0.0)) for n in range((today - first).days + 1)]
     sums = pd.Series(per_day).cumsum().tolist()
     begun = min(costs.index, default=today)
-    width = max(1, min(window, (today - begun).days + 1))
+    width = max(1, min(most, (today - begun).days + 1))
     recent = sum(float(costs.get(today - timedelta(days=back), 0.0)) for back in range(width)) / width
     days = tuple((first + timedelta(days=n), value) for n, value in enumerate(sums))
-    return Month(first, last, days, sums[-1], recent, sums[-1] + recent * (last - today).days)
+    return Month(first, last, days, sums[-1], recent, width, sums[-1] + recent * (last - today).days)
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,11 @@ def qualities(runs: Sequence[DetailedRun]) -> pd.DataFrame:
             spread = float("nan") if each.spread is None else each.spread
             rows.append((run.run_id, each.name, each.value, spread, each.name in heads))
     return pd.DataFrame(rows, columns=["run_id", "metric", "value", "spread", "headline"])
+
+
+def quality_texts(runs: Sequence[DetailedRun]) -> dict[tuple[str, str], str]:
+    """Each figure with its spread for people, by run and metric."""
+    return {(run.run_id, each.name): str(each) for run in runs for each in figures(run.metrics, run.declared)}
 
 
 def today() -> date:

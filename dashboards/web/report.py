@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from superworkflow import __version__
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
 from superworkflow.dashboards.web.plotly_js import packed_plotly_js
 from superworkflow.infra.tracking.details import DetailedRun, StageRun
@@ -40,6 +39,6 @@ def _write(path: Path, title: str, content: str, values: Mapping[str, Any]) -> N
     own = {name: Markup((STATIC / file).read_text()) for name, file in (
         ("style", "style.css"), ("unpack", "unpack.js"), ("page", "page.js"))}  # fmt: skip
     text = pages.get_template("report.html").render(
-        title=title, content=content, version=__version__, plotly=packed_plotly_js(), **own, **values
+        title=title, content=content, plotly=packed_plotly_js(), **own, **values
     )
     path.write_text(text, encoding="utf-8")

@@ -24,7 +24,7 @@ class Phases:
     """One stage on the time axis of its run, in seconds since the run began.
 
     Args:
-        ready: when all that it reads was there; until then it waited for other stages.
+        ready: when it was its turn; until then it waited for other stages: for what they make, or for them to end.
         began: when it was given resources; until then it was queued for them.
         ended: when it had ended.
     """
@@ -54,12 +54,10 @@ def timeline(stages: Sequence[StageRun], start: datetime) -> list[Phases]:
         stages: of one run.
         start: when the run began.
     """
-    made = {each.digest: _at(each.ended, start) for each in stages if each.digest}
     found = []
     for stage in stages:
         began, ended = _at(stage.began, start), _at(stage.ended, start)
-        ready = max((made[digest] for digest in stage.reads if digest in made and digest != stage.digest), default=0.0)
-        found.append(Phases(stage, min(ready, began), began, max(ended, began)))
+        found.append(Phases(stage, max(0.0, began - stage.queued_s), began, max(ended, began)))
     return sorted(found, key=lambda each: (each.began, each.ended))
 
 

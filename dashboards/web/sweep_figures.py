@@ -11,7 +11,7 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from superworkflow.dashboards.web.figures import COLOURS, Chart, chart
+from superworkflow.dashboards.web.figures import COLOURS, WAITED, Chart, chart
 from superworkflow.infra.resources import format_usd
 
 Titled = tuple[str, str, Chart]
@@ -29,7 +29,7 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     found: list[Titled] = []
     if done:
-        found += [("History", f"{name} of each trial, and the best so far.", _history(study, place, name))
+        found += [("History", _words(name, objectives), _history(study, place, name))
                   for place, name in enumerate(objectives)]  # fmt: skip
         if len(objectives) == 2:
             found.append(("Pareto front", "Trials that no other one beats in both.", _front(study, objectives)))
@@ -53,6 +53,10 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
     return found
 
 
+def _words(name: str, objectives: Sequence[str]) -> str:
+    return f"{name} of each trial{', and the best so far' if len(objectives) == 1 else ''}."
+
+
 def _history(study: Study, place: int, name: str) -> Chart:
     target: Callable[[FrozenTrial], float] | None = None
     if len(study.directions) > 1:
@@ -60,7 +64,10 @@ def _history(study: Study, place: int, name: str) -> Chart:
         def target(trial: FrozenTrial) -> float:  # fmt: skip
             return float(trial.values[place])
 
-    return _optunas(lambda: optuna.visualization.plot_optimization_history(study, target=target, target_name=name), 300)
+    plot = optuna.visualization.plot_optimization_history
+    made = _optunas(lambda: plot(study, target=target, target_name=name), 300)
+    made["layout"]["xaxis"] |= {"tick0": 0, "dtick": max(1, len(study.get_trials(deepcopy=False)) // 10)}
+    return made
 
 
 def _front(study: Study, objectives: Sequence[str]) -> Chart:
@@ -72,14 +79,14 @@ def _optunas(make: Callable[[], Any], height: int) -> Chart:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = json.loads(make().to_json())
-    layout = {name: value for name, value in made["layout"].items() if name.startswith(("xaxis", "yaxis"))}
-    for axis in layout.values():
-        axis.setdefault("automargin", True)
+    kept = ("xaxis", "yaxis", "shapes", "annotations")
+    layout = {name: value for name, value in made["layout"].items() if name.startswith(kept)}
     several = [each for each in made["data"] if each.get("name") and each.get("showlegend", True)]
     for trace in made["data"]:
-        trace.pop("template", None)
-    margin = {"l": 70, "r": 50, "t": 60, "b": 40} if made["data"] and made["data"][0]["type"] == "parcoords" else {}
-    return chart(made["data"], height, showlegend=len(several) > 1, margin=margin, **layout)
+        if trace["type"] == "scatter":
+            trace.setdefault("marker", {}).setdefault("line", {"width": 0.5, "color": WAITED})
+    # Its scales of colour run from white to dark blue, for a ground between the two.
+    return chart(made["data"], height, showlegend=len(several) > 1, meta={"ground": True}, **layout)
 
 
 def _plain(study: Study, done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | None:

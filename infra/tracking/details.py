@@ -10,7 +10,7 @@ from typing import Any
 
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.records import RunRecord, StageRecord
@@ -79,8 +79,7 @@ class StageRun:
         cpu: vCPUs that its own process or pod was given.
         memory: bytes that it was given.
         members: whether it had members beside it.
-        digest: of its dataset; as many characters as MLflow keeps.
-        reads: digests of what it read.
+        queued_s: from when it was its turn until it was given its resources.
         figures: all others by name.
     """
 
@@ -97,8 +96,7 @@ class StageRun:
     cpu: float
     memory: int
     members: bool = False
-    digest: str = ""
-    reads: tuple[str, ...] = ()
+    queued_s: float = 0.0
     error: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -191,18 +189,12 @@ def as_stage(record: StageRecord) -> StageRun:
         seconds=record.runtime_s, compile_s=record.compile_s, cpu_s=record.cpu_s,
         memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
         cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
-        digest=record.digest[:DIGEST_LENGTH], reads=tuple(each.digest[:DIGEST_LENGTH] for each in record.inputs),
-        error=record.error, figures=dict(record.figures),
+        queued_s=record.queued_s, error=record.error, figures=dict(record.figures),
     )  # fmt: skip
 
 
 def _stage(run: Any) -> StageRun:
     figures, params, tags = dict(run.data.metrics), run.data.params, run.data.tags
-    read = [
-        each.dataset.digest
-        for each in run.inputs.dataset_inputs
-        if {tag.key: tag.value for tag in each.tags}.get(MLFLOW_DATASET_CONTEXT) == "input"
-    ]
 
     def take(name: str) -> float:
         return float(figures.pop(name, 0.0))
@@ -215,8 +207,7 @@ def _stage(run: Any) -> StageRun:
         saved_usd=take("saved_usd"), cpu=_number(params.get("resources.cpu")),
         memory=int(_number(params.get("resources.memory"))),
         members=any(params.get(f"resources.{group}", "None") != "None" for group in ("executors", "workers")),
-        digest=tags.get("superworkflow.digest", "")[:DIGEST_LENGTH], reads=tuple(read),
-        error=tags.get(ERROR_TAG, ""), figures=figures,
+        queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
     )  # fmt: skip
 
 

@@ -210,6 +210,7 @@ class MlflowTracker(Tracker):
         stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith("metrics.")}
         figures = {
             "seconds": record.runtime_s,
+            "queued_seconds": record.queued_s,
             "cpu_seconds": record.cpu_s,
             "peak_memory_bytes": record.peak_memory_bytes,
             **({"compile_seconds": record.compile_s} if record.compile_s else {}),

@@ -89,9 +89,8 @@ def test_phases_of_stages(recorded: Recorded) -> None:
     for each in phases.values():
         assert 0 <= each.ready <= each.began <= each.ended <= wall + 1
         assert each.running_s == pytest.approx(each.stage.seconds + each.stage.compile_s, abs=0.01)
-    assert phases["index"].waiting_s == 0
-    assert phases["walk"].ready == pytest.approx(phases["index"].ended, abs=0.01)
-    assert phases["embed"].began >= phases["walk"].ended
+    for before, after in (("index", "walk"), ("walk", "prepare"), ("prepare", "embed"), ("embed", "evaluate")):
+        assert phases[after].ready >= phases[before].ended - 0.01
 
 
 def test_a_run_that_ends_is_described_as_it_is_read_later(recorded: Recorded) -> None:
@@ -99,7 +98,6 @@ def test_a_run_that_ends_is_described_as_it_is_read_later(recorded: Recorded) ->
     run = recorded.nightly[0]
     read = recorded.stages(run)
     assert all(each.cpu > 0 and each.memory > 0 for each in read)
-    assert all(each.digest and each.reads for each in read if each.name != "index")
     assert RunRecord("", "", "", "", "").totals().keys() == run.totals.keys()
 
 

@@ -15,6 +15,7 @@ import pytest
 from superworkflow.dashboards.web import frames
 from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
 from tests.dashboards.conftest import STUDY, Recorded
+from tests.flows.deployments import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -23,6 +24,7 @@ SHOTS = os.environ.get("SUPERWORKFLOW_TEST_SCREENSHOTS")
 """Folder to leave pictures of all pages in."""
 LEAST_CONTRAST = 4.5
 """WCAG 2, level AA."""
+NARROW = "(each) => each.clientWidth <= 390"
 CONTRASTS = Path(__file__).with_name("contrast.js").read_text()
 
 
@@ -75,7 +77,7 @@ def show(page: Page, said: list[str], served: str, recorded: Recorded) -> Open:
 
 
 def _drawn(page: Page, scheme: str) -> None:
-    page.wait_for_function(f"document.documentElement.dataset.ready === '{scheme}'", timeout=60_000)
+    page.locator(f"html[data-ready={scheme}]").wait_for(state="attached", timeout=60_000)
 
 
 def _shot(page: Page, name: str) -> None:
@@ -100,7 +102,7 @@ def test_page_opens_fits_and_can_be_read(show: Open, said: list[str], name: str)
     _shot(page, f"{name}-dark")
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("[...document.querySelectorAll('.plot .main-svg')].every((each) => each.clientWidth <= 390)")
+    eventually(lambda: page.evaluate(f"[...document.querySelectorAll('.plot .main-svg')].every({NARROW})"))
     assert _overflow(page) == []
     _shot(page, f"{name}-phone")
     assert said == []
@@ -166,7 +168,7 @@ def test_deployments_say_what_the_records_say(show: Open, recorded: Recorded) ->
     last = recorded.nightly[-1]
     assert f"{last.figures['promotion/quality']:.4f}" in text
     assert f"{last.figures['promotion/champion_quality']:.4f}" in text
-    assert "evaluate.macro_f1>=0.2 passed" in text
+    assert "✓ evaluate.macro_f1>=0.2" in text
 
 
 def test_compare_and_sweeps_say_what_the_records_say(show: Open, recorded: Recorded) -> None:

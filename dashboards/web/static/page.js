@@ -11,7 +11,7 @@
   function themed(layout) {
     const colour = colours(), made = structuredClone(layout), ink = colour("--ink");
     Object.assign(made, {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: made.meta?.ground ? colour("--ground") : "rgba(0,0,0,0)", autosize: true,
       font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: ink},
       hoverlabel: {...made.hoverlabel, bgcolor: colour("--raised"), bordercolor: colour("--rule"), font: {color: ink}},
     });

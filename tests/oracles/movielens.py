@@ -52,7 +52,7 @@ def ratings() -> list[tuple[str, str, float, int]]:
 
 def write_movielens(rows: list[tuple[str, str, float, int]], folder: Path) -> dict[str, int]:
     """Write the tables, their schema, spec and seeds; the median time of each user, which is its seed's."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     users, movies, weights, times = (list(each) for each in zip(*rows, strict=True))
     columns = {"source": users, "target": movies, "weight": pa.array(weights, pa.float32()), "timestamp": times}
     pq.write_table(pa.table(columns), folder / "rated.parquet")
@@ -141,10 +141,3 @@ def check_distribution(made: Any, folder: Path, graph: Any, expected: PlainGraph
     assert mean > weights.mean()
     print(f"MovieLens-100K: {REPEATS} weighted draws of 10 of {len(row)} movies as NumPy's: p = {every:.2f}, by rating "
           f"{probability:.2f}; mean rating {mean:.2f}, of all {weights.mean():.2f}")  # fmt: skip
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as somewhere:
-        check_movielens(Path(somewhere))

@@ -2,7 +2,8 @@
 
 They are read from the lists that apt keeps, by default in `/var/lib/apt/lists`: `*_Packages` of each suite, and where
 there are such, `*_Sources` (`deb-src` in apt's sources) and `*_Contents-*` (which apt fetches where apt-file is
-installed), plain or compressed. A package that several lists have is that of the first one by name.
+installed), plain or compressed. A package that several lists have is that of the first one by name; what it lacks there
+it has from the others, since lists of security updates tell no tags.
 
 | set | what it is | features |
 | --- | --- | --- |
@@ -154,15 +155,20 @@ def _records(folder: Path, kind: str) -> dict[str, Record]:
                     record[field] += line
                 continue
             if not line:
-                found.setdefault(record.get("Package", ""), record)
+                _add(found, record)
                 record = {}
             name, _, value = line.partition(":")
             field = name if name in _FIELDS else ""
             if field:
                 record[field] = value.strip()
-        found.setdefault(record.get("Package", ""), record)
-    found.pop("", None)
+        _add(found, record)
     return found
+
+
+def _add(found: dict[str, Record], record: Record) -> None:
+    """Add a package; if an earlier list has it, its fields fill what that one lacks."""
+    if name := record.get("Package"):
+        found[name] = {**record, **found.get(name, {})}
 
 
 def _relations(records: Mapping[str, Record], fields: Sequence[str], known: Mapping[str, Record]) -> Pairs:

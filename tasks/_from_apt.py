@@ -44,9 +44,9 @@ PLACES = 512
 """Of words."""
 SPEC_FILE, SEEDS_FILE = "spec.pbtxt", "seeds.parquet"
 _HOPS = (
-    ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("recommended", "seed", "recommends", 4),
-    ("users", "seed", "needed_by", 8), ("source", "seed", "built_from", 1), ("maintainer", "seed", "maintained_by", 1),
-    ("siblings", "source", "builds", 8), ("maintained", "maintainer", "maintains", 8),
+    ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("users", "seed", "needed_by", 8),
+    ("source", "seed", "built_from", 1), ("siblings", "source", "builds", 8),
+    ("maintainer", "seed", "maintained_by", 1),
 )  # fmt: skip
 """Ops of the spec: name, input, edge set and sample size."""
 _NAMED = {"built_from": "source", "maintained_by": "maintainer", "tagged": "tag"}

@@ -105,7 +105,7 @@ def test_lists_become_a_graph(lists: Path, tmp_path: Path, capsys: pytest.Captur
     seeds = pq.read_table(out / "seeds.parquet")
     assert seeds["id"].to_pylist() == ["libfoo1", "bar"]
     assert set(seeds["split"].to_pylist()) <= {"train", "validation", "test"}
-    for op in ("tagged", "maintains"):
+    for op in ("tagged", "builds"):
         assert f'"{op}"' in (out / "spec.pbtxt").read_text()
 
 

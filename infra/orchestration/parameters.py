@@ -120,6 +120,7 @@ def request_of(superworkflow: Superworkflow, given: Mapping[str, Any]) -> Reques
         sources={name: given[name] for name in superworkflow.sources if given.get(name)},
         parameters={prefix: _plain(given[prefix]) for prefix in superworkflow.models() if given.get(prefix)},
         registration=registration_of(given),
+        deployed=True,
         **where,
     )
 

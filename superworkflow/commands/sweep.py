@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.arguments import add_request_arguments, request_from, tables_from
 from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.interruption import Interrupted, interruptible
@@ -302,7 +302,8 @@ def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
     if INPUT in spec.sources and not options.code:  # a database is not to say what is run
         raise UserError("a file defines the superworkflow of this study", where=study.name,
                         remedy="Give it with --code FILE")  # fmt: skip
-    return restore(load_superworkflow(options.code or spec.superworkflow), spec, spec.launch)
+    chosen = load_superworkflow(options.code or spec.superworkflow)
+    return restore(chosen, spec, spec.launch, tables_from(options))
 
 
 def _target(options: argparse.Namespace, study: SweepStudy) -> int:

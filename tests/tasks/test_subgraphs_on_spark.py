@@ -153,7 +153,7 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
     ("change", "error"),
     [
         (_cell(0, "paper", "id", 7, "p1"), "an earlier row has the same id (got 'p1')"),
-        (_cell(0, "paper", "id", 2, ""), "an id is empty"),
+        (_cell(0, "paper", "id", 2, ""), "no id"),
         (_cell(0, "paper", "x", 5, 999), "the value is no int8"),
         (_cell(1, "cites", "target", 1, "p99"), "the target of an edge is no node of 'paper' (got 'p99')"),
     ],

@@ -71,7 +71,7 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     features = known("fixed_bytes") if "fixed_bytes" in source else known("bytes")
     variable, text = known("variable_bytes"), known("text_bytes")
     nodes, edges, back = known("nodes"), known("table_edges"), known("reversed_edges")
-    output = features + 2 * variable + 8 * known("row_starts") + 4 * edges + 12 * back + 6 * nodes
+    output = features + 2 * variable + 8 * known("row_starts") + 8 * edges + 12 * back + 6 * nodes
     memory = _PROCESS_BYTES + _NODE_BYTES * nodes + 3 * variable + (_FILL_BYTES if features > _FILL_BYTES else features)
     memory += max(_EDGE_BYTES * known("largest_edge_set"), _REVERSED_BYTES * known("largest_reversed"))
     if text:
@@ -97,7 +97,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="1",
+    version="2",
     params=HeterographParams,
     inputs={
         "graph": Input(

@@ -280,8 +280,12 @@ class _Maker:
         """Blocks of a set whose sources are this end of the edges of the set in which they are stored."""
         edges = self.own[stored]
         buckets = self._buckets(getattr(edges, end))
-        keeps_rows = end == "source" and bool(edges.features)
-        return Blocks(number, buckets.cut(self._counts(stored, end), self.wanted), first, keeps_rows)
+        cut = buckets.cut(self._counts(stored, end), self.wanted)
+        if end != "source":
+            return Blocks(number, cut, first)
+        parts = [item.part.number for item in self.scans[f"edges {edges.name}"]]
+        rows = np.cumsum([0, *(self.scanned[part].rows for part in parts)], dtype=np.int64)
+        return Blocks(number, cut, first, bool(edges.features), parts[0], rows[:-1])
 
     def _sort_edges(self) -> None:
         tasks = 0
@@ -343,6 +347,7 @@ class _Maker:
         for at, edges in enumerate(self.layout.edge_sets):
             yield from (f"edges-{at}-indptr.npy", f"edges-{at}-indices.npy")
             if at in self.own:
+                yield f"edges-{at}-row.npy"
                 yield from _feature_names("edges", at, sorted_features(edges.features))
             else:
                 yield f"edges-{at}-origin.npy"
@@ -358,12 +363,13 @@ class _Maker:
             count, nodes_there = int(bases[-1]), int(blocks.firsts[-1])
             names = {
                 file: tuple(block_name(at, file, place) for place in range(len(blocks)))
-                for file in ("indptr", "indices", "origin")
+                for file in ("indptr", "indices", "origin", "row")
             }
             starts = tuple(map(int, bases[:-1]))
             yield ArrayFile(self.kept, f"edges-{at}-indptr.npy", "<i8", (nodes_there + 1,), names["indptr"], starts)
             yield ArrayFile(self.kept, f"edges-{at}-indices.npy", "<i4", (count,), names["indices"])
             if at in self.own:
+                yield ArrayFile(self.kept, f"edges-{at}-row.npy", "<i4", (count,), names["row"])
                 yield from self._feature_files("edges", at, sorted_features(edges.features), count)
             else:
                 yield ArrayFile(self.kept, f"edges-{at}-origin.npy", "<i8", (count,), names["origin"])

@@ -139,7 +139,7 @@ class _Maker:
             ordered = first_of_each(ordered)
             self.merged += before - len(ordered.indices)
         features, count = sorted_features(edges.features), len(ordered.indices)
-        write_rows(output, number, ordered.indptr, ordered.indices)
+        write_rows(output, number, ordered.indptr, ordered.indices, table_rows=ordered.rows)
         if features:
             place = np.full(read, -1, np.int32)
             place[ordered.rows] = np.arange(count, dtype=np.int32)

@@ -7,7 +7,7 @@ counted in buckets of consecutive nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks._kept import Kept
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.spark_ids import Ends, numbers_of, rows_name
-from superworkflow.tasks.heterograph.spark_tables import row_keys
+from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
 
 BLOCK_EDGES, BLOCK_NODES = 1 << 22, 1 << 20
 """Of a block, at most, but for the edges of a bucket."""
@@ -102,12 +102,15 @@ class Blocks:
         firsts: first source of each block, and the number of sources.
         first: task of the first block.
         keeps_rows: rows of its table are needed later on, for features.
+        part, part_rows: number of the first part of its table, and the row of the table with which each part begins.
     """
 
     number: int
     firsts: NDArray[np.int64]
     first: int
     keeps_rows: bool = False
+    part: int = 0
+    part_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
@@ -161,8 +164,11 @@ def sort_edges(kept: Kept, sets: Sequence[Blocks], first_only: bool, task: int, 
         again = np.concatenate([[False], keys[1:] == keys[:-1]])
         order, merged = order[~again], int(again.sum())
     _write_block(kept, blocks, place, sources[order], targets[order])
+    rows = rows[order]
     if blocks.keeps_rows:
-        kept.write(rows_name("edges", blocks.number, place), rows[order])
+        kept.write(rows_name("edges", blocks.number, place), rows)
+    table_rows = blocks.part_rows[(rows >> ROW_BITS) - blocks.part] + (rows & ((1 << ROW_BITS) - 1))
+    kept.write(block_name(blocks.number, "row", place), table_rows.astype("<i4"))
     return Sorted(len(order), merged)
 
 
@@ -218,7 +224,7 @@ def block_of(sets: Sequence[Blocks], task: int) -> tuple[Blocks, int]:
 
 
 def block_name(number: int, file: str, place: int) -> str:
-    """Of a block's part of a file of an edge set: `indptr` (where rows end in the block), `indices` or `origin`."""
+    """Of a block's part of a file of an edge set: `indptr` (where rows end there), `indices`, `origin` or `row`."""
     return f"blocks/{number:06d}-{file}-{place:06d}"
 
 

@@ -23,7 +23,7 @@ from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, gr
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
 SEED_OP = -1
 NO_VALUES = -(1 << 62)
-"""In a program: the edge set has no weights or no timestamps."""
+"""In a program: the edge set has no weights, or ranks and timestamps that nobody asks for."""
 _UNREAD = -1
 _AHEAD = 16
 _NO_LIMIT = np.iinfo(np.int64).max
@@ -36,15 +36,15 @@ class Rows(NamedTuple):
     Args:
         indptr: where each row begins in `indices`, int64; of each set one more than it has rows.
         indices: targets.
-        weights: float32, of the sets that are sampled by weight.
-        ranks: the same bytes as int32, which have the order of the weights as none is negative.
+        weights: float32, of the sets that are drawn by weight.
+        ranks: int64, of the sets of which the edges of the largest weights are taken: in the order in which they are.
         times: int64, of the sets that are sampled by timestamp.
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[Any]
     weights: NDArray[np.float32]
-    ranks: NDArray[np.int32]
+    ranks: NDArray[np.int64]
     times: NDArray[np.int64]
 
 
@@ -55,8 +55,8 @@ class Program(NamedTuple):
         ops: int64 [ops, 3]: edge set, sample size, strategy.
         inputs: int64 [ops + 1]: begins in `input_ops`.
         input_ops: ops whose targets an op starts from, `SEED_OP` for the seeds.
-        edges: int64 [edge sets, 6]: first entry in `indptr`, first in `indices`, node sets of source and target, and
-            what is added to an entry of `indices` for its weight and timestamp, `NO_VALUES` without.
+        edges: int64 [edge sets, 7]: first entry in `indptr`, first in `indices`, node sets of source and target, and
+            what is added to an entry of `indices` for its weight, rank and timestamp, `NO_VALUES` without.
         counts: nodes of each node set.
         options: int64 [4]: node set of the seeds; whether to draw for each path; whether to aggregate by node; seeds.
     """
@@ -223,7 +223,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
 
             # Places of what is drawn in each row.
             shift, at = edges[edge_set, 1], edge0
-            values = np.int64(edges[edge_set, 5] if strategy == LATEST_K else edges[edge_set, 4])
+            values = edges[edge_set, 4 + (strategy == TOP_K) + 2 * (strategy == LATEST_K)]
             limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
             apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
             for j in range(min(_AHEAD, n_rows)):
@@ -359,7 +359,7 @@ def draw_row(
         positions: places in the row are written from `at` on.
         paths: by path, how often each was drawn is written there.
         low: first entry of the row in `rows`.
-        values: what is added to an entry for its weight or timestamp, `NO_VALUES` without.
+        values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
         size, strategy: of the op.
         rows: see `Rows`.
         limit: largest timestamp.
@@ -379,12 +379,7 @@ def draw_row(
         for k in range(degree):
             positions[at + k] = k
     elif strategy == TOP_K:
-        if values == NO_VALUES:
-            for k in range(size):
-                positions[at + k] = degree - size + k
-            count = size
-        else:
-            count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
+        count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
     elif draws == 1:
         if strategy == RANDOM_UNIFORM or values == NO_VALUES:
             count = draw_uniform(positions, at, degree, size, state, work.marks)

@@ -10,7 +10,7 @@ import numpy as np
 from superworkflow.tasks._draw import Work
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, first_from
-from superworkflow.tasks.sample.kernel import LATEST_K, NO_VALUES, RANDOM_WEIGHTED, TOP_K, draw_row
+from superworkflow.tasks.sample.kernel import LATEST_K, NO_VALUES, RANDOM_WEIGHTED, draw_row
 
 _NO_LIMIT = np.iinfo(np.int64).max
 
@@ -67,7 +67,7 @@ def draw_asked(
     work = Work(np.zeros((most >> 6) + 1, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64))
     ends = np.empty(2, np.int64)
     values = np.int64(0)
-    if (strategy == TOP_K and not len(rows.ranks)) or (strategy == RANDOM_WEIGHTED and not len(rows.weights)):
+    if strategy == RANDOM_WEIGHTED and not len(rows.weights):
         values = np.int64(NO_VALUES)
     at = np.int64(0)
     for group in range(len(keys)):

@@ -137,7 +137,13 @@ def test_elastic_executors_are_allocated_as_tasks_wait() -> None:
 
 
 def test_as_many_executors_as_there_may_be_must_fit() -> None:
-    nodes = [{"metadata": {"labels": {"pool": "graphs"}}, "spec": {}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}}}]
+    nodes = [
+        {
+            "metadata": {"labels": {"pool": "graphs"}},
+            "spec": {},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}},
+        }
+    ]
     fits, more = (Executors(count=1, max=most, cpu=1, memory=1 << 30) for most in (4, 5))
     assert lacks_group(nodes, fits, SETTINGS) is None
     assert "only 4 of 5 fit at once" in str(lacks_group(nodes, more, SETTINGS))

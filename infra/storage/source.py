@@ -185,6 +185,19 @@ class Source:
                     raise _unreadable(self.location, error) from None
             return self._members
 
+    def states(self) -> Mapping[str, FileState]:
+        """States of the files by their path, as they are now; of content only a description's is read.
+
+        Raises:
+            UserError: it cannot be read, or a table that it names is not there.
+        """
+        try:
+            return self._states()[0]
+        except UserError:
+            raise
+        except Exception as error:  # of a file system's client; its own words say what
+            raise _unreadable(self.location, error) from None
+
     def files(self, name: str = "*") -> list[str]:
         """Paths of the members that a name stands for (see `tables`), sorted, without the description's own."""
         return sorted(path for path in matching(self.members, name) if path != self._own_name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from superworkflow.infra.diagram import Node
@@ -59,6 +60,8 @@ class StageRecord:
         inputs: what it read.
         course: figures that it told while it worked, `(step, value)` by name.
         made_cpu_s: CPU seconds of making its dataset, whichever run did that.
+        ended: when, in seconds since 1970.
+        queued_s: from when it was its turn until it was given its resources.
     """
 
     name: str
@@ -86,6 +89,12 @@ class StageRecord:
     inputs: tuple[Used, ...] = ()
     course: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     made_cpu_s: float = 0.0
+    ended: float = field(default_factory=time.time)
+    queued_s: float = 0.0
+
+    def queued_since(self, turn: float) -> StageRecord:
+        """The same, of a stage whose turn came at this time, in seconds since 1970."""
+        return replace(self, queued_s=max(0.0, self.ended - self.runtime_s - self.compile_s - turn))
 
     @property
     def rows_per_s(self) -> float:

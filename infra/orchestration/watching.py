@@ -34,6 +34,7 @@ from superworkflow.infra.orchestration.life import enter_flow
 from superworkflow.infra.request import parameters_of
 from superworkflow.infra.stage import Stage
 from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.elsewhere import reach_of
 from superworkflow.infra.storage.source import Source
 
 STARTED_STATE, WAITS_STATE = "Started", "Waits"
@@ -103,7 +104,7 @@ def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, i
         UserError: a source is not there.
     """
     sources: dict[str, Given] = {
-        name: Source.of(given[name])
+        name: Source.of(given[name], reach=reach_of(given[name], chosen=False))
         for name in superworkflow.sources
         if given.get(name) and name not in superworkflow.datasets
     }

@@ -15,16 +15,18 @@ from superworkflow.infra.masking import without_user
 from superworkflow.infra.records import StageRecord, Used
 from superworkflow.infra.tracking.names import metric_key
 
+DIGEST_LENGTH = 32
+"""Characters of a dataset's digest; MLflow's databases keep 36."""
 _BATCH = 1000
 """Most metrics of one call."""
 
 
 def as_inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:
-    """As MLflow lists them; its databases keep 36 characters of a digest."""
+    """As MLflow lists them."""
     return [
         DatasetInput(
             MlflowDataset(
-                each.name, each.digest[:32], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
+                each.name, each.digest[:DIGEST_LENGTH], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
                 profile=json.dumps(dict(each.facts)) if each.facts else None,
             ),
             [InputTag(MLFLOW_DATASET_CONTEXT, context)],

@@ -52,6 +52,8 @@ from superworkflow.infra.tracking.views import show_columns
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+# A run prints its own addresses, once; MLflow would print two lines as each stage ends.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
 from mlflow.entities import DatasetInput, RunTag
@@ -213,11 +215,12 @@ class MlflowTracker(Tracker):
             **({ERROR_TAG: record.error[:5000]} if record.error else {}),
             **({"superworkflow.attempts": json.dumps(record.attempts)[:5000]} if record.attempts else {}),
         }
-        start = int((time.time() - record.runtime_s) * 1000)
+        start = int((record.ended - record.runtime_s - record.compile_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
         stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith("metrics.")}
         figures = {
             "seconds": record.runtime_s,
+            "queued_seconds": record.queued_s,
             "cpu_seconds": record.cpu_s,
             "peak_memory_bytes": record.peak_memory_bytes,
             **({"compile_seconds": record.compile_s} if record.compile_s else {}),
@@ -238,7 +241,7 @@ class MlflowTracker(Tracker):
         self._log_inputs(run.info.run_id, [*as_inputs(record.inputs, "input"), *as_outputs(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
-        self._client.set_terminated(run.info.run_id, status=status)
+        self._client.set_terminated(run.info.run_id, status=status, end_time=int(record.ended * 1000))
         # On the parent as well: MLflow compares and charts top-level runs.
         if record.state == "cached":
             with self._turn:  # stages end side by side
@@ -254,6 +257,11 @@ class MlflowTracker(Tracker):
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
+
+    @_told
+    def report(self, path: Path) -> None:
+        """Attach a page, beside the folder of pictures; see `Tracker`."""
+        self._client.log_artifact(self._run_id, str(path))
 
     def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
         """Register the dataset as a model of this run; see `Tracker`."""

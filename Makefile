@@ -22,7 +22,7 @@ test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs be
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
 
-oracles: $(DEV)  ## checks against TF-GNN and OGB, in environments of their own below .oracles (3 GB)
+oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)

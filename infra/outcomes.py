@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.params import nearest
+
 if TYPE_CHECKING:
     from superworkflow.infra.diagram import Diagram, Node
     from superworkflow.infra.storage.dataset import Dataset
@@ -208,12 +211,46 @@ def headlines(values: Mapping[str, float], declared: Sequence[Metric]) -> list[F
 
 
 def find_metric(name: str, metrics: Mapping[str, Any]) -> str | None:
-    """The metric of this name; of one reported at several settings (`f1@0.1`, `f1@0.5`, `f1@0.9`) the middle one."""
+    """The metric of this name, or the one that the name stands for.
+
+    Of one reported at several settings that are numbers (`f1@0.1`, `f1@0.5`, `f1@0.9`) that is the middle one; a
+    setting that is a word (`auc@hadamard`) is found where it is the only one.
+
+    Returns:
+        Its name; None where there is none, or several of which none comes before the others (`settings_of`).
+    """
     if name in metrics:
         return name
-    variants = [key for key in metrics if key.startswith(f"{name}@")]
-    numbers = sorted((float(key.rpartition("@")[2]), key) for key in variants if _is_number(key.rpartition("@")[2]))
-    return numbers[(len(numbers) - 1) // 2][1] if numbers and len(numbers) == len(variants) else None
+    found = settings_of(name, metrics)
+    if len(found) == 1:
+        return found[0]
+    numbers = sorted((float(key.rpartition("@")[2]), key) for key in found if _is_number(key.rpartition("@")[2]))
+    return numbers[(len(numbers) - 1) // 2][1] if numbers and len(numbers) == len(found) else None
+
+
+def settings_of(name: str, metrics: Mapping[str, Any]) -> list[str]:
+    """Names of a metric at each setting at which it is reported: `accuracy@validation`, `accuracy@test`."""
+    return [key for key in metrics if key.startswith(f"{name}@")]
+
+
+def the_metric(name: str, metrics: Mapping[str, Any], where: str) -> str:
+    """The same as `find_metric`, where there must be one.
+
+    Args:
+        name: as a user gave it.
+        metrics: by their names.
+        where: it was given, for the error.
+
+    Raises:
+        UserError: there is none, or several; names them.
+    """
+    if (found := find_metric(name, metrics)) is not None:
+        return found
+    if several := settings_of(name, metrics):
+        raise UserError("the figure is reported at several settings", where=where, value=name,
+                        remedy=f"Name one of {', '.join(sorted(several))}")  # fmt: skip
+    raise UserError("no stage reports this figure", where=where, value=name,
+                    remedy=nearest(name, list(metrics)) if metrics else "None is reported at all")  # fmt: skip
 
 
 def _is_number(text: str) -> bool:

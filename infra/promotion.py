@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, find_metric
+from superworkflow.infra.outcomes import Metric, find_metric, settings_of
 from superworkflow.infra.params import nearest
 
 REGISTRATION = "registration"
@@ -75,7 +75,8 @@ class Gate:
         """Why these figures do not pass; empty when they do."""
         name = find_metric(self.metric, metrics)
         if name is None:
-            return f"gate {self}: the run reports no {self.metric}"
+            several = ", ".join(sorted(settings_of(self.metric, metrics)))
+            return f"gate {self}: the run reports " + (f"several: {several}" if several else f"no {self.metric}")
         if _OPERATORS[self.comparison](metrics[name], self.limit):
             return ""
         return f"gate {self}: {name} is {metrics[name]:.4f}"

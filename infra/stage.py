@@ -114,6 +114,8 @@ class Estimate:
         base_bytes: of `memory_bytes`, what a process has by then.
         mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
         kind: names the algorithm where a stage has several, of which one says nothing of another.
+        coordinator_s: of `cpu_s`, where members of groups do the work, what the stage's own process does of it.
+        coordinator_bytes: there, what its own process takes for that beyond `base_bytes`.
     """
 
     memory_bytes: int
@@ -125,6 +127,8 @@ class Estimate:
     base_bytes: int = 0
     mapped_bytes: int = 0
     kind: str = ""
+    coordinator_s: float = 0.0
+    coordinator_bytes: int = 0
 
     def runtime_s(self, threads: int) -> float:
         """Wall seconds on `threads` cores."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from superworkflow.infra.diagram import Diagram, Node, Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, find_metric
+from superworkflow.infra.outcomes import Metric, find_metric, settings_of, the_metric
 from superworkflow.infra.params import nearest
 
 COST, SECONDS, QUALITY = "cost", "seconds", "quality"
@@ -50,19 +50,13 @@ class Objective:
             seconds: of the whole configuration.
 
         Raises:
-            UserError: no stage reported it; the message names those that were.
+            UserError: no stage reported it, or at several settings; the message names those that were.
         """
         if self.name == COST:
             return cost_usd
         if self.name == SECONDS:
             return seconds
-        found = find_metric(self.metric, metrics)
-        if found is None:
-            raise UserError(
-                "no stage reports this figure", where="--objective", value=self.name,
-                remedy=nearest(self.metric, list(metrics)) if metrics else "No stage of the trial reports any",
-            )  # fmt: skip
-        return metrics[found]
+        return metrics[the_metric(self.metric, metrics, "--objective")]
 
 
 def parse_objectives(
@@ -79,7 +73,7 @@ def parse_objectives(
         declared: the superworkflow's metrics.
 
     Raises:
-        UserError: not of that form, or the same twice.
+        UserError: not of that form, the same twice, or declared at several settings of which none is named.
     """
     found: list[Objective] = []
     for text in texts:
@@ -99,6 +93,9 @@ def parse_objectives(
                 "not an objective", where="--objective", value=text,
                 remedy="Write quality, cost, seconds or NODE.METRIC",
             )  # fmt: skip
+        names = {each.full_name: each for each in declared}
+        if settings_of(name, names):
+            the_metric(name, names, "--objective")
         metric = declared_metric(name, declared)
         found.append(Objective(name, maximize and (metric is None or metric.direction == "maximize")))
     if len({objective.name for objective in found}) < len(found):
@@ -108,7 +105,9 @@ def parse_objectives(
 
 def declared_metric(name: str, declared: Sequence[Metric]) -> Metric | None:
     """The declaration of a metric, at whatever setting."""
-    return next((each for each in declared if each.covers(name)), None)
+    names = {each.full_name: each for each in declared}
+    found = find_metric(name, names)
+    return next((each for each in declared if each.covers(name)), names[found] if found else None)
 
 
 def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Metric | None:

@@ -11,6 +11,8 @@ Sets are sorted by name, and so are the features of a set. Names may be any text
   target set has 2³¹ nodes or more): the rows, by source.
 - `edges-<j>-origin.npy` int64 [edges], only of a set that reverses another one: the edge's position there. Its features
   are those of that set.
+- `edges-<j>-row.npy` int32 [edges], of every other set: the row of the table where the edge stands, from 0 on through
+  all its files; where it is missing, edges are taken to be in the order of their table.
 - a feature f of a set or of the context, `nodes-<i>-feature-<f>`, `edges-<j>-feature-<f>` or `context-feature-<f>`:
   `….npy` [items, *shape]; where the first dimension is ragged `…-values.npy` [values, *shape[1:]] and `…-starts.npy`
   int64 [items + 1]; strings `….parquet`, column `value`, large_binary or, where they have a shape, large_list of it.
@@ -179,6 +181,22 @@ class HeteroGraph:
                 raise self._unfit(name, f"a position is none of {edges.count} edges", int(origin.max()))
             self._origins[edge_set] = origin
         return self._origins[edge_set]
+
+    def table_rows(self, edge_set: str) -> NDArray[Any]:
+        """The row of each edge in its table, int32 or int64 [edges]; of a reversed set, in that of the set it reverses.
+
+        Raises:
+            DatasetDamaged: it is not that.
+        """
+        edges, origin = self.edge_sets[edge_set], self.origin(edge_set)
+        name = f"edges-{self._edge_numbers[edges.reversed_of or edge_set]}-row.npy"
+        rows: NDArray[Any] = np.arange(edges.count)
+        if name in self.dataset:
+            rows = self._array(name)
+            self._check_shape(name, rows, "<i4", (edges.count,))
+            if edges.count and int(rows.min()) < 0:
+                raise self._unfit(name, "a row is below 0", int(rows.min()))
+        return rows if origin is None else rows[origin]
 
     def ids(self, node_set: str) -> pa.ChunkedArray:
         """Ids of the nodes of a set by their numbers, large_string [nodes].

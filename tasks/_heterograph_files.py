@@ -79,12 +79,15 @@ def write_rows(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
     origin: NDArray[np.int64] | None = None,
+    table_rows: NDArray[np.int32] | None = None,
 ) -> None:
-    """Write the rows of an edge set, and of one that reverses another its edges' positions there."""
+    """Write the rows of an edge set, of one that reverses another its edges' positions there, and rows of its table."""
     output.array(f"edges-{number}-indptr.npy", indptr)
     output.array(f"edges-{number}-indices.npy", indices)
     if origin is not None:
         output.array(f"edges-{number}-origin.npy", origin)
+    if table_rows is not None:
+        output.array(f"edges-{number}-row.npy", table_rows)
 
 
 def write_column(

@@ -14,7 +14,7 @@ Edges are ordered by (source, target, position). Sets that the spec cannot reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class Block(NamedTuple):
         nodes: node numbers, int32 or int64.
         edge_starts: int64 [b + 1] each.
         sources, targets: places among the subgraph's nodes of the ends' sets, int32.
-        positions: in the rows of the heterograph, int32 or int64.
+        positions: in the rows of the heterograph, int32 or int64; of a set whose positions were not read, none.
     """
 
     sample_ids: pa.Array
@@ -117,9 +117,18 @@ def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
         dataset.release(name)
 
 
-def read_group(file: pq.ParquetFile, group: int, layout: Layout) -> Block:
-    """The block in one row group of a shard."""
-    return block_of(file.read_row_group(group, use_threads=False), layout)
+def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = ()) -> Block:
+    """The block in one row group of a shard.
+
+    Args:
+        file: the shard.
+        group: number of the row group.
+        layout: of the dataset.
+        without_positions: numbers of the edge sets whose positions are not needed.
+    """
+    skipped = {f"position.{j}" for j in without_positions}
+    names = [name for name in file.schema_arrow.names if name not in skipped]
+    return block_of(file.read_row_group(group, columns=names, use_threads=False), layout)
 
 
 @contextmanager
@@ -204,7 +213,7 @@ def block_of(table: pa.Table, layout: Layout) -> Block:
     none = np.zeros(rows + 1, np.int64)
 
     def lists(name: str, number: int, used: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        if number not in used:
+        if number not in used or (name == "position" and f"position.{number}" not in table.column_names):
             return none, np.zeros(0, np.int32)
         return _from_lists(_whole(table, f"{name}.{number}"))
 

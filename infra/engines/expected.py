@@ -67,6 +67,7 @@ class Beginning:
 
     Args:
         own_cpu_s: CPU seconds of the stage's own process.
+        own_share: of these, the share that must be over before its members start.
         member_cpu_s: CPU seconds of each member.
         wait_s: wall seconds in which members get their places.
         engine_bytes: what the engine itself holds, in the stage's own pod and in each member.
@@ -75,6 +76,7 @@ class Beginning:
     """
 
     own_cpu_s: float = 0.0
+    own_share: float = 1.0
     member_cpu_s: float = 0.0
     wait_s: float = 0.0
     engine_bytes: int = 0
@@ -86,7 +88,7 @@ def by_members(
 ) -> Expected:
     """Where members do the work, each as much as it has vCPUs, and the stage's own process waits for them.
 
-    First the stage's process starts, then the engine in it, then the members with their engines.
+    First the stage's process starts, then the engine in it, then, while that goes on starting, the members with theirs.
 
     Args:
         estimate: of the work; its memory is that of each member.
@@ -104,12 +106,13 @@ def by_members(
         share = group.count * group.cpu / cpus
         members[role] = MembersExpected(
             memory_bytes=max(base, estimate.memory_bytes), base_bytes=base, engine_bytes=begins.engine_bytes,
-            cpu_s=start_cpu_s + share * work_cpu_s, start_cpu_s=start_cpu_s,
+            cpu_s=start_cpu_s + share * (work_cpu_s - estimate.coordinator_s), start_cpu_s=start_cpu_s,
         )  # fmt: skip
     own = replace(
-        estimate, memory_bytes=base, mapped_bytes=0, output_bytes=0, cpu_s=estimate.start_s + begins.own_cpu_s
+        estimate, memory_bytes=base + estimate.coordinator_bytes, mapped_bytes=0, output_bytes=0,
+        cpu_s=estimate.start_s + begins.own_cpu_s + estimate.coordinator_s,
     )  # fmt: skip
-    alone_s = begins.own_cpu_s / (max(1.0, resources.cpu) if begins.forked else resources.cpu)
+    alone_s = begins.own_share * begins.own_cpu_s / (max(1.0, resources.cpu) if begins.forked else resources.cpu)
     start_s = alone_s + begins.wait_s + member_cpu_s / slowest
     work_s = estimate.runtime_s(width) - estimate.start_s
     held_later_s = 0.0 if begins.forked else alone_s

@@ -46,14 +46,24 @@ class TaskWriter(FileWriter):
                 path.replace(local / name)
 
     @contextmanager
-    def stream(self, name: str) -> Iterator[SummedStream]:
-        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory."""
+    def stream(self, name: str, *, kept: bool = True) -> Iterator[SummedStream]:
+        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory.
+
+        Args:
+            name: of the file.
+            kept: see `SummedStream`.
+        """
         local = self.location.local_path
-        if local is not None:
-            with self.file(name) as path, path.open("wb") as raw:
-                yield SummedStream(raw)
-            return
-        with self.location.join(name).open("wb") as raw:
-            stream = SummedStream(raw)
-            yield stream
+        if local is None:
+            with self.location.join(name).open("wb") as raw:
+                stream = SummedStream(raw)
+                yield stream
+        else:
+            with _part(local) as folder:
+                path = folder / Path(name).name
+                with path.open("wb") as raw:
+                    stream = SummedStream(raw, kept)
+                    yield stream
+                (local / name).parent.mkdir(parents=True, exist_ok=True)
+                path.replace(local / name)
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)

@@ -350,15 +350,20 @@ class DatasetWriter(FileWriter):
             self._attempt.note(entry)
 
     @contextmanager
-    def stream(self, name: str) -> Iterator[SummedStream]:
-        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory."""
+    def stream(self, name: str, *, kept: bool = True) -> Iterator[SummedStream]:
+        """A file to write from its beginning to its end; a remote one goes there piece by piece, through memory.
+
+        Args:
+            name: of the file.
+            kept: see `SummedStream`.
+        """
         self.claim([name])
         target = self.location.join(name)
         if (path := target.local_path) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._right.check()
         with target.open("wb" if path is not None else "xb") as raw:  # a late writer of it is refused by the store
-            stream = SummedStream(raw)
+            stream = SummedStream(raw, kept or path is None)
             yield stream
         self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
         self._note(self._files[name])

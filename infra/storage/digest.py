@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,8 @@ DIGEST_LENGTH = 32
 """Hexadecimal characters kept of the SHA-256: 128 bits, and short enough for a Kubernetes label (63)."""
 
 _BLOCK = 1 << 22
+_GIVE_BACK = 2 << 20
+"""Bytes between two requests; with fewer of them more new memory was taken."""
 
 
 def canonical_json(value: Any) -> str:
@@ -55,19 +58,37 @@ def file_sha256(path: Path) -> str:
 
 
 class SummedStream:
-    """A stream to write to that knows its length and SHA-256."""
+    """A stream to write to that knows its length and SHA-256.
+
+    Args:
+        raw: what is written to.
+        kept: False for a file that is large and that nobody reads soon. Its pages are given back while it is written,
+            so that it neither pushes out of memory what is being read, nor takes new memory for each of its bytes.
+    """
 
     closed = False
 
-    def __init__(self, raw: BinaryIO):
+    def __init__(self, raw: BinaryIO, kept: bool = True):
         self._raw, self._sum, self._size = raw, hashlib.sha256(), 0
+        self._given_back: int | None = None if kept or not hasattr(os, "posix_fadvise") else 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._sum.update(view)
         self._raw.write(view)
         self._size += len(view)
+        if self._given_back is not None and self._size - self._given_back >= _GIVE_BACK:
+            self._give_back()
         return len(view)
+
+    def _give_back(self) -> None:
+        """Starts writing the file's pages to the disk, and drops those that are there by now; waits for neither."""
+        try:
+            os.posix_fadvise(self._raw.fileno(), 0, self._size, os.POSIX_FADV_DONTNEED)
+        except OSError:  # no file of this machine, or a file system that takes no advice
+            self._given_back = None
+        else:
+            self._given_back = self._size
 
     def tell(self) -> int:
         return self._size

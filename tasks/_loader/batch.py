@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGra
 from superworkflow.tasks._heterograph import take as take_items
 from superworkflow.tasks._loader.merge import gather_rows, place_ends
 from superworkflow.tasks._subgraphs import Block
-from superworkflow.tasks.records.features import FeatureSource, Items
+from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 
 
 class RaggedTensor(NamedTuple):
@@ -51,7 +52,7 @@ class Edges:
     Args:
         source, target: names of the node sets of their ends.
         index: int64 [2, e], places in `Nodes.numbers` of sources and targets.
-        positions: int64 [e], in the graph's rows.
+        positions: int64 [e], in the graph's rows; None where they were not asked for.
         starts: int64 [subgraphs + 1], where those of each subgraph begin.
         features: by name, as of `Nodes`.
     """
@@ -59,7 +60,7 @@ class Edges:
     source: str
     target: str
     index: Tensor
-    positions: Tensor
+    positions: Tensor | None
     starts: Tensor
     features: dict[str, Any] = field(default_factory=dict)
 
@@ -73,7 +74,8 @@ class Batch:
         seed_sets: node sets of the seeds: one, or those of a link's ends.
         seeds: int64 [subgraphs, 1 or 2], numbers of the seeds in the graph.
         seed_places: int64 [subgraphs, 1 or 2], their places in `Nodes.numbers` of their sets.
-        nodes, edges: by the names of the sets.
+        nodes, edges: by the names of the sets. Of links there are also the node set `_readout`, a node for each
+            subgraph, and the edge sets `_readout/source` and `_readout/target`, which lead there from the two seeds.
     """
 
     sample_ids: list[str]
@@ -90,7 +92,7 @@ class Batch:
         """As `torch_geometric.data.HeteroData`.
 
         Of each node set it has `num_nodes`, `n_id`, `batch`, `ptr` and the features; of each edge set `edge_index`,
-        `e_id` and the features; of the set of the seeds `seed_index` and `batch_size`.
+        `e_id` (if positions were asked for) and the features; of the set of the seeds `seed_index` and `batch_size`.
         """
         from torch_geometric.data import HeteroData
 
@@ -104,7 +106,9 @@ class Batch:
                 store[feature] = values
         for name, edges in self.edges.items():
             store = data[edges.source, name, edges.target]
-            store.edge_index, store.e_id = edges.index, edges.positions
+            store.edge_index = edges.index
+            if edges.positions is not None:
+                store.e_id = edges.positions
             for feature, values in edges.features.items():
                 store[feature] = values
         for end, name in enumerate(self.seed_sets):
@@ -130,18 +134,20 @@ class Batch:
             data.update({key: each for key, each in nodes.features.items() if isinstance(each, Tensor)})
         for name, edges in self.edges.items():
             data = graph.edges[edges.source, name, edges.target].data
-            data[dgl.EID] = edges.positions
+            if edges.positions is not None:
+                data[dgl.EID] = edges.positions
             data.update({key: each for key, each in edges.features.items() if isinstance(each, Tensor)})
         return graph
 
 
-def batch_of(block: Block, source: FeatureSource, wanted: Any) -> Batch:
+def batch_of(block: Block, source: FeatureSource, wanted: Any, without_positions: Collection[int] = ()) -> Batch:
     """The batch of all subgraphs in a block.
 
     Args:
         block: the subgraphs.
         source: of features.
         wanted: of a kind (`nodes` or `edges`) and a set, the features that are joined.
+        without_positions: numbers of the edge sets of which the batch has no positions, and no features.
     """
     graph: HeteroGraph = source.graph
     nodes, edges = {}, {}
@@ -151,25 +157,30 @@ def batch_of(block: Block, source: FeatureSource, wanted: Any) -> Batch:
             {each.name: _values(source, "nodes", items, each) for each in wanted("nodes", items.set)},
         )  # fmt: skip
     numbers = {name: i for i, name in enumerate(graph.node_sets)}
-    for j, items in enumerate(source.edge_items(block)):
+    for j, items in enumerate(source.edge_items(block, without_positions)):
         edge_set = items.set
         assert isinstance(edge_set, EdgeSet)
-        index = np.empty((2, len(items.rows)), np.int64)
+        index = np.empty((2, items.starts[-1]), np.int64)
         for row, (places, end) in enumerate(((block.sources[j], edge_set.source), (block.targets[j], edge_set.target))):
             if not place_ends(places, items.starts, block.node_starts[numbers[end]], index[row]):
                 raise source.unfit(f"ends of {edge_set.name} are none of their subgraphs' nodes", int(places.max()))
+        positions = None if j in without_positions else torch.from_numpy(block.positions[j].astype(np.int64))
         edges[edge_set.name] = Edges(
-            edge_set.source, edge_set.target, torch.from_numpy(index),
-            torch.from_numpy(block.positions[j].astype(np.int64)), torch.from_numpy(items.starts),
+            edge_set.source, edge_set.target, torch.from_numpy(index), positions, torch.from_numpy(items.starts),
             {each.name: _values(source, "edges", items, each) for each in wanted("edges", edge_set)},
         )  # fmt: skip
     seeds = source.seeds(block)
-    places = np.stack([block.node_starts[numbers[name]][:-1] for name in source.seed_sets], 1)
+    begins = np.stack([block.node_starts[numbers[name]][:-1] for name in source.seed_sets], 1)
+    seed_places = torch.from_numpy(begins + source.seed_places(block))
     if len(source.seed_sets) == 2:
-        places[:, 1] += (source.seed_sets[0] == source.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])
+        each = torch.arange(block.subgraphs + 1)
+        nodes[READOUT] = Nodes(each[:-1], each)
+        for row, name in enumerate(READOUT_ENDS):
+            ends = torch.stack([seed_places[:, row], each[:-1]])
+            edges[name] = Edges(source.seed_sets[row], READOUT, ends, each[:-1], each)
     return Batch(
-        block.sample_ids.to_pylist(), source.seed_sets, torch.from_numpy(seeds), torch.from_numpy(places), nodes, edges
-    )
+        block.sample_ids.to_pylist(), source.seed_sets, torch.from_numpy(seeds), seed_places, nodes, edges
+    )  # fmt: skip
 
 
 def wanted_features(of: NodeSet | EdgeSet, names: Any) -> list[Feature]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -75,12 +75,13 @@ class Window:
     Args:
         blocks: that hold them.
         places: int64 [n], their places if the blocks stood one after the other.
+        without_positions: numbers of the edge sets whose positions are not needed, or were not read.
 
     Raises:
         ValueError: lists of one set differ in length.
     """
 
-    def __init__(self, blocks: Sequence[Block], places: NDArray[np.int64]):
+    def __init__(self, blocks: Sequence[Block], places: NDArray[np.int64], without_positions: Collection[int] = ()):
         self._blocks = blocks  # the addresses are of their memory
         sets = range(len(blocks[0].node_starts)), range(len(blocks[0].edge_starts))
         self._ids = pa.concat_arrays([block.sample_ids for block in blocks]).take(pa.array(places))
@@ -89,8 +90,13 @@ class Window:
         self._edge_sizes = [_sizes([block.edge_starts[j] for block in blocks], places) for j in sets[1]]
         self._nodes = [_lists([(b.node_starts[i], b.nodes[i]) for b in blocks], places) for i in sets[0]]
         self._edges = [
-            [_lists([(b.edge_starts[j], kind(b)[j]) for b in blocks], places) for j in sets[1]] for kind in _EDGE_LISTS
-        ]
+            [
+                None if kind is _positions and j in without_positions
+                else _lists([(b.edge_starts[j], kind(b)[j]) for b in blocks], places)
+                for j in sets[1]
+            ]
+            for kind in _EDGE_LISTS
+        ]  # fmt: skip
 
     def take(self, first: int, last: int) -> Block:
         """The block of those from `first` to `last` - 1."""
@@ -99,7 +105,7 @@ class Window:
             for sizes in (self._node_sizes, self._edge_sizes)
         ]
 
-        def taken(lists: Sequence[Lists], of: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+        def taken(lists: Sequence[Lists | None], of: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
             return [_gathered(each, first, last, end) for each, end in zip(lists, of, strict=True)]
 
         return Block(
@@ -108,8 +114,12 @@ class Window:
         )  # fmt: skip
 
 
+def _positions(block: Block) -> list[NDArray[Any]]:
+    return block.positions
+
+
 _EDGE_LISTS: tuple[Callable[[Block], list[NDArray[Any]]], ...] = (
-    lambda block: block.sources, lambda block: block.targets, lambda block: block.positions,
+    lambda block: block.sources, lambda block: block.targets, _positions,
 )  # fmt: skip
 
 
@@ -133,7 +143,9 @@ def _lists(parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]], places: NDAr
     return Lists(np.concatenate(found)[places], dtype)
 
 
-def _gathered(lists: Lists, first: int, last: int, ends: NDArray[np.int64]) -> NDArray[Any]:
+def _gathered(lists: Lists | None, first: int, last: int, ends: NDArray[np.int64]) -> NDArray[Any]:
+    if lists is None:
+        return np.zeros(0, np.int32)
     out = np.empty(ends[-1], lists.dtype)
     if len(out):
         gather_lists(lists.addresses[first:last], out.itemsize, ends, out.view(np.uint8))

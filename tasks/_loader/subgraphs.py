@@ -38,8 +38,13 @@ class Origin(Protocol):
 
     def __len__(self) -> int: ...
 
-    def window(self, numbers: NDArray[np.int64]) -> Any:
-        """What the subgraphs of these numbers are made from, in their order."""
+    def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> Any:
+        """What the subgraphs of these numbers are made from, in their order.
+
+        Args:
+            numbers: of the subgraphs.
+            without_positions: numbers of the edge sets whose positions may be left out.
+        """
 
     def take(self, window: Any, first: int, last: int) -> Block:
         """Those at the places `first` to `last` - 1 of a window."""
@@ -53,13 +58,13 @@ class Stored:
 
     def __init__(self, dataset: Dataset, split: str, kept_bytes: int):
         self._subgraphs = shards.Subgraphs(dataset, split)
-        self._kept: dict[shards.Group, Block] = {}
+        self._kept: dict[tuple[shards.Group, frozenset[int]], Block] = {}
         self._room = kept_bytes
 
     def __len__(self) -> int:
         return len(self._subgraphs)
 
-    def window(self, numbers: NDArray[np.int64]) -> Window:
+    def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> Window:
         """The row groups that hold them.
 
         Raises:
@@ -68,11 +73,11 @@ class Stored:
         firsts = np.array([group.first for group in self._subgraphs.groups])
         of = np.searchsorted(firsts, numbers, side="right") - 1
         groups = np.unique(of)
-        blocks = [self._read(self._subgraphs.groups[group]) for group in groups.tolist()]
+        blocks = [self._read(self._subgraphs.groups[group], without_positions) for group in groups.tolist()]
         begins = np.concatenate([[0], np.cumsum([block.subgraphs for block in blocks])])
         places = numbers - firsts[of] + begins[np.searchsorted(groups, of)]
         try:
-            return Window(blocks, places)
+            return Window(blocks, places, without_positions)
         except ValueError as error:
             raise DatasetDamaged(f"{error}", where=self._subgraphs.dataset.uri, value=self._subgraphs.split,
                                  remedy="Sample again") from None  # fmt: skip
@@ -81,14 +86,14 @@ class Stored:
         """See `Origin`."""
         return window.take(first, last)
 
-    def _read(self, group: shards.Group) -> Block:
-        block = self._kept.get(group)
+    def _read(self, group: shards.Group, without_positions: frozenset[int]) -> Block:
+        block = self._kept.get((group, without_positions))
         if block is None:
-            block = self._subgraphs.read(group)
+            block = self._subgraphs.read(group, without_positions)
             lists = (*block.nodes, *block.sources, *block.targets, *block.positions)
             size = sum(values.nbytes for values in lists)
             if size <= self._room:
-                self._kept[group] = block
+                self._kept[group, without_positions] = block
                 self._room -= size
         return block
 
@@ -106,7 +111,7 @@ class Live:
     def __len__(self) -> int:
         return len(self._rows.ids)
 
-    def window(self, numbers: NDArray[np.int64]) -> SeedRows:
+    def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> SeedRows:
         """Their seeds."""
         return self._rows.take(numbers)
 
@@ -128,6 +133,8 @@ class Subgraphs:
         subgraphs: dataset of stage `sample` that was made from it, or its URI.
         split: `train`, `validation` or `test`.
         features: by node set or edge set, the names of the features that batches have; all but strings if not given.
+        edge_positions: whether batches have positions of edges in the graph's rows also of edge sets of which they have
+            no features.
         kept_bytes: of memory for subgraphs that were read, so that later epochs need not read them again; 0 for none.
 
     Raises:
@@ -137,22 +144,23 @@ class Subgraphs:
 
     def __init__(
         self, graph: Dataset | str, subgraphs: Dataset | str, *, split: str = "train", features: Names | None = None,
-        kept_bytes: int = 1 << 30,
+        edge_positions: bool = False, kept_bytes: int = 1 << 30,
     ):  # fmt: skip
         dataset = _opened(subgraphs)
         opened = HeteroGraph.open(_opened(graph))
         check_split(split)
-        self._set(FeatureSource(opened, seed_sets_of(dataset, opened)), Stored(dataset, split, kept_bytes), features)
+        source = FeatureSource(opened, seed_sets_of(dataset, opened))
+        self._set(source, Stored(dataset, split, kept_bytes), features, edge_positions)
         self._made_by: Any = (
             Subgraphs,
             (opened.dataset.uri, dataset.uri),
-            {"split": split, "features": features, "kept_bytes": kept_bytes},
+            {"split": split, "features": features, "edge_positions": edge_positions, "kept_bytes": kept_bytes},
         )
 
     @classmethod
     def live(
         cls, graph: Dataset | str, spec: str | Path, *, seeds: str | Path | None = None, split: str = "train",
-        params: Mapping[str, Any] | None = None, features: Names | None = None,
+        params: Mapping[str, Any] | None = None, features: Names | None = None, edge_positions: bool = False,
     ) -> Subgraphs:  # fmt: skip
         """The same subgraphs as stage `sample` would store, sampled on demand.
 
@@ -162,7 +170,7 @@ class Subgraphs:
             seeds: path of a table of seeds; all nodes of the spec's set if not given.
             split: `train`, `validation` or `test`.
             params: of the stage, by name, such as ``{"repeats": 2}``.
-            features: see the class.
+            features, edge_positions: see the class.
 
         Raises:
             UserError: as the stage, and as the class.
@@ -174,13 +182,18 @@ class Subgraphs:
         table = find_seeds(opened, sampler.spec, given, None if seeds is None else Path(seeds), str(seeds))
         self = cls.__new__(cls)
         ends = (sampler.spec.node_set,) * (1 + sampler.spec.is_link)
-        self._set(FeatureSource(opened, ends), Live(sampler, table.rows(split)), features)
-        keywords = {"seeds": seeds, "split": split, "params": params, "features": features}
+        self._set(FeatureSource(opened, ends), Live(sampler, table.rows(split)), features, edge_positions)
+        keywords = {"seeds": seeds, "split": split, "params": params, "features": features,
+                    "edge_positions": edge_positions}  # fmt: skip
         self._made_by = (cls.live, (opened.dataset.uri, spec), keywords)
         return self
 
-    def _set(self, source: FeatureSource, origin: Origin, features: Names | None) -> None:
+    def _set(self, source: FeatureSource, origin: Origin, features: Names | None, edge_positions: bool) -> None:
         self.source, self._origin, self._features = source, origin, features
+        self._without_positions = frozenset(
+            j for j, edges in enumerate(source.graph.edge_sets.values())
+            if not edge_positions and not self._wanted("edges", edges)
+        )  # fmt: skip
         sets: dict[str, NodeSet | EdgeSet] = {**source.graph.node_sets, **source.graph.edge_sets}
         for name, wanted in (features or {}).items():
             known = [each.name for each in sets[name].features] if name in sets else []
@@ -241,7 +254,7 @@ class Subgraphs:
 
     def picked(self, numbers: NDArray[np.int64]) -> Block:
         """Some subgraphs by their numbers in the order of the dataset, without features."""
-        return self._origin.take(self._origin.window(numbers), 0, len(numbers))
+        return self._origin.take(self._origin.window(numbers, frozenset()), 0, len(numbers))
 
     def seeds(self) -> NDArray[Any]:
         """Numbers of all seeds in the graph, [subgraphs], or [subgraphs, 2] of links."""
@@ -250,28 +263,34 @@ class Subgraphs:
     def _pieces(
         self, spans: Iterator[range], seed: int, epoch: int, shuffle: bool
     ) -> Iterator[list[tuple[Any, int, int]]]:
-        """What each batch is made from: stretches of one or several windows."""
+        """What each batch is made from: stretches of one or several windows, of which the next one is read ahead."""
         ordered = windows(len(self), seed, epoch, shuffle)
-        begin = end = 0
-        window: Any = None
-        numbers = np.zeros(0, np.int64)
-        for span in spans:
-            pieces: list[tuple[Any, int, int]] = []
-            at = span.start
-            while at < span.stop:
-                while at >= end:
-                    numbers, window = next(ordered), None
-                    begin, end = end, end + len(numbers)
-                if window is None:
-                    window = self._origin.window(numbers)
-                stop = min(span.stop, end)
-                pieces.append((window, at - begin, stop - begin))
-                at = stop
-            yield pieces
+        with ThreadPoolExecutor(1) as reader:
+
+            def following() -> tuple[int, Future[Any]] | None:
+                for numbers in ordered:
+                    return len(numbers), reader.submit(self._origin.window, numbers, self._without_positions)
+                return None
+
+            ahead, window = following(), None
+            begin = end = 0
+            for span in spans:
+                pieces: list[tuple[Any, int, int]] = []
+                at = span.start
+                while at < span.stop:
+                    while at >= end:
+                        assert ahead is not None
+                        begin, end, window = end, end + ahead[0], ahead[1]
+                        ahead = following()
+                    assert window is not None
+                    stop = min(span.stop, end)
+                    pieces.append((window.result(), at - begin, stop - begin))
+                    at = stop
+                yield pieces
 
     def _make(self, pieces: list[tuple[Any, int, int]]) -> Batch:
         blocks = [self._origin.take(*piece) for piece in pieces]
-        return batch_of(joined(blocks), self.source, self._wanted)
+        return batch_of(joined(blocks), self.source, self._wanted, self._without_positions)
 
     def _wanted(self, kind: str, of: NodeSet | EdgeSet) -> list[Feature]:
         return wanted_features(of, None if self._features is None else self._features.get(of.name, ()))

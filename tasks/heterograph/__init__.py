@@ -22,12 +22,14 @@ Rules:
 Instead of a schema an edge list may be given, with features and labels of its nodes (`homogeneous`): a graph of one set
 of nodes and one of edges.
 
-The files are described in `tasks._heterograph`. The dataset is the same on any number of threads.
+The files are described in `tasks._heterograph`. The dataset is the same on any number of threads, and on Spark, where
+executors read the tables by themselves and none has more of the graph than a range of a set (`on_spark`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -64,6 +66,8 @@ _FILL_BYTES = 72 << 20
 """Pages of a feature's file that are held while it is filled, and batches of rows."""
 _NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
 """Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
+_TASK_BYTES = 512 << 20
+"""Of a task on Spark: a part of a table and the ids or features of a range, as they come, sorted, and as they go."""
 _START_S = 1.3
 
 
@@ -79,7 +83,7 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     features = known("fixed_bytes") if "fixed_bytes" in source else known("bytes")
     variable, text = known("variable_bytes"), known("text_bytes")
     nodes, edges, back = known("nodes"), known("table_edges"), known("reversed_edges")
-    output = features + 2 * variable + 8 * known("row_starts") + 4 * edges + 12 * back + 6 * nodes
+    output = features + 2 * variable + 8 * known("row_starts") + 8 * edges + 12 * back + 6 * nodes
     memory = _PROCESS_BYTES + _NODE_BYTES * nodes + 3 * variable + (_FILL_BYTES if features > _FILL_BYTES else features)
     memory += max(_EDGE_BYTES * known("largest_edge_set"), _REVERSED_BYTES * known("largest_reversed"))
     if text:
@@ -119,9 +123,17 @@ def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> 
     )  # fmt: skip
 
 
+def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process, but each core has no more than a part of a table or a range of a set."""
+    alone = estimate(params, inputs, resources)
+    cores = max(1, int(resources.executors.cpu)) if resources.executors else resources.threads
+    memory = min(alone.memory_bytes, _PROCESS_BYTES + cores * _TASK_BYTES)
+    return replace(alone, memory_bytes=memory, kind="partitioned")
+
+
 STAGE = Stage(
     name="heterograph",
-    version="1",
+    version="2",
     params=HeterographParams,
     inputs={
         "graph": Input(
@@ -151,7 +163,9 @@ STAGE = Stage(
         ),
     },
     run="superworkflow.tasks.heterograph.run:run",
+    engines={"spark": "superworkflow.tasks.heterograph.on_spark:run"},
     estimate=estimate,
+    estimates={"spark": estimate_on_spark},
     help="tables of a schema, or an edge list, to a typed graph with numbered nodes",
     late=("superworkflow.tasks.index.duck", "superworkflow.tasks._tfrecord"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -60,8 +61,8 @@ def write_features(
                 order = np.empty(owner.items, np.int64)
                 kept = np.flatnonzero(place >= 0)
                 order[place[kept]] = kept
-            parts = [_values(batch, 0, feature) for batch in table.batches([feature.name])]
-            write_feature(output, stems[at], feature, take(_joined(feature, parts), order))
+            parts = [column_values(batch, 0, feature) for batch in table.batches([feature.name])]
+            write_feature(output, stems[at], feature, take(joined_values(feature, parts), order))
 
 
 def _write_fixed(
@@ -81,7 +82,7 @@ def _write_fixed(
             keep = places >= 0
             everything = bool(keep.all())
             for at, (feature, _) in enumerate(features):
-                values = _values(batch, at, feature)
+                values = column_values(batch, at, feature)
                 filled[at].put(places, values) if everything else filled[at].put(places[keep], values[keep])
 
 
@@ -108,30 +109,46 @@ def _filled(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterato
         header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         begin, size = stream.tell(), dtype.itemsize * int(np.prod(shape))
-        stream.truncate(begin + size)
         if not size:
             yield _Filled(np.empty(shape, dtype), None)
             return
         stream.flush()
+        _reserve(stream.fileno(), begin + size)
         pages = mmap.mmap(stream.fileno(), begin + size)
         values = np.frombuffer(pages, dtype, offset=begin).reshape(shape)
         filled = _Filled(values, pages if hasattr(mmap, "MADV_DONTNEED") else None)
         yield filled
 
 
-def _values(batch: Batch, column: int, feature: Feature) -> Any:
+def _reserve(file: int, size: int) -> None:
+    """Give a file this size, and disk for all of it: a mapped page that finds none would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.truncate(file, size)
+
+
+def column_values(batch: Batch, column: int, feature: Feature) -> Any:
+    """The values of a feature in a column of a batch.
+
+    Raises:
+        UserError: a value is not what the schema says; names file and row.
+    """
     try:
         return values_of(batch.columns[column], feature, batch.text)
     except BadValue as error:
         raise batch.fault(error) from None
 
 
-def _joined(feature: Feature, parts: list[Any]) -> Any:
+def joined_values(feature: Feature, parts: list[Any]) -> Any:
+    """Values of a feature, one part behind the other."""
     if feature.dtype == STRING:
-        return pa.chunked_array(parts, string_type(feature))
-    if not parts:
-        shape = tuple(size for size in feature.shape[1:] if size is not None)
-        return Ragged(np.empty((0, *shape), DTYPES[feature.dtype]), np.zeros(1, np.int64))
+        chunks = [chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])]
+        return pa.chunked_array(chunks, string_type(feature))
+    shape = tuple(size for size in feature.shape[feature.is_ragged :] if size is not None)
+    none = np.empty((0, *shape), DTYPES[feature.dtype])
+    if not feature.is_ragged:
+        return np.concatenate([none, *parts])
     bounds = np.cumsum([0, *(len(part.values) for part in parts)])
     starts = [part.starts[:-1] + start for part, start in zip(parts, bounds, strict=False)]
-    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([*starts, bounds[-1:]]))
+    return Ragged(np.concatenate([none, *(part.values for part in parts)]), np.concatenate([*starts, bounds[-1:]]))

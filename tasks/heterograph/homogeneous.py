@@ -33,7 +33,8 @@ from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_
 from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_ids, write_rows
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, HeterographParams
 from superworkflow.tasks.heterograph.csr import order_edges, pack
-from superworkflow.tasks.heterograph.ids import UNKNOWN, Ids, first_repeated
+from superworkflow.tasks.heterograph.ids import Ids, first_repeated
+from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.tables import Batch, Table
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.index.encode import Encoder
 from superworkflow.tasks.index.rank import label_array, order_by_degree
-
-UNKNOWN = -1
 
 
 class Ids:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numba as nb
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
@@ -19,18 +18,25 @@ from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import small_pages
 from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
 from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import Owner, write_features
 from superworkflow.tasks.heterograph.homogeneous import make_homogeneous
-from superworkflow.tasks.heterograph.ids import UNKNOWN, Ids, first_repeated
+from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends, sorted_features
+from superworkflow.tasks.heterograph.refusals import (
+    DANGLING,
+    DUPLICATE,
+    UNKNOWN,
+    check_rows,
+    column_of,
+    dangling_end,
+    duplicate,
+    text_ids,
+)
 from superworkflow.tasks.heterograph.tables import Batch, Table
-from superworkflow.tasks.heterograph.values import BadValue, ids_of
 
 load_kernels_fast()
-MOST_EDGES = 2**31 - 1
-_DUPLICATE = "Give each node one row, or give the rows ids of their own"
-_DANGLING = "Add the node to its table, or set heterograph.dangling=drop"
 
 
 def run(job: StageRun[HeterographParams]) -> Output:
@@ -80,7 +86,7 @@ class _Maker:
                 self._edge_set(number, edges)
             self._update(len(self.node_sets) + number + 1)
         in_order = [self.edge_sets[each.name] for each in self.layout.edge_sets]
-        context = self._context()
+        context = write_context(self.job, self.source, self.layout)
         write_graph_file(self.job.output, self.node_sets, in_order, context)
         stats = stats_of(self.node_sets, in_order) | {
             "node_sets": len(self.node_sets), "edge_sets": len(in_order),
@@ -100,8 +106,8 @@ class _Maker:
         for edges, ends in naming:
             keep = keeps_ends(naming)  # what is read here need not be read again
             table = self._table(self.layout.table(edges))
-            for batch in table.batches([_column(edges, end) for end in ends]):
-                ids = self._ids(batch)
+            for batch in table.batches([column_of(edges, end) for end in ends]):
+                ids = text_ids(batch)
                 numbers = [self.ids[getattr(edges, end)].add(each) for end, each in zip(ends, ids, strict=True)]
                 if keep:
                     self.kept.setdefault(edges.name, []).append(pack(*numbers))
@@ -116,7 +122,7 @@ class _Maker:
             batches: list[tuple[int, Batch]] = []
             rows = 0
             for batch in table.batches(["id"]):
-                parts.append(ids.add(self._ids(batch)[0]))
+                parts.append(ids.add(text_ids(batch)[0]))
                 batches.append((rows, batch._replace(columns=[])))
                 rows += len(parts[-1])
             if ids.count < rows:
@@ -142,7 +148,7 @@ class _Maker:
             ordered = first_of_each(ordered)
             self.merged += before - len(ordered.indices)
         features, count = sorted_features(edges.features), len(ordered.indices)
-        write_rows(output, number, ordered.indptr, ordered.indices)
+        write_rows(output, number, ordered.indptr, ordered.indices, table_rows=ordered.rows)
         if features:
             place = np.full(read, -1, np.int32)
             place[ordered.rows] = np.arange(count, dtype=np.int32)
@@ -168,76 +174,37 @@ class _Maker:
         if edges.name in self.kept:
             packed = _concatenated(self.kept.pop(edges.name), np.uint64)
             renumber(packed, self.ids[edges.source].rank, self.ids[edges.target].rank)
-            _check_rows(len(packed), edges, table.files[-1])
+            check_rows(len(packed), edges, table.files[-1])
             return packed, np.arange(len(packed), dtype=np.int32), len(packed)
         parts: list[NDArray[np.uint64]] = []
         kept: list[NDArray[np.int32]] = []
         read = 0
-        for batch in table.batches([_column(edges, "source"), _column(edges, "target")]):
-            given = self._ids(batch)
+        for batch in table.batches([column_of(edges, "source"), column_of(edges, "target")]):
+            given = text_ids(batch)
             ends = [self.ids[name].ranks_of(ids) for name, ids in zip((edges.source, edges.target), given, strict=True)]
             rows = np.arange(read, read + len(given[0]), dtype=np.int32)
             read += len(given[0])
-            _check_rows(read, edges, batch.where)
+            check_rows(read, edges, batch.where)
             dangling = (ends[0] == UNKNOWN) | (ends[1] == UNKNOWN)
             if dangling.any():
-                self._dangling(edges, batch, ends, given, int(np.flatnonzero(dangling)[0]))
+                if self.job.params.dangling == "error":
+                    row = int(np.flatnonzero(dangling)[0])
+                    end = 0 if ends[0][row] == UNKNOWN else 1
+                    raise batch.fault(dangling_end(edges, end, row, given[end][row].as_py()), DANGLING)
                 self.dropped += int(dangling.sum())
                 ends, rows = [end[~dangling] for end in ends], rows[~dangling]
             parts.append(pack(*ends))
             kept.append(rows)
         return _concatenated(parts, np.uint64), _concatenated(kept, np.int32), read
 
-    def _dangling(
-        self, edges: EdgeSetSchema, batch: Batch, ends: list[NDArray[np.int32]], ids: list[pa.Array], row: int
-    ) -> None:
-        if self.job.params.dangling == "error":
-            end = 0 if ends[0][row] == UNKNOWN else 1
-            name = (edges.source, edges.target)[end]
-            what = f"the {('source', 'target')[end]} of an edge is no node of {name!r}"
-            raise batch.fault(BadValue(row, what, ids[end][row].as_py()), _DANGLING)
-
-    def _context(self) -> tuple[Any, ...]:
-        name = self.layout.table(self.layout.context)
-        features = sorted_features(self.layout.context.features)
-        if not name:
-            if features:
-                self.job.progress.log("the context has no table; its features are left out")
-            return ()
-        table = self._table(name)
-        rows = sum(len(batch.columns[0]) for batch in table.batches([features[0].name])) if features else 1
-        if rows != 1:
-            raise UserError("the table of the context has one row", where=self.layout.where, value=f"{rows} rows",
-                            remedy="Give the features of the whole graph in one row")  # fmt: skip
-        write_features(self.job.output, Owner("context", None, 1), features, table, np.zeros(1, np.int32))
-        table.close()
-        return features
-
-    def _ids(self, batch: Batch) -> list[pa.Array]:
-        try:
-            return [ids_of(column) for column in batch.columns]
-        except BadValue as error:
-            raise batch.fault(error, "Give each row the ids of its nodes") from None
-
     def _duplicate(self, numbers: NDArray[np.int32], batches: list[tuple[int, Batch]], table: Table) -> UserError:
         """The error for the first row whose id an earlier one has."""
         row = first_repeated(numbers)
         begin, batch = next(each for each in reversed(batches) if each[0] <= row)
         given = next(each for each in table.batches(["id"]) if (each.where, each.row) == (batch.where, batch.row))
-        value = self._ids(given)[0][row - begin].as_py()
-        fault: UserError = batch.fault(BadValue(row - begin, "an earlier row has the same id", value), _DUPLICATE)
+        value = text_ids(given)[0][row - begin].as_py()
+        fault: UserError = batch.fault(duplicate(row - begin, value), DUPLICATE)
         return fault
-
-
-def _check_rows(rows: int, edges: EdgeSetSchema, where: str) -> None:
-    if rows > MOST_EDGES:
-        raise UserError(f"an edge set has at most {MOST_EDGES} rows", where=where, value=edges.name,
-                        remedy="Split the edge set in two")  # fmt: skip
-
-
-def _column(edges: EdgeSetSchema, end: str) -> str:
-    """Column of an end: a set that is reversed and has a table alone has them exchanged."""
-    return {"source": "target", "target": "source"}[end] if edges.is_reversed else end
 
 
 def _concatenated(parts: list[Any], dtype: Any) -> NDArray[Any]:

@@ -6,9 +6,9 @@ import csv
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,10 @@ _SQL_BYTES = 256 << 20
 _IDS = {"id": "#id", "source": "#source", "target": "#target"}
 _TFRECORD = re.compile(r"[_.-]tfrecords?|\btfr\b")
 _CSV = re.compile(r"[_.-]csv\b")
-_PARQUET = b"PAR1"
+PARQUET = b"PAR1"
+
+
+_Reader = Callable[[Path, str, Sequence[str], int], Iterator[list[pa.Array]]]
 
 
 class Batch(NamedTuple):
@@ -74,13 +77,14 @@ class Table:
         Raises:
             UserError: a file cannot be read, or has no such column.
         """
-        rows = max(256, min(BATCH_ROWS, _BATCH_VALUES // max(width, 1)))
+        rows = batch_rows(width)
         for file in self.files:
             path = self._source.local(self._scratch, file)
             where = self._source.members[file].location.uri
             if path.stat().st_size == 0:
                 continue  # an empty shard
-            read = {"csv": self._csv, "parquet": self._parquet, "tfrecord": self._tfrecord}[_format(path, where)]
+            readers: dict[str, _Reader] = {"csv": self._csv, "parquet": read_parquet, "tfrecord": self._tfrecord}
+            read = readers[_format(path, where)]
             first = 1
             for columns in read(path, where, names, rows):
                 if len(columns[0]):
@@ -117,17 +121,6 @@ class Table:
                     remedy="Give CSV with commas, as many fields in each row as in the header, and closed quotes",
                 ) from None  # fmt: skip
 
-    def _parquet(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
-        try:
-            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-                have = file.schema_arrow.names
-                columns = [have[_place(have, name, where)] for name in names]
-                for batch in file.iter_batches(rows, columns=list(dict.fromkeys(columns)), use_threads=False):
-                    yield [batch.column(column) for column in columns]
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise UserError(f"the table cannot be read: {error}", where=where,
-                            remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
-
     def _tfrecord(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
         from superworkflow.tasks._tfrecord import read_examples
 
@@ -161,6 +154,31 @@ class Table:
         self._unpacked.clear()
 
 
+def read_parquet(
+    file: Path | BinaryIO, where: str, names: Sequence[str], rows: int, groups: Sequence[int] | None = None
+) -> Iterator[list[pa.Array]]:
+    """Columns of a Parquet file in batches of up to so many rows; of some of its row groups where these are given.
+
+    Raises:
+        UserError: it cannot be read, or has no such column.
+    """
+    try:
+        with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as opened:
+            have = opened.schema_arrow.names
+            columns = [have[_place(have, name, where)] for name in names]
+            chosen = list(dict.fromkeys(columns))
+            for batch in opened.iter_batches(rows, row_groups=groups, columns=chosen, use_threads=False):
+                yield [batch.column(column) for column in columns]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UserError(f"the table cannot be read: {error}", where=where,
+                        remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
+
+
+def batch_rows(width: int) -> int:
+    """Rows of a batch whose rows have about so many values."""
+    return max(256, min(BATCH_ROWS, _BATCH_VALUES // max(width, 1)))
+
+
 def spellings(name: str) -> list[str]:
     """Names that a column may have: ids with or without `#`."""
     bare = name.removeprefix("#")
@@ -188,7 +206,7 @@ def _is_absent(column: pa.ChunkedArray) -> bool:
 def _format(path: Path, where: str) -> str:
     """Of a file, by its first bytes and its name."""
     with path.open("rb") as stream:
-        if stream.read(len(_PARQUET)) == _PARQUET:
+        if stream.read(len(PARQUET)) == PARQUET:
             return "parquet"
     name = where.rpartition("/")[2].lower()
     if _TFRECORD.search(name):

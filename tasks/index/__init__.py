@@ -101,8 +101,12 @@ _PROCESS_BYTES = 204 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
 _DUCKDB_BYTES = 272 << 20
 _SQL_ROW_BYTES = 140
+_DRIVER_S, _DRIVER_BYTES = 13, 220 << 20
+"""CPU seconds and memory of a driver that plans some sixty small jobs; measured with 1 vCPU and 1 GiB."""
+_HEAP_SHARE = 0.2
+"""Of an executor's memory, what Java takes for its shuffles where that is less; measured with 1 GiB."""
 _SHUFFLE_BYTES = 620 << 20
-"""What Java takes for its shuffles beside what it takes for moving few rows."""
+"""What Java takes for its shuffles beside what it takes for moving few rows, where its heap has room for them."""
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 
@@ -150,9 +154,11 @@ def estimate_on_spark(params: IndexParams, inputs: Mapping[str, Stats], resource
     """Some sixty small jobs, each with a shuffle, whatever the size; then Java moves each row several times."""
     alone = estimate(params, inputs, resources)
     work_s = 23 + 1.25e-5 * int(alone.stats["edges"] or 0)
+    executors = resources.executors
+    shuffles = _SHUFFLE_BYTES if executors is None else min(_SHUFFLE_BYTES, int(_HEAP_SHARE * executors.memory))
     return replace(
-        alone, cpu_s=alone.start_s + work_s, base_bytes=_PROCESS_BYTES, memory_bytes=_PROCESS_BYTES + _SHUFFLE_BYTES,
-        kind="relational",
+        alone, cpu_s=alone.start_s + work_s, base_bytes=_PROCESS_BYTES, memory_bytes=_PROCESS_BYTES + shuffles,
+        kind="relational", coordinator_s=_DRIVER_S, coordinator_bytes=_DRIVER_BYTES,
     )  # fmt: skip
 
 

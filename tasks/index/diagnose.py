@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
@@ -35,6 +36,11 @@ def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserEr
                 return fault
     except UserError as error:  # of a line that is too long or has wrong quotes
         return error
+    except (pa.ArrowException, OSError) as error:
+        return UserError(
+            f"the file cannot be read: {' '.join(str(error).split())[:400]}",
+            where=where, remedy=f"Write the file again; it is damaged, or no {dialect.kind}",
+        )  # fmt: skip
     said = reason.strip().splitlines() or ["unknown cause"]
     return UserError(
         f"the file cannot be read as {dialect.kind}: {said[0]}",

@@ -239,7 +239,7 @@ def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, wh
             job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
         raise bad_row(str(path), dialect, where, str(error)) from None
     finally:
         connection.close()

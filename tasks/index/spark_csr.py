@@ -22,12 +22,14 @@ from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
+from superworkflow.tasks._random import GAMMA, mix
 
 BLOCK_ARCS = 1 << 22
 BLOCK_VERTICES = 1 << 20
 _SINGLE = 1 << 15  # vertices of the highest degrees, which are counted one by one
 _BUCKETS = 1 << 15
 _COPY_BYTES = 8 << 20
+_WRITTEN = "block int, n bigint, rows bigint"  # of a block: items, and the sum of its rows
 
 
 FILES = ("indptr.npy", "indices.npy", "vertices.parquet", "weights.npy")
@@ -122,10 +124,11 @@ def write_files(
         return _write_vertices(output.uri, blocks.arcs, block)
 
     with spark_errors():
-        written = arcs.groupBy("block").applyInArrow(write_arcs, "block int, n bigint")
-        _check(written.collect(), np.diff(blocks.arcs), "arcs")
-        named = placed.groupBy("block").applyInArrow(write_vertices, "block int, n bigint")
-        _check(named.collect(), np.diff(blocks.firsts), "vertices")
+        written = arcs.groupBy("block").applyInArrow(write_arcs, _WRITTEN).collect()
+        named = placed.groupBy("block").applyInArrow(write_vertices, _WRITTEN).collect()
+    _check(written, np.diff(blocks.arcs), "arcs")
+    _check(named, np.diff(blocks.firsts), "vertices")
+    _check_rows(written, named, len(blocks))
     count, total = int(blocks.firsts[-1]), int(blocks.arcs[-1])
     every = list(range(len(blocks)))
     files = [
@@ -138,12 +141,33 @@ def write_files(
     return run_tasks(session, join_parts, files)
 
 
-def _check(rows: list[Any], expected: NDArray[np.int64], what: str) -> None:
-    found = np.zeros_like(expected)
-    for row in rows:
-        found[row["block"]] += row["n"]
-    if (found != expected).any():
-        raise RuntimeError(f"blocks with the wrong number of {what}: {np.flatnonzero(found != expected)[:10]}")
+def _check(written: list[Any], expected: NDArray[np.int64], what: str) -> None:
+    found = _by_block(written, "n", len(expected))
+    wrong = np.flatnonzero(found != expected)[:10]
+    if len(wrong):
+        raise RuntimeError(
+            f"blocks with the wrong number of {what}: {wrong}, written {found[wrong]}, expected {expected[wrong]}"
+        )
+
+
+def _check_rows(arcs: list[Any], vertices: list[Any], blocks: int) -> None:
+    """The rows that were written are as long as `indptr.npy` says: arcs and lengths come from two evaluations."""
+    wrong = np.flatnonzero(_by_block(arcs, "rows", blocks) != _by_block(vertices, "rows", blocks))[:10]
+    if len(wrong):
+        raise RuntimeError(f"blocks whose arcs are not those that their vertices have: {wrong}")
+
+
+def _by_block(written: list[Any], column: str, blocks: int) -> NDArray[np.int64]:
+    found = np.zeros(blocks, np.int64)
+    for row in written:
+        found[row["block"]] += row[column]
+    return found
+
+
+def _rows_sum(ids: NDArray[Any], lengths: NDArray[np.int64] | int = 1) -> int:
+    """A sum that tells lengths of rows from others, modulo 2⁶⁴: of each vertex's hash times its row's length."""
+    total = (mix.py_func(ids.astype(np.uint64) + GAMMA) * np.asarray(lengths).astype(np.uint64)).sum(dtype=np.uint64)
+    return int(total.view(np.int64))
 
 
 def _block_of(firsts: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -176,7 +200,8 @@ def part_name(file: str, block: int) -> str:
 def _write_arcs(output: str, weighted: bool, table: pa.Table) -> pa.Table:
     """Sort the arcs of one block and write its parts of `indices.npy` and `weights.npy`."""
     block = table["block"][0].as_py()
-    keys = (table["u"].to_numpy().astype(np.uint64) << np.uint64(32)) | table["v"].to_numpy().astype(np.uint64)
+    u = table["u"].to_numpy()
+    keys = (u.astype(np.uint64) << np.uint64(32)) | table["v"].to_numpy().astype(np.uint64)
     order = np.argsort(keys)
     writer = TaskWriter(Location.of(output))
     with writer.file(part_name("indices.npy", block)) as path:
@@ -184,25 +209,26 @@ def _write_arcs(output: str, weighted: bool, table: pa.Table) -> pa.Table:
     if weighted:
         with writer.file(part_name("weights.npy", block)) as path:
             path.write_bytes(table["weight"].to_numpy()[order].astype("<f4").data)
-    return _written(block, len(order))
+    return _written(block, len(order), _rows_sum(u))
 
 
 def _write_vertices(output: str, arcs: NDArray[np.int64], table: pa.Table) -> pa.Table:
     """Sort the vertices of one block and write its parts of `vertices.parquet` and `indptr.npy` (where rows end)."""
     block = table["block"][0].as_py()
     table = table.sort_by("id")
-    ends = int(arcs[block]) + np.cumsum(table["length"].to_numpy(), dtype=np.int64)
+    lengths = table["length"].to_numpy()
+    ends = int(arcs[block]) + np.cumsum(lengths, dtype=np.int64)
     writer = TaskWriter(Location.of(output))
     with writer.file(part_name("indptr.npy", block)) as path:
         path.write_bytes(ends.astype("<i8").data)
     with writer.file(part_name("vertices.parquet", block)) as path:
         with pa.ipc.new_file(path, VERTICES) as stream:
             stream.write_table(table.select(["node", "degree"]).cast(VERTICES))
-    return _written(block, len(ends))
+    return _written(block, len(ends), _rows_sum(table["id"].to_numpy(), lengths))
 
 
-def _written(block: int, count: int) -> pa.Table:
-    return pa.table({"block": pa.array([block], pa.int32()), "n": pa.array([count], pa.int64())})
+def _written(block: int, count: int, rows: int) -> pa.Table:
+    return pa.table({"block": pa.array([block], pa.int32()), "n": [count], "rows": [rows]})
 
 
 @dataclass(frozen=True)

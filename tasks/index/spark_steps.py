@@ -19,16 +19,19 @@ _U = np.uint64
 def number_vertices(degrees: Any) -> Any:
     """Vertices (id, node, degree) of (node, degree), sorted by ranges instead of in one task.
 
-    Spark draws the bounds of the ranges once, and keeps them for tasks that it must run again.
+    The bounds of the ranges come from a sample of rows whose order is by chance, so another evaluation of the same
+    plan would number vertices differently: the result is fixed.
     """
     from pyspark.sql import functions as f
 
     order = [f.col("degree").desc(), f.col("node").asc()]
     tasks = int(degrees.sparkSession.conf.get("spark.sql.shuffle.partitions"))
     ranged = kept(
-        degrees.repartitionByRange(tasks, *order)
-        .sortWithinPartitions(*order)
-        .withColumn("place", f.monotonically_increasing_id())
+        fixed(
+            degrees.repartitionByRange(tasks, *order)
+            .sortWithinPartitions(*order)
+            .withColumn("place", f.monotonically_increasing_id())
+        )
     )
     counts = ranged.groupBy(f.shiftright("place", _PLACE_BITS).alias("part")).count().collect()
     sizes = np.zeros(tasks, np.int64)
@@ -39,6 +42,19 @@ def number_vertices(degrees: Any) -> Any:
     place = f.col("place").bitwiseAND(f.lit((1 << _PLACE_BITS) - 1))
     number = (f.element_at(firsts, part + 1) + place).cast("bigint")
     return ranged.select(number.alias("id"), "node", f.col("degree").cast("bigint").alias("degree"))
+
+
+def fixed(relation: Any) -> Any:
+    """The relation as the rows of one evaluation of its plan: partitions that are lost are computed again as they were.
+
+    Spark finds a kept relation by comparing plans, misses it in some (where it is used twice in a union, say), and then
+    evaluates it again; its bounds of ranges are drawn anew.
+    """
+    from pyspark.sql import DataFrame
+
+    session = relation.sparkSession
+    rows = session._jsparkSession.createDataFrame(relation._jdf.javaRDD(), relation._jdf.schema())
+    return DataFrame(rows, session)
 
 
 def kept(relation: Any) -> Any:

@@ -1,10 +1,10 @@
 """Stage `records`: heterograph and sampled subgraphs → files that training reads, with all features in them.
 
 Files of the dataset, for each split that has subgraphs: `train-00000-of-00100.tfrecord` and so on, `.tfrecord.gz` where
-they are compressed, or `.parquet`; the subgraphs are in their order. `schema.pbtxt` describes them to TF-GNN: the
-graph's sets and features without files, and the context's `seed_id` and `sample_id`. TFRecords hold a tf.train.Example
-each, by the bytes that protobuf's deterministic serialization gives; Parquet files have a row for each subgraph and a
-column for each feature by the same name.
+they are compressed, and `.parquet`, by the formats that are asked for; the subgraphs are in their order.
+`schema.pbtxt` describes them to TF-GNN: the graph's sets and features without files, and the context's `seed_id` and
+`sample_id`. TFRecords hold a tf.train.Example each, by the bytes that protobuf's deterministic serialization gives;
+Parquet files have a row for each subgraph and a column for each feature by the same name.
 
 A shard is a stretch of the subgraphs of a split: all shards of a split have about the same bytes before compression.
 """
@@ -12,9 +12,9 @@ A shard is a stretch of the subgraphs of a split: all shards of a split have abo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
@@ -23,21 +23,37 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 SHARD_BYTES = 128 << 20
 """Of a shard before compression, where their number is not given."""
 MOST_SHARDS = 100_000
+FORMATS = ("tfrecord", "parquet")
+
+
+def _formats(value: Any) -> Any:
+    """Several formats, as a list or behind commas, in the one order that digests know."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not set(given) <= set(FORMATS):
+        return value
+    return ",".join(each for each in FORMATS if each in given)
 
 
 class RecordsParams(StageParams):
     """Which files are made of the subgraphs."""
 
-    formats: Literal["tfrecord", "parquet", "none"] = Field(
+    formats: Annotated[
+        Literal["tfrecord", "parquet", "tfrecord,parquet", "none"], BeforeValidator(_formats)
+    ] = Field(
         default="tfrecord",
-        description="tfrecord: a tf.train.Example for each subgraph, which TF-GNN reads; parquet: a row; none: the "
-        "schema alone.",
-    )
+        description="tfrecord: a tf.train.Example for each subgraph, which TF-GNN reads; parquet: a row; both, behind "
+        "a comma; none: the schema alone.",
+    )  # fmt: skip
     shards: int | None = Field(
         default=None, ge=1, le=MOST_SHARDS,
         description="Files of each split, 1 to 100,000; if not given, as many as hold 128 MiB each before compression.",
     )  # fmt: skip
     compression: Literal["none", "gzip"] = Field(default="none", description="Of the files: none or gzip.")
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The formats of which files are made."""
+        return tuple(each for each in FORMATS if each in self.formats.split(","))
 
 
 def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -60,13 +76,14 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
             else:
                 mean = _number(subgraphs, kind) / max(1, count) * _number(graph, key) / max(1, items)
             size += count * mean * (other + _number(graph, f"record_bytes.{key}"))
-    written = size if params.formats != "none" else 0.0
+    formats, rows = len(params.written), "parquet" in params.written
+    written = size * formats
     compressed = written * (_GZIP_SHARE if params.compression == "gzip" else 1)
-    work_s = 1e-9 * written * (_PARQUET_NS if params.formats == "parquet" else _BYTE_NS) + 3e-5 * count
-    work_s += 1e-9 * _EDGE_NS * _number(subgraphs, "edges") * (params.formats != "none")
+    work_s = 1e-9 * size * sum(_FORMAT_NS[each] for each in params.written) + 3e-5 * count
+    work_s += 1e-9 * _EDGE_NS * _number(subgraphs, "edges") * formats
     work_s += 1e-9 * _GZIP_NS * written * (params.compression == "gzip") + 0.6e-9 * _number(graph, "bytes")
     mapped = int(min(_number(graph, "bytes"), written))
-    group = min(written, _GROUP_SUBGRAPHS * size / max(1, count)) if params.formats == "parquet" else _CHUNK_BYTES
+    group = min(size, _GROUP_SUBGRAPHS * size / max(1, count)) if rows else _CHUNK_BYTES
     memory = _PROCESS_BYTES + int(resources.threads * (_THREAD_BYTES + 2 * group)) + mapped
     memory += int(_ID_BYTES * _number(graph, "nodes"))
     return Estimate(
@@ -97,8 +114,9 @@ _START_S = 0.9
 """CPU seconds until the work begins."""
 _EDGE_NS = 25
 """To read a sampled edge."""
-_BYTE_NS, _PARQUET_NS, _GZIP_NS = 1.6, 3.0, 40.0
-"""For a byte: gathered, summed and written."""
+_FORMAT_NS = {"tfrecord": 1.6, "parquet": 3.0}
+_GZIP_NS = 40.0
+"""For a byte: gathered, summed and written; compressed."""
 _GZIP_SHARE = 0.9
 
 STAGE = Stage(

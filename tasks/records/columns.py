@@ -134,19 +134,23 @@ class Records:
         self._kinds = np.array([column.kind for column, _ in self._columns], np.uint8)
         self._names = np.frombuffer(b"".join(names), np.uint8)
         self._name_starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
-
-    def _payloads(self, first: int, last: int) -> NDArray[np.int64]:
-        return np.stack([column.payload(first, last, present) for column, present in self._columns])
+        self._payloads = 0, np.empty((len(names), 0), np.int64)
 
     def sizes(self, first: int, last: int) -> NDArray[np.int64]:
         """Bytes of each record from `first` to `last` - 1 in its frame."""
+        payloads = np.stack([column.payload(first, last, present) for column, present in self._columns])
         sizes = np.empty(last - first, np.int64)
-        kernels.record_sizes(self._payloads(first, last), self._kinds, np.diff(self._name_starts), sizes)
+        kernels.record_sizes(payloads, self._kinds, np.diff(self._name_starts), sizes)
+        self._payloads = first, payloads
         return sizes
 
     def encode(self, first: int, last: int, out: NDArray[np.uint8]) -> None:
-        """Write the records `first` to `last` - 1 in their frames; `out` has as many bytes as they take."""
-        payloads = self._payloads(first, last)
+        """Write the records `first` to `last` - 1 in their frames; `out` has as many bytes as they take.
+
+        They are among those of which `sizes` told the bytes last.
+        """
+        begin, known = self._payloads
+        payloads = np.ascontiguousarray(known[:, first - begin : last - begin])
         ends, places = np.empty(last - first + 1, np.int64), np.empty(payloads.shape, np.int64)
         kernels.lay_out(out, payloads, self._kinds, self._names, self._name_starts, ends, places)
         for (column, _), column_places, payload in zip(self._columns, places, payloads, strict=True):

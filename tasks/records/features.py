@@ -11,7 +11,7 @@ double and half float32. A feature with a ragged dimension has its lengths besid
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +25,8 @@ from superworkflow.tasks._subgraphs import DESCRIPTION, Block
 from superworkflow.tasks.records.columns import Column, FloatRows, Floats, Integers, Records, Starts, Strings
 
 READOUT = "_readout"
-"""A node set of one node, to which edge sets `_readout/source` and `_readout/target` lead from the seeds of a link."""
-
+READOUT_ENDS = (f"{READOUT}/source", f"{READOUT}/target")
+"""A node set of one node, and the edge sets that lead to it from the two seeds of a link."""
 
 _INTEGER_BYTES = 2.0
 """Of a varint, about."""
@@ -38,7 +38,7 @@ class Items(NamedTuple):
     Args:
         set: whose they are.
         starts: int64 [b + 1], where those of each subgraph begin.
-        rows: int64, their numbers in the graph's files.
+        rows: int64, their numbers in the graph's files; none of edges whose positions were not read.
     """
 
     set: NodeSet | EdgeSet
@@ -76,13 +76,13 @@ class FeatureSource:
             yield column, all_of_them
         for items in self.node_items(block):
             yield from self._set_columns("nodes", items, ())
-        for j, items in enumerate(self.edge_items(block)):
+        for j, items in enumerate(self.edge_items(block, self.featureless())):
             yield from self._set_columns("edges", items, (("#source", block.sources[j]), ("#target", block.targets[j])))
 
     def _set_columns(
         self, kind: str, items: Items, ends: tuple[tuple[str, NDArray[np.int32]], ...]
     ) -> Iterator[tuple[Column, NDArray[np.bool_]]]:
-        if not len(items.rows):
+        if not items.starts[-1]:
             return
         sizes = np.diff(items.starts)
         present, prefix = sizes > 0, f"{kind}/{items.set.name}."
@@ -102,14 +102,12 @@ class FeatureSource:
             yield Strings("context/seed_id", each, rows, self._strings("ids", self.seed_sets[0], ""))
             return
         yield Strings("context/seed_id", 2 * each, np.arange(2 * count), strings_of(self.seed_ids(block)))
-        seeds = self.seeds(block)
-        second = ((self.seed_sets[0] == self.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])).astype(np.int32)
-        none = np.zeros(count, np.int32)
+        places, none = self.seed_places(block).astype(np.int32), np.zeros(count, np.int32)
         yield Integers(f"nodes/{READOUT}.#size", each, none + 1)
-        for name, places in (("source", none), ("target", second)):
-            yield Integers(f"edges/{READOUT}/{name}.#size", each, none + 1)
-            yield Integers(f"edges/{READOUT}/{name}.#source", each, places)
-            yield Integers(f"edges/{READOUT}/{name}.#target", each, none)
+        for end, name in enumerate(READOUT_ENDS):
+            yield Integers(f"edges/{name}.#size", each, none + 1)
+            yield Integers(f"edges/{name}.#source", each, np.ascontiguousarray(places[:, end]))
+            yield Integers(f"edges/{name}.#target", each, none)
 
     def seeds(self, block: Block) -> NDArray[np.int64]:
         """Node numbers of the seeds, [b, 1], or [b, 2] of links."""
@@ -117,6 +115,14 @@ class FeatureSource:
         for end, name in enumerate(self.seed_sets):
             check_numbers(self.graph, f"seeds in {name}", seeds[:, end], self.graph.node_sets[name].count)
         return seeds
+
+    def seed_places(self, block: Block) -> NDArray[np.int64]:
+        """Places of the seeds among the nodes of their sets in each subgraph, as `seeds` has their numbers."""
+        seeds = self.seeds(block)
+        places = np.zeros_like(seeds)
+        if len(self.seed_sets) == 2:
+            places[:, 1] = (self.seed_sets[0] == self.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])
+        return places
 
     def seed_ids(self, block: Block) -> pa.Array:
         """Ids of the seeds, large_binary, those of a link behind each other."""
@@ -135,15 +141,27 @@ class FeatureSource:
             self._check_lengths(node_set.name, block.node_starts[i], rows)
             yield Items(node_set, block.node_starts[i], rows)
 
-    def edge_items(self, block: Block) -> Iterator[Items]:
-        """The edges of each set, by its number; those of a set that reverses another one by their rows there."""
+    def edge_items(self, block: Block, without_positions: Collection[int] = ()) -> Iterator[Items]:
+        """The edges of each set, by its number; those of a set that reverses another one by their rows there.
+
+        Args:
+            block: some subgraphs.
+            without_positions: numbers of the sets whose positions may not have been read; of these there are no rows.
+        """
         for j, edge_set in enumerate(self.graph.edge_sets.values()):
-            rows = block.positions[j].astype(np.int64, copy=False)
-            check_numbers(self.graph, f"edges of {edge_set.name}", rows, edge_set.count)
-            self._check_lengths(edge_set.name, block.edge_starts[j], rows, block.sources[j], block.targets[j])
-            if edge_set.features and (origin := self.graph.origin(edge_set.name)) is not None:
-                rows = origin[rows]
-            yield Items(edge_set, block.edge_starts[j], rows)
+            starts, rows = block.edge_starts[j], np.zeros(0, np.int64)
+            self._check_lengths(edge_set.name, starts, block.sources[j], block.targets[j])
+            if j not in without_positions:
+                rows = block.positions[j].astype(np.int64, copy=False)
+                check_numbers(self.graph, f"edges of {edge_set.name}", rows, edge_set.count)
+                self._check_lengths(edge_set.name, starts, rows)
+                if edge_set.features and (origin := self.graph.origin(edge_set.name)) is not None:
+                    rows = origin[rows]
+            yield Items(edge_set, starts, rows)
+
+    def featureless(self) -> frozenset[int]:
+        """Numbers of the edge sets without features: positions of their edges are not needed."""
+        return frozenset(j for j, edges in enumerate(self.graph.edge_sets.values()) if not edges.features)
 
     def values(self, kind: str, of: NodeSet | EdgeSet, feature: str) -> Values:
         """A feature's values, in the order of the rows that `node_items` and `edge_items` give."""

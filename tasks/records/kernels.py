@@ -26,6 +26,8 @@ ABSENT = -1
 """Payload of a feature that a record lacks."""
 FRAME_HEAD, FRAME_TAIL = 12, 4
 """Bytes of a TFRecord's frame before and behind the record: its length with its sum, the record's sum."""
+_TWO_BYTES = 1 << 14
+"""The least number whose varint has three bytes."""
 _FIRST, _SECOND = np.uint8(1 << 3 | 2), np.uint8(2 << 3 | 2)
 """Keys of fields 1 and 2 whose content has a length."""
 
@@ -80,9 +82,15 @@ def varint_payload(values: Any, starts: Any, payload: Any) -> None:
     """
     for r in range(len(payload)):
         if payload[r] != ABSENT:
-            size = 0
-            for i in range(starts[r], starts[r + 1]):
-                size += _size(values[i])
+            first, last = starts[r], starts[r + 1]
+            size, bits = last - first, values.dtype.type(0)
+            for i in range(first, last):  # as if all had one byte or two, without a branch
+                size += values[i] > 127
+                bits |= values[i]
+            if bits < 0 or bits >= _TWO_BYTES:
+                size = 0
+                for i in range(first, last):
+                    size += _size(values[i])
             payload[r] = size
 
 
@@ -192,9 +200,19 @@ def put_varints(out: Any, places: Any, payload: Any, values: Any, starts: Any) -
     """Write lists of integers; places and payload int64 [r], the others as `varint_payload` takes them."""
     for r in range(len(places)):
         if payload[r] != ABSENT:
-            at = places[r]
-            for i in range(starts[r], starts[r + 1]):
-                at = _put(out, at, np.int64(values[i]))
+            at, last = places[r], starts[r + 1]
+            # A second byte that is none is written over by what follows, but at the end of the list.
+            for i in range(starts[r], last - 1):
+                value = np.int64(values[i])
+                if 0 <= value < _TWO_BYTES:
+                    two = np.int64(value > 127)
+                    out[at] = np.uint8(value & 127 | two << 7)
+                    out[at + 1] = np.uint8(value >> 7)
+                    at += 1 + two
+                else:
+                    at = _put(out, at, value)
+            if starts[r] < last:
+                _put(out, at, np.int64(values[last - 1]))
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._heterograph import STRING, Feature, Ragged, Values, take
 from superworkflow.tasks._subgraphs import Block
-from superworkflow.tasks.records.features import FeatureSource, Items
+from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 from superworkflow.tasks.records.shards import Subgraphs
 
 
@@ -35,7 +35,7 @@ def write_rows(sink: Any, subgraphs: Subgraphs, source: FeatureSource, first: in
     empty = table_of_rows(source, _nothing(source), subgraphs.layout.used_nodes, subgraphs.layout.used_edges)
     written = 0
     with pq.ParquetWriter(sink, empty.schema, compression=compression, use_dictionary=False) as writer:
-        for group, block in subgraphs.blocks(first, last):
+        for group, block in subgraphs.blocks(first, last, source.featureless()):
             table = table_of_rows(source, block, subgraphs.layout.used_nodes, subgraphs.layout.used_edges)
             begin, end = max(first, group.first), min(last, group.last)
             rows = table.slice(begin - group.first, end - begin)
@@ -58,7 +58,7 @@ def table_of_rows(
     for i, items in enumerate(source.node_items(block)):
         if i in used_nodes:
             columns |= dict(_set_columns(source, "nodes", items))
-    for j, items in enumerate(source.edge_items(block)):
+    for j, items in enumerate(source.edge_items(block, source.featureless())):
         if j in used_edges:
             prefix = f"edges/{items.set.name}."
             columns |= {f"{prefix}#source": _lists(items.starts, column(block.sources[j])),
@@ -74,6 +74,15 @@ def _context(source: FeatureSource, block: Block) -> Iterator[tuple[str, pa.Arra
     ids = source.seed_ids(block)
     starts = np.arange(0, ends * block.subgraphs + 1, ends)
     yield "context/seed_id", ids if ends == 1 else _lists(starts, ids)
+    if ends == 1:
+        return
+    places, each = source.seed_places(block), np.arange(block.subgraphs + 1)
+    one, none = np.ones(block.subgraphs, np.int64), column(np.zeros(block.subgraphs, np.int32))
+    yield f"nodes/{READOUT}.#size", column(one)
+    for end, name in enumerate(READOUT_ENDS):
+        yield f"edges/{name}.#size", column(one)
+        yield f"edges/{name}.#source", _lists(each, column(places[:, end].astype(np.int32)))
+        yield f"edges/{name}.#target", _lists(each, none)
 
 
 def _set_columns(source: FeatureSource, kind: str, items: Items) -> Iterator[tuple[str, pa.Array]]:

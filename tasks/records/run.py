@@ -31,9 +31,10 @@ load_kernels_fast()
 
 
 class Shard(NamedTuple):
-    """A file of subgraphs `first` to `last` - 1 of a split."""
+    """A file of subgraphs `first` to `last` - 1 of a split, in one of `FORMATS`."""
 
     name: str
+    format: str
     split: str
     first: int
     last: int
@@ -90,7 +91,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
         for count, size in pool.map(make, left):
             done, written = done + count, written + size
             speed = 1e-9 * written / (time.perf_counter() - began)
-            job.progress.update(done, plan.records, "records", gb_per_s=speed)
+            job.progress.update(done, plan.records * len(params.written), "records", gb_per_s=speed)
     return Output(rows=plan.records, stats=plan.stats)
 
 
@@ -106,9 +107,9 @@ def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams) -> P
     shards: list[Shard] = []
     stats: dict[str, Stat] = {"formats": params.formats, "records": sum(map(len, splits.values()))}
     for split, subgraphs in splits.items():
-        found = shards_of(subgraphs, source, params) if len(subgraphs) and params.formats != "none" else []
+        found = shards_of(subgraphs, source, params) if len(subgraphs) and params.written else []
         shards += found
-        stats |= {f"records.{split}": len(subgraphs), f"shards.{split}": len(found)}
+        stats |= {f"records.{split}": len(subgraphs), f"shards.{split}": len(found) // max(1, len(params.written))}
     return Plan(splits, shards, stats)
 
 
@@ -119,11 +120,12 @@ def write_schema(output: DatasetWriter, source: FeatureSource) -> None:
 
 
 def shards_of(subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams) -> list[Shard]:
-    """The shards of a split."""
-    ending = ".parquet" if params.formats == "parquet" else ".tfrecord" + ".gz" * (params.compression == "gzip")
+    """The shards of a split: those of every format have the same subgraphs."""
+    endings = {"tfrecord": ".tfrecord" + ".gz" * (params.compression == "gzip"), "parquet": ".parquet"}
     spans = shard_spans(record_ends(subgraphs, source), params.shards)
     return [
-        Shard(shard_file(subgraphs.split, number, len(spans), ending), subgraphs.split, first, last)
+        Shard(shard_file(subgraphs.split, number, len(spans), endings[each]), each, subgraphs.split, first, last)
+        for each in params.written
         for number, (first, last) in enumerate(spans)
     ]
 
@@ -132,8 +134,8 @@ def write_shard(
     output: DatasetWriter | TaskWriter, shard: Shard, subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams
 ) -> int:
     """Write one shard; its bytes before compression."""
-    with output.stream(shard.name) as stream:
-        if params.formats == "parquet":
+    with output.stream(shard.name, kept=False) as stream:
+        if shard.format == "parquet":
             return write_rows(stream, subgraphs, source, shard.first, shard.last, params.compression)
         with compressed(stream.write, params.compression) as write:
             return write_records(subgraphs, source, shard.first, shard.last, write)

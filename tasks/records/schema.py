@@ -12,7 +12,7 @@ from superworkflow.tasks._schema import (
     SchemaFeature,
     schema_text,
 )
-from superworkflow.tasks.records.features import READOUT, FeatureSource
+from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource
 
 __all__ = ["SCHEMA_FILE", "schema_of_records"]
 
@@ -28,8 +28,8 @@ def schema_of_records(source: FeatureSource) -> str:
     }
     if link:
         nodes[READOUT] = NodeSetSchema(READOUT)
-        for end, name in zip(("source", "target"), seed_sets, strict=True):
-            edges[f"{READOUT}/{end}"] = EdgeSetSchema(f"{READOUT}/{end}", name, READOUT)
+        for end, name in zip(READOUT_ENDS, seed_sets, strict=True):
+            edges[end] = EdgeSetSchema(end, name, READOUT)
     context = (SchemaFeature("sample_id", "string"), SchemaFeature("seed_id", "string", (2,) if link else ()))
     return schema_text(GraphSchema(nodes, edges, ContextSchema(context), "SUBGRAPH", tuple(dict.fromkeys(seed_sets))))
 

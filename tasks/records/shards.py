@@ -59,16 +59,18 @@ class Subgraphs:
     def __len__(self) -> int:
         return self.groups[-1].last if self.groups else 0
 
-    def read(self, group: Group) -> Block:
-        """The block of a group."""
+    def read(self, group: Group, without_positions: frozenset[int] = frozenset()) -> Block:
+        """The block of a group; see `read_group`."""
         with self.dataset.parquet(group.file) as file:
-            return read_group(file, group.number, self.layout)
+            return read_group(file, group.number, self.layout, without_positions)
 
-    def blocks(self, first: int, last: int) -> Iterator[tuple[Group, Block]]:
-        """The groups that hold the subgraphs `first` to `last` - 1."""
+    def blocks(
+        self, first: int, last: int, without_positions: frozenset[int] = frozenset()
+    ) -> Iterator[tuple[Group, Block]]:
+        """The groups that hold the subgraphs `first` to `last` - 1; see `read_group`."""
         at = bisect_right(self.groups, first, key=lambda group: group.last)
         while at < len(self.groups) and self.groups[at].first < last:
-            yield self.groups[at], self.read(self.groups[at])
+            yield self.groups[at], self.read(self.groups[at], without_positions)
             at += 1
 
 
@@ -115,7 +117,7 @@ def write_records(
 ) -> int:
     """Encode the subgraphs `first` to `last` - 1 and write them in pieces; how many bytes they are."""
     room, written = np.empty(0, np.uint8), 0
-    for group, block in subgraphs.blocks(first, last):
+    for group, block in subgraphs.blocks(first, last, source.featureless()):
         records = source.records(block)
         begin, end = max(first, group.first) - group.first, min(last, group.last) - group.first
         sizes = records.sizes(begin, end)

@@ -7,12 +7,14 @@ and its repeat alone: not on threads, engine or shard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 from superworkflow.tasks.sample.expected import estimate
 
 MOST_REPEATS = 1000
@@ -46,9 +48,10 @@ class SampleParams(StageParams):
         description="Shares of train, validation and test, sum 1, where neither seeds nor their features have a split.",
     )  # fmt: skip
     seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
-    spark_mode: Literal["auto", "replicated"] = Field(
+    spark_mode: Literal["auto", "replicated", "partitioned"] = Field(
         default="auto",
-        description="On Spark: replicated gives each executor the rows of the whole graph; so does auto.",
+        description="On Spark: replicated gives each executor the rows of the whole graph, partitioned a part of them "
+        "in which it draws for all; auto takes the first while the rows fit its memory. The subgraphs are the same.",
         json_schema_extra={"affects_result": False},
     )
 
@@ -57,6 +60,18 @@ class SampleParams(StageParams):
         if min(self.fractions) < 0 or abs(sum(self.fractions) - 1) > 1e-9:
             raise ValueError("fractions are three shares of at least 0 with sum 1")
         return self
+
+
+def estimate_on_spark(params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process where each executor has all rows; else each has a part that fits it."""
+    from superworkflow.infra.engines.spark.session import python_memory
+    from superworkflow.tasks.sample.on_spark import mode
+
+    alone = estimate(params, inputs, resources)
+    if mode(params, inputs, resources) == "replicated":
+        return alone
+    memory = max(alone.base_bytes, min(alone.memory_bytes, python_memory(resources)))
+    return replace(alone, memory_bytes=memory, kind="partitioned")
 
 
 STAGE = Stage(
@@ -76,5 +91,6 @@ STAGE = Stage(
     run="superworkflow.tasks.sample.run:run",
     engines={"spark": "superworkflow.tasks.sample.on_spark:run"},
     estimate=estimate,
+    estimates={"spark": estimate_on_spark},
     help="Subgraphs around seed nodes",
 )

@@ -26,6 +26,8 @@ _START_S = 1.1
 _HUB_BIAS = 1.3
 """Times the mean degree that nodes have which edges lead to."""
 _EDGE_NS = 60.0
+_VALUE_BYTES = {"RANDOM_WEIGHTED": 4, "TOP_K": 8, "LATEST_K": 8}
+"""What an edge has for an op of this strategy."""
 _EDGE_BYTES, _NODE_BYTES = 2.3, 0.9
 
 
@@ -60,8 +62,8 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     item = 4 if max((int(graph[key] or 0) for key in graph if key.startswith("nodes.")), default=0) < 2**31 else 8
     rows = sum(_count(graph, "edges", name) for name in expected.edges)
     begins = sum(_sources(graph, name) for name in expected.edges)
-    by_weight = {op["edge_set_name"] for op in told["sampling_ops"] if op["strategy"] != "RANDOM_UNIFORM"}
-    values = sum(4 * _count(graph, "edges", name) for name in by_weight)
+    valued = {(op["edge_set_name"], _VALUE_BYTES.get(op["strategy"], 0)) for op in told["sampling_ops"]}
+    values = sum(size * _count(graph, "edges", name) for name, size in valued)
     memory = _PROCESS_BYTES + item * rows + 8 * begins + values
     shard = next((last for _, last in shard_spans(subgraphs)), 0) * (edges + nodes) / max(1, subgraphs)
     filled = min(1.0, shard / GROUP_ENTRIES)

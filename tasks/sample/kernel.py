@@ -23,7 +23,7 @@ from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, gr
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
 SEED_OP = -1
 NO_VALUES = -(1 << 62)
-"""In a program: the edge set has no weights or no timestamps."""
+"""In a program: the edge set has no weights, or ranks and timestamps that nobody asks for."""
 _UNREAD = -1
 _AHEAD = 16
 _NO_LIMIT = np.iinfo(np.int64).max
@@ -36,15 +36,15 @@ class Rows(NamedTuple):
     Args:
         indptr: where each row begins in `indices`, int64; of each set one more than it has rows.
         indices: targets.
-        weights: float32, of the sets that are sampled by weight.
-        ranks: the same bytes as int32, which have the order of the weights as none is negative.
+        weights: float32, of the sets that are drawn by weight.
+        ranks: int64, of the sets of which the edges of the largest weights are taken: in the order in which they are.
         times: int64, of the sets that are sampled by timestamp.
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[Any]
     weights: NDArray[np.float32]
-    ranks: NDArray[np.int32]
+    ranks: NDArray[np.int64]
     times: NDArray[np.int64]
 
 
@@ -55,8 +55,8 @@ class Program(NamedTuple):
         ops: int64 [ops, 3]: edge set, sample size, strategy.
         inputs: int64 [ops + 1]: begins in `input_ops`.
         input_ops: ops whose targets an op starts from, `SEED_OP` for the seeds.
-        edges: int64 [edge sets, 6]: first entry in `indptr`, first in `indices`, node sets of source and target, and
-            what is added to an entry of `indices` for its weight and timestamp, `NO_VALUES` without.
+        edges: int64 [edge sets, 7]: first entry in `indptr`, first in `indices`, node sets of source and target, and
+            what is added to an entry of `indices` for its weight, rank and timestamp, `NO_VALUES` without.
         counts: nodes of each node set.
         options: int64 [4]: node set of the seeds; whether to draw for each path; whether to aggregate by node; seeds.
     """
@@ -145,7 +145,6 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1 << 4, np.uint64)
     work = Work(marks, np.empty(1 << 6, np.int64), np.empty(1 << 6, np.int64))
-    drawn = np.empty(1, np.int64)
     ends = np.empty(2, np.int64)
 
     entries = np.int64(0)
@@ -208,7 +207,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 lows[2 * j], lows[2 * j + 1] = low, degree
                 draws = row_paths[row0 + j] if by_path else np.int64(1)
                 most_edges += degree if draws > degree else min(degree, size * draws)
-                if degree > size:
+                if degree > size or strategy == LATEST_K:
                     most_degree = max(most_degree, degree)
             edge0 = op_edges[op]
             targets, found = grown(targets, edge0, edge0 + most_edges), grown(found, edge0, edge0 + most_edges)
@@ -217,12 +216,14 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 paths = grown(paths, edge0, edge0 + most_edges)
             if len(marks) <= most_degree >> 6:
                 marks = np.zeros((most_degree >> 6) + 1, np.uint64)
-            if most_degree and len(work.keys) < size:
-                work = Work(marks, np.empty(size, np.int64), np.empty(size, np.int64))
+            kept = min(size, most_degree)
+            if len(work.keys) < kept or len(work.marks) < len(marks):
+                kept = max(kept, len(work.keys))
+                work = Work(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
 
             # Places of what is drawn in each row.
             shift, at = edges[edge_set, 1], edge0
-            values = np.int64(edges[edge_set, 5] if strategy == LATEST_K else edges[edge_set, 4])
+            values = edges[edge_set, 4 + (strategy == TOP_K) + 2 * (strategy == LATEST_K)]
             limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
             apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
             for j in range(min(_AHEAD, n_rows)):
@@ -246,43 +247,12 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
                     gap, skip = ends[0], ends[1]
                     degree -= skip
-                count = degree
-                if strategy == LATEST_K:
-                    count = draw_largest(
-                        positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
-                    )
-                elif degree <= size:
-                    for k in range(degree):
-                        positions[at + k] = k
-                elif strategy == TOP_K:
-                    if values == NO_VALUES:
-                        for k in range(size):
-                            positions[at + k] = degree - size + k
-                        count = size
-                    else:
-                        count = draw_largest(
-                            positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work
-                        )
-                else:
-                    state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
-                    draws = row_paths[row0 + j] if by_path else np.int64(1)
-                    if draws == 1:
-                        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-                            count = draw_uniform(positions, at, degree, size, state, marks)
-                        else:
-                            count = draw_weighted(
-                                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
-                            )
-                        if by_path:
-                            paths[at : at + count] = 1
-                    else:
-                        drawn = grown(drawn, 0, degree + size)
-                        count = _draw_again(
-                            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state,
-                            work, marks, draws, drawn,
-                        )  # fmt: skip
-                if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
-                    paths[at : at + count] = row_paths[row0 + j]
+                state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
+                draws = row_paths[row0 + j] if by_path else np.int64(1)
+                count = draw_row(
+                    positions, paths, at, low, values, degree, gap, skip, size, strategy, rows, limit, state, draws,
+                    by_path, work,
+                )  # fmt: skip
                 for k in range(at, at + count):
                     if positions[k] >= gap:
                         positions[k] += skip
@@ -379,16 +349,67 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
 
 
 @nb.njit(nogil=True)
+def draw_row(
+    positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
+    strategy: Any, rows: Any, limit: Any, state: Any, draws: Any, by_path: Any, work: Any,
+) -> Any:  # fmt: skip
+    """Draw in one row; see `tasks._draw` for rows with a gap.
+
+    Args:
+        positions: places in the row are written from `at` on.
+        paths: by path, how often each was drawn is written there.
+        low: first entry of the row in `rows`.
+        values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
+        size, strategy: of the op.
+        rows: see `Rows`.
+        limit: largest timestamp.
+        state: of the random stream.
+        draws: paths that lead to the row, where draws are by path; else 1.
+        work: see there; large enough for the row.
+
+    Returns:
+        How many places were drawn.
+    """
+    count = degree
+    if strategy == LATEST_K:
+        count = draw_largest(
+            positions, at, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
+        )  # fmt: skip
+    elif degree <= size:
+        for k in range(degree):
+            positions[at + k] = k
+    elif strategy == TOP_K:
+        count = draw_largest(positions, at, low + values, degree, gap, skip, size, rows.ranks, limit, work)
+    elif draws == 1:
+        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
+            count = draw_uniform(positions, at, degree, size, state, work.marks)
+        else:
+            count = draw_weighted(
+                positions, at, low + values, degree, gap, skip, size, rows.weights, state, work
+            )  # fmt: skip
+        if by_path:
+            paths[at : at + count] = 1
+    else:
+        count = _draw_again(
+            positions, paths, at, low, values, degree, gap, skip, size, strategy, rows.weights, state, work, draws
+        )  # fmt: skip
+    if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
+        paths[at : at + count] = draws
+    return count
+
+
+@nb.njit(nogil=True)
 def _draw_again(
     positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
-    strategy: Any, weights: Any, state: Any, work: Any, marks: Any, draws: Any, drawn: Any,
+    strategy: Any, weights: Any, state: Any, work: Any, draws: Any,
 ) -> Any:  # fmt: skip
     """Draw in one row for each path that leads to it; places that were drawn, and how often."""
+    drawn = np.empty(degree + size, np.int64)
     drawn[:degree] = 0
     for path in range(draws):
         own = state if path == 0 else mix(state ^ (np.uint64(path) * _PATH))
         if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-            count = draw_uniform(drawn, degree, degree, size, own, marks)
+            count = draw_uniform(drawn, degree, degree, size, own, work.marks)
         else:
             count = draw_weighted(drawn, degree, low + values, degree, gap, skip, size, weights, own, work)
         for k in range(degree, degree + count):

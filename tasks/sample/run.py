@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow.parquet as pq
 
@@ -16,7 +16,7 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
-from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, read_group, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Layout, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import Sampler, SeedRows
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
@@ -90,6 +90,15 @@ def run(job: StageRun[SampleParams]) -> Output:
     return sample_output(graph, sizes, seeds)
 
 
+class Sampled(Protocol):
+    """What is told of whoever samples."""
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def layout(self) -> Layout: ...
+
+
 def read_spec(source: Source, scratch: Path) -> Spec:
     """The spec in a source.
 
@@ -139,7 +148,7 @@ def sizes_of(path: Path, sampler: Sampler) -> Sizes:
     return sizes
 
 
-def description(graph: HeteroGraph, sampler: Sampler, params: SampleParams, seeds: SeedTable) -> dict[str, object]:
+def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seeds: SeedTable) -> dict[str, object]:
     """What `sampled.json` says."""
     return {
         "format": 1, "spec": sampler.spec.canonical(), "aggregation": params.aggregation, "inputs": params.inputs,

@@ -191,35 +191,39 @@ def _read_rows(
 ) -> tuple[Rows, NDArray[np.int64]]:
     """Rows of the edge sets in use, and what the kernel must know of each; see `Program.edges`."""
     known = [graph.edge_sets[name] for name in edge_sets]
-    weighted = {op.edge_set: op for op in spec.ops if op.strategy in ("TOP_K", "RANDOM_WEIGHTED")}
-    timed = {op.edge_set: op for op in spec.ops if op.strategy == "LATEST_K"}
-    weights = {name: _weights(graph, name, op) for name, op in weighted.items() if _has(graph, name, WEIGHT)}
+    drawn, ranked, timed = (
+        {op.edge_set: op for op in spec.ops if op.strategy == strategy}
+        for strategy in ("RANDOM_WEIGHTED", "TOP_K", "LATEST_K")
+    )
+    weights = {name: _weights(graph, name, op) for name, op in drawn.items() if _has(graph, name, WEIGHT)}
+    ranks = {name: _ranks(graph, name, op) for name, op in ranked.items()}
     times = {name: _times(graph, spec, name, op) for name, op in timed.items()}
     total = sum(each.count for each in known)
     indptr = np.empty(sum(graph.node_sets[each.source].count + 1 for each in known), np.int64)
     indices = np.empty(total, index_dtype(max(each.count for each in graph.node_sets.values())))
-    edges = np.zeros((len(known), 6), np.int64)
+    edges = np.full((len(known), 7), NO_VALUES, np.int64)
     row = first = 0
-    taken = {WEIGHT: 0, TIMESTAMP: 0}
+    taken = [0, 0, 0]
     for number, each in enumerate(known):
         rows = graph.rows(each.name)
-        edges[number] = (
-            row, first, node_sets.index(each.source), node_sets.index(each.target),
-            taken[WEIGHT] - first if each.name in weights else NO_VALUES,
-            taken[TIMESTAMP] - first if each.name in times else NO_VALUES,
-        )  # fmt: skip
+        edges[number, :4] = row, first, node_sets.index(each.source), node_sets.index(each.target)
+        for place, of in enumerate((weights.keys(), ranks.keys(), times.keys())):
+            if each.name in of:
+                edges[number, 4 + place] = taken[place] - first
+                taken[place] += each.count
         np.add(rows.indptr, first, out=indptr[row : row + len(rows.indptr)])
         indices[first : first + each.count] = rows.indices
         for array in rows:
             _drop_pages(array)
         row, first = row + len(rows.indptr), first + each.count
-        taken[WEIGHT] += each.count * (each.name in weights)
-        taken[TIMESTAMP] += each.count * (each.name in times)
     for array in (indptr, indices):
         on_huge_pages(array)
     flat = np.concatenate([np.zeros(0, np.float32), *(weights[name] for name in edge_sets if name in weights)])
-    stamps = np.concatenate([np.zeros(0, np.int64), *(times[name] for name in edge_sets if name in times)])
-    return Rows(indptr, indices, flat, flat.view(np.int32), stamps), edges
+    order, stamps = (
+        np.concatenate([np.zeros(0, np.int64), *(of[name] for name in edge_sets if name in of)])
+        for of in (ranks, times)
+    )
+    return Rows(indptr, indices, flat, order, stamps), edges
 
 
 def _drop_pages(array: NDArray[Any]) -> None:
@@ -259,34 +263,75 @@ def _has(graph: HeteroGraph, edge_set: str, feature: str) -> bool:
 
 def _weights(graph: HeteroGraph, edge_set: str, op: Op) -> NDArray[np.float32]:
     """Weights of an edge set, float32 as in TFRecords."""
-    where = f"op {op.name}, edge set {edge_set}, feature {WEIGHT}"
     values = graph.edge_feature(edge_set, WEIGHT)
     count = graph.edge_sets[edge_set].count
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu" or values.size != count:
-        raise UserError("weights are one number for each edge", where=where, remedy="Correct the feature in the schema")
+        raise no_weights(op)
     weights: NDArray[np.float32] = values.reshape(-1).astype(np.float32) + np.float32(0)  # no zero is below another one
-    for what, bad in (("a weight is not a number", np.isnan(weights)), ("a weight is negative", weights < 0)):
-        if bad.any():
-            edge = int(np.argmax(bad))
-            raise UserError(
-                f"{what}, at position {edge}", where=where, value=float(weights[edge]),
-                remedy="Correct the table, or sample by another strategy",
-            )  # fmt: skip
+    fault = bad_weight(weights, 0, weights_of(op))
+    if fault is not None:
+        raise fault
     return weights
 
 
+def _ranks(graph: HeteroGraph, edge_set: str, op: Op) -> NDArray[np.int64]:
+    """Numbers in the order of weights, all 1 where there are none; of equal ones in that of the rows of the table."""
+    rows = graph.table_rows(edge_set)
+    if not _has(graph, edge_set, WEIGHT):
+        return rows.astype(np.int64)
+    # Weights, of which none is negative, are in the order of their bytes; rows are below 2**31.
+    ranks: NDArray[np.int64] = _weights(graph, edge_set, op).view(np.int32).astype(np.int64) << 31
+    ranks |= rows
+    return ranks
+
+
+def weights_of(op: Op) -> str:
+    """The weights by which an op draws, for people."""
+    return f"op {op.name}, edge set {op.edge_set}, feature {WEIGHT}"
+
+
+def no_weights(op: Op) -> UserError:
+    """The error for a feature that is none of weights."""
+    return UserError(
+        "weights are one number for each edge", where=weights_of(op), remedy="Correct the feature in the schema"
+    )
+
+
+def bad_weight(weights: NDArray[np.float32], first: int, where: str) -> UserError | None:
+    """The error for the first weight that is none; those given are of the edges from position `first` on."""
+    for what, bad in (("a weight is not a number", np.isnan(weights)), ("a weight is negative", weights < 0)):
+        if bad.any():
+            edge = int(np.argmax(bad))
+            return UserError(
+                f"{what}, at position {first + edge}", where=where, value=float(weights[edge]),
+                remedy="Correct the table, or sample by another strategy",
+            )  # fmt: skip
+    return None
+
+
+def no_timestamps(spec: Spec, op: Op) -> UserError:
+    """The error for an edge set without them."""
+    return UserError(
+        f"edge set {op.edge_set!r} has no feature {TIMESTAMP}, which LATEST_K sorts by",
+        where=f"{spec.where}, op {op.name}",
+        remedy="Add it to the schema and the table, as int64, or take another strategy",
+    )
+
+
+def bad_timestamps(spec: Spec, op: Op) -> UserError:
+    """The error for a feature that is none of timestamps."""
+    return UserError(
+        f"timestamps are one integer for each edge, in edge set {op.edge_set!r}",
+        where=f"{spec.where}, op {op.name}",
+        remedy="Correct the feature in the schema",
+    )
+
+
 def _times(graph: HeteroGraph, spec: Spec, edge_set: str, op: Op) -> NDArray[np.int64]:
-    where = f"{spec.where}, op {op.name}"
     if not _has(graph, edge_set, TIMESTAMP):
-        raise UserError(
-            f"edge set {edge_set!r} has no feature {TIMESTAMP}, which LATEST_K sorts by", where=where,
-            remedy="Add it to the schema and the table, as int64, or take another strategy",
-        )  # fmt: skip
+        raise no_timestamps(spec, op)
     values = graph.edge_feature(edge_set, TIMESTAMP)
     count = graph.edge_sets[edge_set].count
     if not isinstance(values, np.ndarray) or values.dtype.kind != "i" or values.size != count:
-        raise UserError(
-            f"timestamps are one integer for each edge, in edge set {edge_set!r}", where=where,
-            remedy="Correct the feature in the schema",
-        )  # fmt: skip
+        raise bad_timestamps(spec, op)
     return values.reshape(-1).astype(np.int64)

@@ -15,7 +15,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import rows_end_to_end, rows_index, rows_records, rows_sampling, rows_training, rows_walks
+from tests.benchmarks import (
+    rows_end_to_end,
+    rows_index,
+    rows_records,
+    rows_sampling,
+    rows_subgraphs,
+    rows_training,
+    rows_walks,
+)
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.report import Report, Row, own_versions, peer_versions
 from tests.benchmarks.setting import REQUIREMENTS, Setting
@@ -23,7 +31,7 @@ from tests.benchmarks.stages import warm_up
 
 ROWS = {
     **rows_walks.ROWS, **rows_training.ROWS, **rows_index.ROWS, **rows_end_to_end.ROWS, **rows_sampling.ROWS,
-    **rows_records.ROWS,
+    **rows_records.ROWS, **rows_subgraphs.ROWS,
 }  # fmt: skip
 
 

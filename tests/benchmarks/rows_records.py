@@ -23,14 +23,12 @@ from superworkflow.tasks import records, sample
 from superworkflow.tasks._heterograph import GRAPH_FILE, Feature, HeteroGraph, feature_stem
 from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file
 from tests.benchmarks.code import kept_folder, key
-from tests.benchmarks.measure import ROOT, PeerFailed, alternate, median
+from tests.benchmarks.measure import PeerFailed, alternate, median
 from tests.benchmarks.report import Row
-from tests.benchmarks.rows_sampling import SPEC, mag_sized
+from tests.benchmarks.rows_sampling import SPEC, TFGNN, mag_sized
 from tests.benchmarks.setting import Setting
 
 FEATURES = (Feature("feat", "float", (128,)), Feature("labels", "int64", ()), Feature("year", "int64", ()))
-TFGNN = ROOT / ".oracles" / "tfgnn" / "bin" / "python"
-"""What `make oracles` sets up: 2.5 GB, which is not installed for a row of the benchmark alone."""
 
 
 def encoding(setting: Setting) -> list[Row]:

@@ -19,10 +19,12 @@ from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks._heterograph import EdgeSet, NodeSet
 from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
 from tests.benchmarks.code import kept_folder, key
-from tests.benchmarks.measure import PeerFailed, alternate, median
+from tests.benchmarks.measure import ROOT, PeerFailed, alternate, median
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
 
+TFGNN = ROOT / ".oracles" / "tfgnn" / "bin" / "python"
+"""What `make oracles` sets up: 2.5 GB, which is not installed for a row of the benchmark alone."""
 NODES = {"author": 1_134_649, "field": 59_965, "institution": 8_740, "paper": 736_389}
 EDGES = {
     "affiliated_with": ("author", "institution", 1_043_998), "cites": ("paper", "paper", 5_416_271),
@@ -81,7 +83,36 @@ def sampling(setting: Setting) -> list[Row]:
     ]
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"sampling": sampling}
+def sampling_tfgnn(setting: Setting) -> list[Row]:
+    """TF-GNN's sampler in memory: layers of Keras that it makes of the same spec, 64 rooted subgraphs a call."""
+    graph = mag_sized(setting)
+    name = f"sampling, MAG's sizes{' / 50' if setting.quick else ''}, rooted subgraphs"
+    row = Row(name, "TF-GNN in memory", "subgraphs/CPU s", setting.target(10))
+    some, many = (128, 256) if setting.quick else (512, 2048)
+    spec = graph.parent / "mag-sized.pbtxt"
+    try:
+        if not TFGNN.exists():
+            raise PeerFailed("make oracles sets up its environment")
+        with (
+            setting.own("sampling", graph) as own,
+            setting.peer("tfgnn_sampling", graph, spec, python=str(TFGNN)) as peer,
+        ):
+            own.ask(subgraphs=64, seed=1)
+            peer.ask(subgraphs=128, seed=1)
+            results = alternate(
+                {"own": lambda: own.ask(subgraphs=many, seed=2), "peer": lambda: peer.ask(subgraphs=some, seed=2)},
+                setting.rounds + 2,
+            )
+    except PeerFailed as error:
+        return [Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}")]
+    ours, theirs = (median([each["subgraphs"] / each["cpu_s"] for each in results[side]]) for side in ("own", "peer"))
+    edges = [results[side][0]["edges"] / results[side][0]["subgraphs"] for side in ("own", "peer")]
+    setting.say(f"{row.name}: {ours:.3g} a CPU second, {row.peer_name} {theirs:.3g}")
+    note = f"{edges[0]:.0f} edges a subgraph of ours, {edges[1]:.0f} of the peer's; one thread each"
+    return [Row(row.name, row.peer_name, row.unit, row.target, ours, theirs, (1 / ours, 1 / theirs), note=note)]
+
+
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {"sampling": sampling, "sampling-tfgnn": sampling_tfgnn}
 
 
 def mag_sized(setting: Setting) -> Path:

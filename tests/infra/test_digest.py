@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superworkflow.infra.storage.digest import DIGEST_LENGTH, canonical_json, dataset_digest, file_sha256, stream_sha256
+from superworkflow.infra.storage.digest import (
+    DIGEST_LENGTH,
+    SummedStream,
+    canonical_json,
+    dataset_digest,
+    file_sha256,
+    stream_sha256,
+)
 
 PARAMS = {"p": 0.5, "seed": 42, "start": None, "text": "ü"}
 INPUTS = {"graph": "abc"}
@@ -76,3 +83,18 @@ def test_sum_of_a_file_larger_than_a_block(tmp_path: Path) -> None:
     expected = "b39781589c4403fb82174c9647a010464cff38bad976547d339899b00053a545"
     assert file_sha256(tmp_path / "zeros") == expected
     assert stream_sha256(io.BytesIO(bytes(5_000_000))) == expected
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_stream_that_knows_its_sum(tmp_path: Path, kept: bool) -> None:
+    """Whether or not the file's pages are given back meanwhile, which what is no file does without."""
+    pieces, path = [bytes([n]) * (1 << 20) for n in range(7)], tmp_path / "file"
+    memory = io.BytesIO()
+    with path.open("wb") as raw:
+        for out in (raw, memory):
+            stream = SummedStream(out, kept)
+            for piece in pieces:
+                stream.write(piece)
+            assert stream.tell() == 7 << 20
+    assert stream.sha256 == file_sha256(path) == stream_sha256(io.BytesIO(memory.getvalue()))
+    assert path.read_bytes() == memory.getvalue() == b"".join(pieces)

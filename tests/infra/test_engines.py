@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from superworkflow.infra.extras import EXTRAS
 from superworkflow.infra.import_strings import check_import
 from superworkflow.infra.placements import node_names
 from superworkflow.infra.profile import load_profile, profile_names
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.resources import Executors, Resources
 from superworkflow.infra.stage import Estimate
 from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
@@ -92,6 +93,19 @@ def test_a_worker_group_is_as_wide_as_all_roles_together() -> None:
         assert (expected.alone_s > 0) == on_cluster  # forked workers are held for as long as the stage
     assert engine("workers").used(resources, on_cluster=False) == resources
     assert engine("workers").sizing_key("train", resources, "tensor") == "train.tensor"
+
+
+def test_the_coordinator_does_a_part_of_the_work() -> None:
+    """What a driver does itself is neither its executors' work nor in their memory."""
+    estimate = Estimate(memory_bytes=5 << 20, cpu_s=61, output_bytes=7, start_s=1, base_bytes=2 << 20)
+    resources = Resources(cpu=1, executors=Executors(count=2, cpu=1, memory=1 << 30))
+    waiting = engine("spark").expected(estimate, resources, on_cluster=True)
+    busy = replace(estimate, coordinator_s=20, coordinator_bytes=3 << 20)
+    found = engine("spark").expected(busy, resources, on_cluster=True)
+    assert found.own.cpu_s - waiting.own.cpu_s == pytest.approx(20)
+    assert waiting.groups["executor"].cpu_s - found.groups["executor"].cpu_s == pytest.approx(20)
+    assert found.own.memory_bytes - waiting.own.memory_bytes == 3 << 20
+    assert found.groups["executor"].memory_bytes == waiting.groups["executor"].memory_bytes
 
 
 def test_commands_of_members(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,14 @@
-"""`make oracles`: every check against others' software, one after the other; the first that fails ends it."""
+"""`make oracles`: every check against others' software, one after the other; the first that fails ends it.
+
+python -m tests.oracles [ogb] [graphs] [tfgnn]
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
+import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,14 @@ from superworkflow.tasks._generate_mag import generate_mag
 from superworkflow.tasks._heterograph import HeteroGraph
 from tests.oracles.environments import run_in
 from tests.oracles.toy import write_toy
+from tests.tasks.planetoid import write_planetoid
+from tests.tasks.sampling import random_graph
+
+HOPS = """
+seed_op { op_name: "seed" node_set_name: "n" }
+sampling_ops { op_name: "one" input_op_names: "seed" edge_set_name: "e" sample_size: 1000 strategy: RANDOM_UNIFORM }
+sampling_ops { op_name: "two" input_op_names: "one" edge_set_name: "e" sample_size: 1000 strategy: RANDOM_UNIFORM }
+"""
 
 
 def make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:
@@ -88,7 +101,27 @@ def check_ogb(folder: Path) -> None:
     print("OGB's reader finds the same features and edges in a raw folder")
 
 
+def check_graphs(folder: Path) -> None:
+    """Whole neighbourhoods are DGL's and networkx's; DGL's draws; PyG's data, loader, and a GCN of its own."""
+    spec = folder / "hops.pbtxt"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(HOPS)
+    plain = random_graph(np.random.default_rng(7), {"n": 60}, {"e": ("n", "n")}, 150, parallel=True)
+    plain.write(folder / "plain")
+    sampled = make("sample", {"aggregation": "node"}, folder / "hops", graph=folder / "plain", spec=spec)
+    run_in("graphs", "in_dgl", folder / "plain", sampled)
+    cora: list[Path] = []
+    if (data := os.environ.get("SUPERWORKFLOW_TEST_DATA")) is not None:
+        tables = write_planetoid(Path(data) / "planetoid", "cora", folder / "cora")
+        cora = [make("heterograph", {}, folder / "typed", graph=tables), tables / "spec.pbtxt", tables / "seeds.csv"]
+    else:
+        print("SUPERWORKFLOW_TEST_DATA names no folder with Planetoid's graphs: no GCN is trained")
+    run_in("graphs", "in_pyg", *cora)
+
+
+CHECKS = {"ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        check_ogb(Path(made))
-        check_tfgnn(Path(made))
+    for name in sys.argv[1:] or CHECKS:
+        with tempfile.TemporaryDirectory() as made:
+            CHECKS[name](Path(made) / name)

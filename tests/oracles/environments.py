@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _NO_DEPENDENCIES = "# no-deps: "
+_BESIDE = "# with the project's packages"
+"""An environment that has this line also finds what the project's own has, such as torch, and the project itself."""
 
 
 def python_of(name: str) -> Path:
@@ -22,6 +25,10 @@ def python_of(name: str) -> Path:
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         lines = wanted.splitlines()
+        if _BESIDE in lines:
+            own = Path(sysconfig.get_path("purelib"))
+            (site,) = folder.glob("lib/python*/site-packages")
+            (site / "project.pth").write_text(f"{own}\n{ROOT}\n")
         alone = [line.removeprefix(_NO_DEPENDENCIES) for line in lines if line.startswith(_NO_DEPENDENCIES)]
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, *(line for line in lines if not line.startswith("#"))], check=True)
@@ -42,6 +49,6 @@ def run_in(name: str, module: str, *arguments: object) -> None:
     """
     environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONWARNINGS": "ignore"}
     command = [str(python_of(name)), str(HERE / f"{module}.py"), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{done.stderr}\n{' '.join(command)} failed")

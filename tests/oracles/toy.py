@@ -35,7 +35,9 @@ seed_op { op_name: "seed" node_set_name: "paper" }
 sampling_ops { op_name: "cited" input_op_names: "seed" edge_set_name: "cites" sample_size: 3 strategy: TOP_K }
 sampling_ops { op_name: "by" input_op_names: ["seed", "cited"] edge_set_name: "written" sample_size: 2 strategy: TOP_K }
 sampling_ops { op_name: "also" input_op_names: "by" edge_set_name: "writes" sample_size: 500 strategy: RANDOM_UNIFORM }
-sampling_ops { op_name: "on" input_op_names: ["seed", "cited", "also"] edge_set_name: "has_topic" sample_size: 500
+sampling_ops { op_name: "few" input_op_names: ["cited", "also"] edge_set_name: "has_topic" sample_size: 1
+  strategy: TOP_K }
+sampling_ops { op_name: "on" input_op_names: "seed" edge_set_name: "has_topic" sample_size: 500
   strategy: RANDOM_WEIGHTED }
 """
 
@@ -62,7 +64,7 @@ def write_toy(folder: Path) -> Path:
             "source": [sources[s] for s, _ in pairs], "target": [targets[t] for _, t in pairs]
         }  # fmt: skip
         if name != "has_topic":
-            columns["weight"] = rng.permutation(len(pairs)).astype(np.float32)  # without ties
+            columns["weight"] = rng.integers(0, 3, len(pairs)).astype(np.float32)  # many are equal
         if name == "writes":
             columns["place"] = rng.integers(0, 300, len(pairs))
         write(name, **columns)

@@ -8,7 +8,7 @@ import pytest
 
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import find_metric
+from superworkflow.infra.outcomes import Metric, find_metric
 from superworkflow.infra.request import Request, build_request
 from superworkflow.sweeps.objective import choose_quality, needed_nodes, parse_objectives
 from superworkflow.sweeps.sampling import choose_pruner, choose_sampler, trial_seed
@@ -40,14 +40,29 @@ def test_bad_objectives(texts: list[str]) -> None:
 
 
 def test_metric_of_several_settings() -> None:
-    metrics = {"f1@0.1": 1, "f1@0.5": 2, "f1@0.9": 3, "auc@hadamard": 4, "loss": 5}
+    metrics = {"f1@0.1": 1, "f1@0.5": 2, "f1@0.9": 3, "auc@hadamard": 4, "loss": 5, "rmse@a": 6, "rmse@b": 7}
     assert find_metric("f1", metrics) == "f1@0.5"
     assert find_metric("f1@0.9", metrics) == "f1@0.9"
     assert find_metric("loss", metrics) == "loss"
-    assert find_metric("auc", metrics) is None
-    (objective,) = parse_objectives(["evaluate.auc"], None)
+    assert find_metric("auc", metrics) == "auc@hadamard"
+    assert find_metric("rmse", metrics) is None
+    assert find_metric("au", metrics) is None
+    (auc, rmse, none) = parse_objectives(["evaluate.auc", "evaluate.rmse", "evaluate.mae"], None)
+    assert auc.value(metrics, 1.0, 1.0) == 4
+    with pytest.raises(UserError, match=r"several settings.*rmse@a, rmse@b"):
+        rmse.value(metrics, 1.0, 1.0)
     with pytest.raises(UserError, match="no stage reports this figure"):
-        objective.value(metrics, 1.0, 1.0)
+        none.value(metrics, 1.0, 1.0)
+
+
+def test_metric_that_is_declared_at_words_alone() -> None:
+    """Before a trial runs: one word stands for its figure, of several one must be named."""
+    one = (Metric("fit", "loss@validation", "minimize"),)
+    assert [each.maximize for each in parse_objectives(["fit.loss"], None, one)] == [False]
+    both = (*one, Metric("fit", "loss@test", "minimize"))
+    with pytest.raises(UserError, match=r"several settings.*fit\.loss@test, fit\.loss@validation"):
+        parse_objectives(["fit.loss"], None, both)
+    assert [each.name for each in parse_objectives(["fit.loss@test"], None, both)] == ["fit.loss@test"]
 
 
 def test_trials_compute_no_more_than_their_objective_needs(graph_files: tuple[Path, Path]) -> None:

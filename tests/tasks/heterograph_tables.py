@@ -105,7 +105,8 @@ def found(graph: HeteroGraph) -> dict[str, Any]:
         features = {each.name: plain(graph.edge_feature(name, each.name)) for each in edges.features}
         origin = graph.origin(name)
         sets[name] = (
-            *(part.tolist() for part in graph.rows(name)), None if origin is None else origin.tolist(), features
+            *(part.tolist() for part in graph.rows(name)), None if origin is None else origin.tolist(), features,
+            graph.table_rows(name).tolist(),
         )  # fmt: skip
     return sets
 
@@ -136,13 +137,15 @@ def expected(
             if first:
                 rows = [edge for at, edge in enumerate(rows) if not at or edge[:2] != rows[at - 1][:2]]
             kept[name] = rows
-            sets[name] = (*_csr(rows, len(ends[0])), None, _in_order(items, [row for _, _, row in rows]))
+            numbers = [row for _, _, row in rows]
+            sets[name] = (*_csr(rows, len(ends[0])), None, _in_order(items, numbers), numbers)
     for name, items in edges.items():
         if items.reverses:
             back = sorted((t, s, at) for at, (s, t, _) in enumerate(kept[items.reverses]))
             origin = [at for _, _, at in back]
-            features = _in_order(edges[items.reverses], [kept[items.reverses][at][2] for at in origin])
-            sets[name] = (*_csr(back, len(number[(items.ends or ("",))[0]])), origin, features)
+            numbers = [kept[items.reverses][at][2] for at in origin]
+            features = _in_order(edges[items.reverses], numbers)
+            sets[name] = (*_csr(back, len(number[(items.ends or ("",))[0]])), origin, features, numbers)
     return sets
 
 

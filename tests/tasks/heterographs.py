@@ -81,14 +81,15 @@ def write_heterograph(
             order = np.lexsort((targets, sources))
             stored[name] = sources, targets = sources[order], targets[order]
             features, origin = _write_features(output, "edges", j, given.features, order), None
+            table_rows: np.ndarray | None = order.astype(np.int32)
         else:
             targets, sources = stored[given.reversed_of]
             origin = np.lexsort((targets, sources)).astype(np.int64)
             sources, targets = sources[origin], targets[origin]
-            features = edge_sets[given.reversed_of].features
+            features, table_rows = edge_sets[given.reversed_of].features, None
         count, others = len(numbers[given.source]), len(numbers[given.target])
         indptr = np.searchsorted(sources, np.arange(count + 1)).astype(np.int64)
-        write_rows(output, j, indptr, targets.astype(index_dtype(others)), origin)
+        write_rows(output, j, indptr, targets.astype(index_dtype(others)), origin, table_rows)
         edge_sets[name] = EdgeSet(name, given.source, given.target, len(sources), given.reversed_of, features)
     in_order = [edge_sets[name] for name in names]
     write_graph_file(output, node_sets, in_order, _write_features(output, "context", None, context or {}, [0]))

@@ -35,6 +35,7 @@ class PlainGraph:
         edges: pairs, sorted.
         features: of edge sets, `weight` and `timestamp`.
         node_features: of node sets, numbers or strings.
+        rows: of edge sets, the row of the table in which each edge stands; where there are none, their positions.
     """
 
     nodes: dict[str, int]
@@ -42,6 +43,7 @@ class PlainGraph:
     edges: dict[str, list[Edge]]
     features: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     node_features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
 
     def write(self, folder: Path) -> Dataset:
         """As a heterograph dataset."""
@@ -62,7 +64,8 @@ class PlainGraph:
             pairs = np.array(self.edges[edges.name], np.int64).reshape(-1, 2)
             counts = np.bincount(pairs[:, 0], minlength=self.nodes[edges.source])
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            write_rows(output, j, indptr, pairs[:, 1].astype(index_dtype(self.nodes[edges.target])))
+            indices = pairs[:, 1].astype(index_dtype(self.nodes[edges.target]))
+            write_rows(output, j, indptr, indices, table_rows=self.rows.get(edges.name))
             for f, feature in enumerate(edges.features):
                 values = self.features[edges.name][feature.name]
                 write_feature(output, feature_stem("edges", j, f), feature, values)
@@ -91,8 +94,11 @@ def _features(given: dict[str, Any]) -> tuple[Feature, ...]:
 def random_graph(
     rng: np.random.Generator, nodes: dict[str, int], ends: dict[str, tuple[str, str]], edges: int, *, parallel: bool
 ) -> PlainGraph:
-    """Edges between random nodes, more at those of low numbers; weights with ties and zeros, timestamps with ties."""
-    made, features = {}, {}
+    """Edges between random nodes, more at those of low numbers; weights with ties and zeros, timestamps with ties.
+
+    They stand in their tables in any order, but for parallel ones, whose order is that of the table.
+    """
+    made, features, rows = {}, {}, {}
     for name, (source, target) in ends.items():
         share = rng.random((edges if nodes[source] and nodes[target] else 0, 2)) ** 2
         pairs = [(int(a * nodes[source]), int(b * nodes[target])) for a, b in share]
@@ -100,7 +106,11 @@ def random_graph(
         count = len(made[name])
         weights = rng.choice([0, 0.5, 0.5, 1, 3, 1e-30, 1e30], count).astype(np.float32)
         features[name] = {"weight": weights, "timestamp": rng.integers(-3, 6, count) * 2**55}
-    return PlainGraph(nodes, ends, made, features)
+        shuffled = rng.permutation(count + 2)[:count].astype(np.int32)
+        pairs = np.array(made[name], np.int64).reshape(-1, 2)
+        order = np.lexsort((shuffled, pairs[:, 1], pairs[:, 0]))
+        rows[name] = shuffled[order]
+    return PlainGraph(nodes, ends, made, features, rows=rows)
 
 
 def mix(z: int) -> int:
@@ -199,7 +209,9 @@ class PlainSampler:
             return Counter(dict.fromkeys(every, paths))
         weights = [float(values["weight"][position]) if "weight" in values else 1.0 for position, _ in row]
         if op.strategy == "TOP_K":
-            return Counter(dict.fromkeys(sorted(every, key=lambda p: (weights[p], p))[-size:], paths))
+            rows = self.graph.rows.get(op.edge_set, range(len(self.graph.edges[op.edge_set])))
+            best = sorted(every, key=lambda p: (weights[p], rows[row[p][0]]))[-size:]
+            return Counter(dict.fromkeys(best, paths))
         drawn: Counter[int] = Counter()
         for path in range(paths):
             own = state if path == 0 else mix(state ^ (path * 0xD1B54A32D192ED03) & WORD)

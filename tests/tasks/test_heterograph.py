@@ -120,7 +120,7 @@ def test_in_a_bucket(s3_store: Store, tmp_path: Path) -> None:
     there = run_stage(s3_store.root.join("given").uri, s3_store.root.join("out").uri).dataset
     assert there.manifest.digest == here.manifest.digest
     assert there.manifest.files == here.manifest.files
-    assert found(HeteroGraph.open(there))["e"] == ([0, 1, 2], [1, 0], None, {"w": [2.0, 1.0]})
+    assert found(HeteroGraph.open(there))["e"] == ([0, 1, 2], [1, 0], None, {"w": [2.0, 1.0]}, [1, 0])
 
 
 def test_all_types_of_numbers(tmp_path: Path) -> None:

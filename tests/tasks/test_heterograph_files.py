@@ -61,6 +61,8 @@ def test_what_is_written_is_read(dataset: Dataset) -> None:
     assert [part.tolist() for part in graph.rows("written")] == [[0, 0, 1, 3, 4], [1, 1, 1, 0]]
     assert graph.origin("written").tolist() == [1, 2, 3, 0]
     assert graph.edge_feature("written", "weight").tolist() == [3, 1, 4, 2]
+    assert graph.table_rows("writes").tolist() == [1, 2, 0, 3]
+    assert graph.table_rows("written").tolist() == [2, 0, 3, 1]
     assert graph.node_feature("paper", "feat").tolist() == [[2, 3], [0, 1], [6, 7], [4, 5]]
     values, starts = graph.node_feature("paper", "words")
     assert (values.tolist(), starts.tolist()) == ([0, 1, 5, 2, 3, 4], [0, 0, 2, 3, 6])
@@ -120,6 +122,8 @@ def test_a_graph_file_that_cannot_be(dataset: Dataset, tmp_path: Path, change: A
         ("edges-1-indices.npy", np.array([3, 1, 2, 4], np.int32), lambda graph: graph.rows("writes")),
         ("edges-1-indices.npy", np.array([3, 1, 2, 2]), lambda graph: graph.rows("writes")),
         ("edges-2-origin.npy", np.array([0, 1, 2, 4]), lambda graph: graph.edge_feature("written", "weight")),
+        ("edges-1-row.npy", np.array([0, 1, 2, -1], np.int32), lambda graph: graph.table_rows("written")),
+        ("edges-1-row.npy", np.array([0, 1, 2], np.int32), lambda graph: graph.table_rows("writes")),
         ("nodes-1-feature-0.npy", np.zeros((4, 3), np.float32), lambda graph: graph.node_feature("paper", "feat")),
         ("nodes-1-feature-3-starts.npy", np.array([0, 2, 1, 5, 6]), lambda graph: graph.node_feature("paper", "words")),
         ("nodes-1-feature-2.parquet", "PAR1", lambda graph: graph.node_feature("paper", "title")),

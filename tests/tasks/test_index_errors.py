@@ -141,6 +141,19 @@ def test_a_truncated_gzip(tmp_path, engine):
     assert "cannot be decompressed" in message(path, engine)
 
 
+@ENGINES
+def test_a_damaged_page_late_in_a_parquet_file(tmp_path, engine):
+    """The first batch is whole: later ones come through Arrow, which knows DuckDB's errors as ones of files."""
+    path, rows = tmp_path / "g.parquet", 1_200_000
+    table = pa.table({"source": np.arange(rows), "target": np.arange(rows) // 2})
+    pq.write_table(table, path, row_group_size=rows // 4, compression="none", use_dictionary=False)
+    at = pq.ParquetFile(path).metadata.row_group(3).column(0).data_page_offset
+    with path.open("r+b") as stream:
+        stream.seek(at)
+        stream.write(b"\xff" * 40)
+    assert "damaged" in message(path, engine)
+
+
 def test_contradicting_parameters(tmp_path):
     path = tmp_path / "g.csv"
     path.write_text("a,b\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
-from superworkflow.tasks.index import STAGE, IndexParams, spark_csr, spark_rows
+from superworkflow.tasks.index import STAGE, IndexParams, on_spark, spark_csr, spark_rows
 from superworkflow.tasks.index.source import SAMPLE_BYTES, Dialect, detect
 from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
 from superworkflow.tasks.index.spark_rows import Part, whole_lines
+from superworkflow.tasks.index.spark_steps import number_vertices
 from tests.spark import needs_spark
 
 
@@ -118,6 +122,46 @@ def test_errors_are_those_of_the_stage_in_process(tmp_path: Path, text: str, par
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
     assert Dataset.find(Location.of(tmp_path / "none")) is None
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_numbers_stay_when_kept_rows_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of ranges come from a sample, and the order of rows, so the sample, differs with each evaluation."""
+
+    def numbered(job: StageRun[IndexParams]) -> Output:
+        with spark_session(job, {"spark.sql.shuffle.partitions": "5"}) as session:
+            alike = session.range(20_000).selectExpr("CAST(1 AS BIGINT) AS degree", "CAST(id AS STRING) AS node")
+            vertices = number_vertices(alike.mapInArrow(in_any_order, "degree bigint, node string"))
+            before = {row["node"]: row["id"] for row in vertices.collect()}
+            session.catalog.clearCache()
+            after = {row["node"]: row["id"] for row in vertices.where("id >= 0 OR id < 0").collect()}
+        assert after == before
+        assert sorted(after.values()) == list(range(20_000))
+        return Output(rows=0)
+
+    monkeypatch.setattr(on_spark, "run", numbered)
+    (tmp_path / "edges.csv").write_text("a,b\n")
+    make(tmp_path / "edges.csv", tmp_path / "none", "spark")
+
+
+def in_any_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    # The processes of Spark's workers have the same state of `random`.
+    yield from table.take(random.SystemRandom().sample(range(len(table)), len(table))).to_batches()
+
+
+def test_arcs_and_vertices_of_a_block_must_have_the_same_rows() -> None:
+    first, same, other = (spark_csr._written(0, 5, spark_csr._rows_sum(np.array(u))) for u in U_OF_ARCS)
+    lengths = spark_csr._written(0, 2, spark_csr._rows_sum(np.array([0, 1]), np.array([3, 2])))
+    rows = lengths.to_pylist()
+    spark_csr._check_rows(first.to_pylist(), rows, 1)
+    spark_csr._check_rows(same.to_pylist(), rows, 1)
+    with pytest.raises(RuntimeError, match=r"arcs are not those .* \[0\]"):
+        spark_csr._check_rows(other.to_pylist(), rows, 1)
+
+
+U_OF_ARCS = ([0, 0, 0, 1, 1], [1, 0, 1, 0, 0], [0, 0, 1, 1, 1])
 
 
 def test_every_line_is_in_one_part() -> None:

@@ -63,7 +63,8 @@ def same(one: Batch, other: Batch) -> None:
         for name in ours:
             left, right = vars(ours[name]), vars(theirs[name])
             for key in left.keys() - {"features", "source", "target"}:
-                assert torch.equal(left[key], right[key]), (name, key)
+                assert (left[key] is None) == (right[key] is None), (name, key)
+                assert left[key] is None or torch.equal(left[key], right[key]), (name, key)
             assert left["features"].keys() == right["features"].keys()
             for key, values in left["features"].items():
                 parts = zip(values, right["features"][key], strict=True) if isinstance(values, tuple) else ()
@@ -74,8 +75,8 @@ def same(one: Batch, other: Batch) -> None:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_stored_and_live_batches_are_the_same(made, shuffle):
     graph, sampled, spec, params = made
-    stored = Subgraphs(graph, sampled)
-    live = Subgraphs.live(graph.uri, spec, params=params)
+    stored = Subgraphs(graph, sampled, edge_positions=shuffle)
+    live = Subgraphs.live(graph.uri, spec, params=params, edge_positions=shuffle)
     assert len(stored) == len(live) > 1500
     for epoch in range(2):
         pairs = zip(stored.batches(100, seed=3, epoch=epoch, shuffle=shuffle, threads=2),
@@ -87,7 +88,7 @@ def test_stored_and_live_batches_are_the_same(made, shuffle):
 def test_batches_hold_the_subgraphs_and_their_features(made):
     graph, sampled, *_ = made
     opened = HeteroGraph.open(graph)
-    loader = Subgraphs(graph, sampled, split="validation")
+    loader = Subgraphs(graph, sampled, split="validation", edge_positions=True)
     whole = loader.picked(np.arange(len(loader)))
     at = 0
     for batch in loader.batches(7, shuffle=False):
@@ -131,6 +132,9 @@ def test_batches_hold_the_subgraphs_and_their_features(made):
     titles = opened.node_feature("paper", "title").to_pylist()
     assert chosen.nodes["paper"].features == {"title": [titles[row] for row in chosen.nodes["paper"].numbers.tolist()]}
     assert chosen.edges["writes"].features == {}
+    some = next(Subgraphs(graph, sampled).batches(4))
+    read = {name for name, edges in some.edges.items() if edges.positions is not None}
+    assert read == {"writes", "written by"}  # those that have features
 
 
 def _ids(batches: Any) -> list[list[str]]:
@@ -193,6 +197,12 @@ def test_links_and_sets_that_are_empty(tmp_path):
     sampled = write_subgraphs(tmp_path / "sample", opened, {"train": [[block]]}, ("paper", "paper"))
     (batch,) = Subgraphs(graph, sampled).batches(12, shuffle=False)
     assert torch.equal(batch.nodes["paper"].numbers[batch.seed_places], batch.seeds)
+    readout = batch.nodes["_readout"]
+    assert (readout.numbers.tolist(), readout.starts.tolist()) == (list(range(12)), list(range(13)))
+    for end, name in enumerate(("_readout/source", "_readout/target")):
+        edges = batch.edges[name]
+        assert (edges.source, edges.target) == ("paper", "_readout")
+        assert edges.index.tolist() == [batch.seed_places[:, end].tolist(), list(range(12))]
     assert batch.nodes["empty.set"].features["x"].shape == (0, 2)
     assert batch.edges["unmet"].index.shape == (2, 0)
 

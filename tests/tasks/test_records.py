@@ -187,6 +187,17 @@ def test_parquet_files_have_the_same_features(tmp_path, made):
                     assert values.tolist() == given, name
 
 
+def test_both_formats_at_once_are_the_files_of_each(tmp_path, made):
+    graph, subgraphs, _ = made
+    both = make(tmp_path / "both", graph, subgraphs, formats=["parquet", "tfrecord"], shards=2)
+    each = [make(tmp_path / name, graph, subgraphs, formats=name, shards=2) for name in ("tfrecord", "parquet")]
+    alone = {entry.path: entry for dataset in each for entry in dataset.manifest.files}
+    assert {entry.path: entry for entry in both.manifest.files} == alone
+    assert both.manifest.params["formats"] == RecordsParams(formats="parquet,tfrecord").formats == "tfrecord,parquet"
+    with pytest.raises(ValueError, match="Input should be"):
+        RecordsParams(formats="tfrecord,none")
+
+
 def _flat(value: Any) -> list[Any]:
     return list(chain(*map(_flat, value))) if isinstance(value, list) else [value]
 
@@ -212,7 +223,7 @@ def test_what_a_killed_attempt_has_left_whole_is_taken_over(tmp_path, made):
     assert Dataset.open(location).manifest.files == whole.manifest.files
 
 
-@pytest.mark.parametrize("formats", ["tfrecord", "parquet", "none"])
+@pytest.mark.parametrize("formats", ["tfrecord", "tfrecord,parquet", "none"])
 def test_bytes_are_as_estimated(tmp_path, formats):
     rng = np.random.default_rng(9)
     ids = [f"p{i}" for i in range(300)]
@@ -248,5 +259,9 @@ def test_links_have_two_seeds_and_a_readout(tmp_path):
     assert schema.edge_sets["_readout/source"].source == seed_sets[0]
     assert schema.edge_sets["_readout/target"].target == "_readout"
     parquet = make(tmp_path / "parquet", dataset, subgraphs, formats="parquet")
-    rows = pq.read_table(parquet.local("train-00000-of-00001.parquet"))["context/seed_id"].to_pylist()
-    assert rows == [expected(graph, block, s, seed_sets)["context/seed_id"][1] for s in range(12)]
+    table = pq.read_table(parquet.local("train-00000-of-00001.parquet"))
+    wanted = [expected(graph, block, s, seed_sets) for s in range(12)]
+    for name in ["context/seed_id", *(name for name in wanted[0] if "_readout" in name)]:
+        assert [_flat(row) if "#size" not in name else [row] for row in table[name].to_pylist()] == [
+            features[name][1] for features in wanted
+        ], name

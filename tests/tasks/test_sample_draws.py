@@ -12,16 +12,18 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, sample_block
 from superworkflow.tasks.sample.spec import Op, Spec
+from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops
 from tests.tasks.sampling import PlainGraph
 
 DRAWS, P_VALUE = 10_000, 1e-4
 
 
-def sampled(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> list[list[int]]:
-    """Targets of the last edge set's edges in subgraphs around node 0, of `DRAWS` repeats."""
+def repeated(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> Block:
+    """Subgraphs around node 0, of `DRAWS` repeats."""
     seeds = SeedRows(
         pa.array(list(map(str, range(DRAWS)))),
         np.zeros((DRAWS, 1), np.int64),
@@ -29,7 +31,12 @@ def sampled(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "o
         np.arange(DRAWS),
     )
     params = SampleParams(inputs=inputs, seed=3)
-    block = sample_block(graph.open(folder), Spec("spec", "seed", "a", False, tuple(ops)), seeds, params)
+    return sample_block(graph.open(folder), Spec("spec", "seed", "a", False, tuple(ops)), seeds, params)
+
+
+def sampled(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> list[list[int]]:
+    """Targets of the last edge set's edges in such subgraphs."""
+    block = repeated(folder, graph, ops, inputs)
     edges = graph.edges[ops[-1].edge_set]
     starts, positions = block.edge_starts[-1], block.positions[-1]
     return [[edges[p][1] for p in positions[a:b]] for a, b in pairwise(starts)]
@@ -86,3 +93,19 @@ def test_draws_for_each_path(tmp_path: Path, inputs: str, draws: int) -> None:
     rows = sampled(tmp_path / "graph", graph, ops, inputs)
     expected = Counter(tuple(sorted(set(each))) for each in np.ndindex(*[6] * draws))
     check(Counter(map(tuple, rows)), {key: float(count) for key, count in expected.items()})
+
+
+@pytest.mark.parametrize("inputs", ["once", "path"])
+@pytest.mark.parametrize("strategy", ["RANDOM_UNIFORM", "RANDOM_WEIGHTED"])
+def test_single_edges_and_pairs_over_two_hops(tmp_path: Path, inputs: str, strategy: str) -> None:
+    graph = two_hops()
+    block = repeated(tmp_path / "graph", graph, two_hop_ops(strategy), inputs)
+    drawn = [set[tuple[str, int]]() for _ in range(DRAWS)]
+    for j, name in enumerate(sorted(graph.edges)):
+        for each, (a, b) in zip(drawn, pairwise(block.edge_starts[j]), strict=True):
+            each |= {(name, position) for position in block.positions[j][a:b].tolist()}
+    expected = outcomes(graph, two_hop_ops(strategy), 0, inputs == "path")
+    assert sum(expected.values()) == pytest.approx(1)
+    assert inclusion_p_value(map(frozenset, drawn), expected) > P_VALUE
+    others = outcomes(graph, two_hop_ops(strategy), 0, inputs != "path")  # which differ enough to be told apart
+    assert inclusion_p_value(map(frozenset, drawn), others) < P_VALUE

@@ -16,7 +16,7 @@ from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraphs import DESCRIPTION
 from superworkflow.tasks.sample import STAGE, SampleParams
-from superworkflow.tasks.sample.on_spark import Task, Work, _make
+from superworkflow.tasks.sample.replicated import Task, Work, _make
 from superworkflow.tasks.sample.run import shards_of
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.spec import parse_spec

@@ -24,6 +24,7 @@ from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
 from superworkflow.tasks.sample.spec import parse_spec
+from tests.tasks.heterograph_tables import Items, run_stage, write_graph
 from tests.tasks.sampling import PlainGraph, PlainSampler, id_of, plain, random_graph, same
 
 ENDS = {"ab": ("a", "b"), "bb": ("b", "b"), "ba": ("b", "a"), "bc": ("b", "c")}
@@ -240,6 +241,36 @@ def test_links_and_times_need_seeds(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="links need a table of seeds"):
         make(graph, tmp_path / "link", {}, link)
+
+
+def test_of_equal_weights_the_later_rows_of_the_table_are_taken(tmp_path: Path) -> None:
+    """Whatever the ids of their ends; all weights are equal where there are none; reversed edges are those rows too."""
+    many, one = list("edcba"), ["s"] * 5
+    weights: dict[str, Any] = {"weight": [1.0, 1.0, 2.0, 1.0, 1.0]}
+    kind: Any = {"weight": ("float", ())}
+    edges = {
+        "out": Items({"source": one, "target": many} | weights, kind, ("n", "n"), "out.csv"),
+        "plain": Items({"source": one, "target": many}, {}, ("n", "n"), "plain.csv"),
+        "in": Items({"source": many, "target": one} | weights, kind, ("n", "n"), "in.csv"),
+        "back": Items(ends=("n", "n"), file="in.csv", reverses="in"),
+    }
+    graph = run_stage(
+        write_graph(tmp_path / "tables", {"n": Items({"id": ["s", *many]}, file="n.csv")}, edges), tmp_path / "graph"
+    )
+    spec = 'seed_op { op_name: "seed" node_set_name: "n" }' + "".join(
+        f'sampling_ops {{ op_name: "{name}" input_op_names: "seed" edge_set_name: "{name}" sample_size: 2 '
+        "strategy: TOP_K }"
+        for name in ("out", "plain", "back")
+    )
+    seeds = tmp_path / "seeds.csv"
+    seeds.write_text("id,split\ns,train\n")
+    (block,) = read_blocks(make(graph.dataset, tmp_path / "made", {}, spec, seeds), "train")
+    names = graph.ids("n").to_pylist()
+    found = {
+        name: "".join(names[graph.rows(name).indices[place]] for place in block.positions[graph.edge_number(name)])
+        for name in ("out", "plain", "back")
+    }
+    assert found == {"out": "ac", "plain": "ab", "back": "ac"}
 
 
 def test_full_disk_and_again(graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -1,0 +1,245 @@
+"""Ids on Spark: read once, cut into ranges by their bytes, numbered there, and looked up there by edges.
+
+A range is one task's: no task holds more than the ids of a range, or of a part of a table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from superworkflow.tasks._kept import Kept
+from superworkflow.tasks.heterograph.refusals import UNKNOWN, text_ids
+from superworkflow.tasks.heterograph.spark_tables import Part, row_keys
+
+_SAMPLED = 1 << 12
+"""One id of so many is a sample, by which ranges are cut, …"""
+_LEAST_SAMPLED = 32
+"""… but in each batch no fewer than this."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Columns of ids of one part, to be read and left to later tasks."""
+
+    kept: Kept
+    part: Part
+    columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of what is left."""
+        return f"scanned/{self.part.number:06d}"
+
+    def ids(self) -> list[pa.Array]:
+        """The columns, once they were read: large strings."""
+        table = self.kept.table(self.name).combine_chunks()
+        return [_whole(table.column(place), pa.large_string()) for place in range(len(self.columns))]
+
+
+class Scanned(NamedTuple):
+    """Rows of a part, and samples of each of its columns of ids."""
+
+    rows: int
+    samples: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """How the ids of a node set are cut.
+
+    Args:
+        number: of the set.
+        bounds: ascending; range r has the ids from bound r - 1 on and below bound r.
+        first: task of the first range.
+        latent: the set has no table.
+        keeps_rows: rows of its table are needed later on, for features.
+    """
+
+    number: int
+    bounds: tuple[str, ...]
+    first: int
+    latent: bool
+    keeps_rows: bool
+
+    def __len__(self) -> int:
+        return len(self.bounds) + 1
+
+    def cut(self, ids: pa.Array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """(range, places in `ids` that belong there, in the order of the ids); equal ids stay in their order."""
+        order = pc.sort_indices(ids).to_numpy().astype(np.int64)
+
+        def at(place: int) -> str:
+            return str(ids[int(order[place])].as_py())
+
+        # Of text in UTF-8, the order of code points is that of bytes.
+        ends = [0, *(bisect_left(range(len(order)), bound, key=at) for bound in self.bounds), len(order)]
+        for place in range(len(self)):
+            if ends[place] < ends[place + 1]:
+                yield place, order[ends[place] : ends[place + 1]]
+
+
+class Numbered(NamedTuple):
+    """Ids of a range, and the first row whose id an earlier one has: its key and the id."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    repeated: tuple[int, str] | None
+
+
+def scan(item: Scan) -> Scanned:
+    """Read the ids of a part.
+
+    Raises:
+        UserError: the table cannot be read, or an id is none; names file and row.
+    """
+    parts: list[list[pa.Array]] = [[] for _ in item.columns]
+    samples: list[list[str]] = [[] for _ in item.columns]
+    rows = 0
+    for batch in item.part.batches(item.columns):
+        for place, ids in enumerate(text_ids(batch)):
+            parts[place].append(ids.cast(pa.large_string()))
+            wanted = min(len(ids), len(ids) // _SAMPLED + _LEAST_SAMPLED)
+            samples[place] += ids.take(pa.array(np.linspace(0, len(ids) - 1, wanted).astype(np.int64))).to_pylist()
+        rows += len(batch.columns[0])
+    columns = [pa.chunked_array(each, pa.large_string()) for each in parts]
+    item.kept.write(item.name, pa.table(columns, [f"c{place}" for place in range(len(columns))]))
+    return Scanned(rows, samples)
+
+
+def bounds_of(samples: Sequence[str], ranges: int) -> tuple[str, ...]:
+    """Bounds of at most so many ranges, as even as samples tell."""
+    ordered = sorted(set(samples))
+    places = sorted({len(ordered) * place // ranges for place in range(1, ranges)} - {0}) if ordered else []
+    return tuple(ordered[place] for place in places)
+
+
+class Column(NamedTuple):
+    """A column of ids of a part that was scanned, and the ranges of the set whose nodes it names."""
+
+    scan: Scan
+    column: int
+    ranges: Ranges
+
+
+def send_ids(item: Column) -> Iterator[tuple[int, Any]]:
+    """The ids of a column, to their ranges, with the keys of their rows; those of a latent set each once."""
+    ids = item.scan.ids()[item.column]
+    if item.ranges.latent:
+        ids = pc.unique(ids)
+    for place, rows in item.ranges.cut(ids):
+        keys = np.zeros(0, np.int64) if item.ranges.latent else row_keys(item.scan.part.number, rows)
+        yield item.ranges.first + place, (ids.take(pa.array(rows)), keys)
+
+
+def number_ids(kept: Kept, sets: Sequence[Ranges], task: int, sent: list[Any]) -> Numbered:
+    """Sort the ids of a range, and leave them and the keys of their rows."""
+    ranges, place = range_of(sets, task)
+    ids = pa.concat_arrays([pa.array([], pa.large_string()), *(each for each, _ in sent)])
+    order = pc.sort_indices(ids)
+    ids = ids.take(order)
+    again = np.zeros(len(ids), bool)
+    if len(ids):
+        again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    repeated = None
+    if ranges.latent:
+        ids = ids.filter(pa.array(~again))
+    else:
+        keys = np.concatenate([np.zeros(0, np.int64), *(each for _, each in sent)])[order.to_numpy()]
+        if again.any():
+            rows = np.flatnonzero(again)
+            row = int(rows[np.argmin(keys[rows])])
+            repeated = (int(keys[row]), ids[row].as_py())
+        if ranges.keeps_rows:
+            kept.write(rows_name("nodes", ranges.number, place), keys)
+    kept.write(ids_name(ranges.number, place), pa.table({"id": ids}))
+    return Numbered(len(ids), repeated)
+
+
+def range_of(sets: Sequence[Ranges], task: int) -> tuple[Ranges, int]:
+    """The set of a task, and which of its ranges it has."""
+    ranges = next(each for each in reversed(sets) if each.first <= task)
+    return ranges, task - ranges.first
+
+
+def ids_name(number: int, place: int) -> str:
+    """Of the sorted ids of a range of a node set."""
+    return f"ids/{number:06d}-{place:06d}"
+
+
+def rows_name(kind: str, number: int, place: int) -> str:
+    """Of the keys of the rows of a range of nodes or a block of edges, in the order of these."""
+    return f"rows/{kind}-{number:06d}-{place:06d}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The ends of the edges of one part, to be looked up.
+
+    Args:
+        scan: of the part, columns source and target.
+        item: number of this among all such parts.
+        ends: ranges of the node sets of source and target.
+    """
+
+    scan: Scan
+    item: int
+    ends: tuple[Ranges, Ranges]
+
+    def names(self) -> Iterator[tuple[int, pa.Array, pa.Array]]:
+        """(end, different ids in the order in which they occur, the place of each row's among these)."""
+        for end, ids in enumerate(self.scan.ids()):
+            coded = pc.dictionary_encode(ids)
+            yield end, coded.dictionary, coded.indices
+
+
+def send_names(item: Ends) -> Iterator[tuple[int, Any]]:
+    """The different ids that edges name, to their ranges, with who asks."""
+    for end, names, _ in item.names():
+        for place, rows in item.ends[end].cut(names):
+            yield item.ends[end].first + place, (item.item, end, place, names.take(pa.array(rows)))
+
+
+def look_up(
+    kept: Kept, sets: Sequence[Ranges], bases: Sequence[NDArray[np.int64]], task: int, sent: list[Any]
+) -> Iterator[tuple[int, Any]]:
+    """Node numbers of ids, `UNKNOWN` of those that are none, back to who asks.
+
+    Args:
+        kept: what was left.
+        sets: by number.
+        bases: number of the first node of each range, by set.
+        task: of the range.
+        sent: see `send_names`.
+    """
+    if not sent:
+        return
+    ranges, place = range_of(sets, task)
+    ids = _whole(kept.table(ids_name(ranges.number, place)).column(0), pa.large_string())
+    base = int(bases[ranges.number][place])
+    for item, end, asked, names in sent:
+        found = pc.fill_null(pc.index_in(names, value_set=ids), -1).to_numpy().astype(np.int64)
+        yield item, (end, asked, np.where(found < 0, UNKNOWN, found + base).astype(np.int32))
+
+
+def numbers_of(item: Ends, sent: Sequence[Any]) -> list[NDArray[np.int32]]:
+    """Node numbers of the sources and targets of a part, from what `look_up` sent."""
+    answers = {(end, place): numbers for end, place, numbers in sent}
+    ends = []
+    for end, names, places in item.names():
+        numbers = np.empty(len(names), np.int32)
+        for place, rows in item.ends[end].cut(names):
+            numbers[rows] = answers[end, place]
+        ends.append(numbers[places.to_numpy()])
+    return ends
+
+
+def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    chunks = column.chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], kind), *chunks])

@@ -1,0 +1,143 @@
+"""Parts of tables, which executors read by themselves.
+
+A part is some row groups of a Parquet file, read by range, or another file as a whole: what quotes mean in CSV is known
+only to whoever has read it from its beginning, and what is compressed is so as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.scratch import Scratch
+from superworkflow.infra.storage.source import Source, changed
+from superworkflow.tasks.heterograph.tables import PARQUET, Batch, Table, batch_rows, read_parquet
+
+PART_BYTES = 64 << 20
+"""Bytes of a Parquet file that a task reads, if its row groups are not larger."""
+ROW_BITS = 32
+"""Of a row's key: its number in a part; the number of the part is above. Keys have the order of the table's rows."""
+
+
+class Part(NamedTuple):
+    """Rows of a table that one task reads.
+
+    Args:
+        number: of the part, among all parts of all tables.
+        uri, bytes, sha256: of the file.
+        groups: of a Parquet file, the first row group and the one after the last; none for the whole file.
+        row: number in the file of the row before the first.
+    """
+
+    number: int
+    uri: str
+    bytes: int
+    sha256: str
+    groups: tuple[int, int] | None
+    row: int
+
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[Batch]:
+        """Columns of all rows, as `Table.batches`.
+
+        Raises:
+            UserError: as there, or the file is not what it was when the run began.
+        """
+        location = Location.of(self.uri)
+        if self.groups is not None:
+            row = self.row + 1
+            with location.open() as stream:
+                groups = range(*self.groups)
+                for columns in read_parquet(stream, self.uri, names, batch_rows(width), groups):
+                    if len(columns[0]):
+                        yield Batch(self.uri, row, columns, False)
+                    row += len(columns[0])
+            return
+        with Scratch("table") as folder:
+            table = Table(cast("Source", _OneFile(self)), location.name, folder, 1)
+            yield from table.batches(names, width)
+            table.close()
+
+    def where(self, row: int) -> str:
+        """The file and the number in it of a row of this part, for people."""
+        return f"{self.uri}, row {self.row + 1 + row}"
+
+
+class _Member(NamedTuple):
+    location: Location
+
+
+class _OneFile:
+    """A part's file, as `Table` asks a source for it."""
+
+    def __init__(self, part: Part):
+        self._part, self._location, self._copy = part, Location.of(part.uri), Path()
+        self.members: Mapping[str, _Member] = {self._location.name: _Member(self._location)}
+
+    def files(self, name: str) -> list[str]:
+        return [name]
+
+    def local(self, scratch: Path, name: str) -> Path:
+        """The file, or a copy of it, which is what was summed."""
+        if (there := self._location.local_path) is not None:
+            return there
+        if self._copy == Path():
+            copy = scratch / name
+            self._location.download(copy)
+            if file_sha256(copy) != self._part.sha256:
+                raise changed(self._location.uri, "while the stage read it")
+            self._copy = copy
+        return self._copy
+
+
+def parts_of(source: Source, table: str, first: int) -> list[Part]:
+    """The parts of a table, in the order of its rows.
+
+    Args:
+        source: that has it.
+        table: its name.
+        first: number of the first part.
+    """
+    parts: list[Part] = []
+    for name in source.files(table):
+        member = source.members[name]
+        size, location = member.state.size, member.location
+        if size:
+            for groups, row in _pieces(location, size):
+                parts.append(Part(first + len(parts), location.uri, size, member.sha256, groups, row))
+    return parts
+
+
+def _pieces(location: Location, size: int) -> list[tuple[tuple[int, int] | None, int]]:
+    """Row groups of each part of a file, and the rows before them."""
+    with location.open() as stream:
+        if stream.read(len(PARQUET)) != PARQUET or size <= PART_BYTES:
+            return [(None, 0)]
+        stream.seek(0)
+        try:
+            metadata = pq.read_metadata(stream)
+        except (pa.ArrowException, OSError):
+            return [(None, 0)]  # who reads it says what is wrong
+    pieces: list[tuple[tuple[int, int] | None, int]] = []
+    begin = row = rows = taken = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows, taken = rows + group.num_rows, taken + sum(
+            group.column(column).total_compressed_size for column in range(group.num_columns)
+        )  # fmt: skip
+        if taken >= PART_BYTES or number + 1 == metadata.num_row_groups:
+            pieces.append(((begin, number + 1), row))
+            begin, row, rows, taken = number + 1, row + rows, 0, 0
+    return pieces
+
+
+def row_keys(part: int, rows: NDArray[Any]) -> NDArray[np.int64]:
+    """Keys of rows of a part."""
+    return (np.int64(part) << np.int64(ROW_BITS)) | rows.astype(np.int64)

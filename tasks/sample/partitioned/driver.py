@@ -1,0 +1,185 @@
+"""Subgraphs on Spark with rows in parts: shards ask, level by level of the spec, for draws in rows that others have.
+
+A range of sources of an edge set is read by whoever draws in it, from the dataset, by range. Shards are worked on in
+batches. For each level of ops, a shard sends (subgraph, op, node) to the tasks that have the nodes' rows; these draw,
+and send the edges back. What a shard has drawn it leaves in the dataset's folder, where lineage ends: a lost executor's
+part of a level is done again from there. Before each level it is counted how many rows of each range are asked for; a
+range with more than its share, such as one with a hub, goes to several tasks, between which subgraphs are divided.
+
+Draws come from (seed, seed node, repeat, op, node), so none of this changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.engines.spark.exchange import Step, exchange, shuffled_bytes
+from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
+from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._subgraphs import DESCRIPTION, Layout
+from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.sample.partitioned.answer import answer, join
+from superworkflow.tasks.sample.partitioned.blocks import write_shard
+from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_asked, keep
+from superworkflow.tasks.sample.partitioned.members import ask_edges, counts_joined, keep_edges
+from superworkflow.tasks.sample.partitioned.plan import EdgePlan, Routes, SamplePlan, check_values, plan_of
+from superworkflow.tasks.sample.partitioned.rows import check_range
+from superworkflow.tasks.sample.run import Shard, description, read_spec, sample_output, shards_of, table_of_seeds
+from superworkflow.tasks.sample.seeds import find_seeds
+from superworkflow.tasks.sample.sizes import Sizes
+from superworkflow.tasks.sample.spec import Spec
+from superworkflow.tasks.walk.partitioned.vertex_ranges import find_cuts
+
+TASKS_PER_CORE = 2
+SHARDS_PER_CORE = 8
+"""Of a batch: what these have drawn is in the dataset's folder meanwhile."""
+_PIECE = 1 << 20  # nodes whose degrees one task reads, at least
+_LEAST_RANGE = 1 << 20  # edges of a set that are cut at all, unless memory asks for it
+
+
+def run(job: StageRun[SampleParams]) -> Output:
+    """Write the subgraphs of `job.inputs["graph"]`, the same files as `tasks.sample.run` does.
+
+    Raises:
+        UserError: as there.
+        TaskFailed: a task failed as often as it may.
+    """
+    with spark_session(job) as session:
+        return make(job, session)
+
+
+class _Sampled(NamedTuple):
+    spec: Spec
+    layout: Layout
+
+
+def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -> Output:
+    """`run`, in a session that is open.
+
+    Args:
+        job: the stage's run.
+        session: an open `SparkSession`.
+        ranges: of each edge set, and tasks that draw; None for as many as cores and memory ask for.
+    """
+    dataset, params = job.inputs["graph"], job.params
+    dataset.verify("size")
+    graph = HeteroGraph.open(dataset)
+    spec = read_spec(job.sources["spec"], job.scratch).sized(params.size_factor, params.sizes)
+    spec = spec.fitted(graph.node_sets, graph.edge_sets)
+    check_values(graph, spec)
+    seeds = find_seeds(graph, spec, params, *table_of_seeds(job.sources, job.scratch))
+    shards = shards_of(seeds)
+    job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
+    rows = str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}"
+    plan = plan_of(graph, spec, params, Kept(job.output.location.uri), rows)
+    plan = replace(plan, cuts=tuple(_cuts(job, session, plan, edges, ranges) for edges in plan.edge_sets))
+    weighted = [
+        (place, at)
+        for place, (edges, cuts) in enumerate(zip(plan.edge_sets, plan.cuts, strict=True))
+        if edges.weight
+        for at in range(len(cuts) - 1)
+    ]
+    run_tasks(session, partial(check_range, plan), weighted)
+    work, sizes = _Work(job, session, plan, ranges or TASKS_PER_CORE * cores(job)), Sizes(plan.layout)
+    size = SHARDS_PER_CORE * cores(job)
+    for first in range(0, len(shards), size):
+        batch = [_with_seeds(number, shards[number], seeds) for number in range(first, min(first + size, len(shards)))]
+        sizes.merge(work.batch(batch))
+        job.progress.log(f"{sizes.subgraphs} subgraphs, {sizes.edges} edges")
+    job.progress.log(work.summary(sizes.edges))
+    job.output.json(DESCRIPTION, description(graph, _Sampled(spec, plan.layout), params, seeds))
+    return sample_output(graph, sizes, seeds)
+
+
+def cores(job: StageRun[Any]) -> int:
+    """Tasks at a time."""
+    executors = job.resources.executors
+    return task_cores(job) * (1 if executors is None or runs_here(job) else executors.largest)
+
+
+def _with_seeds(number: int, shard: Shard, seeds: Any) -> ShardSeeds:
+    return ShardSeeds(number, shard.name, seeds.rows(shard.split, shard.first, shard.last))
+
+
+def _cuts(
+    job: StageRun[SampleParams], session: Any, plan: SamplePlan, edges: EdgePlan, ranges: int | None
+) -> NDArray[np.int64]:
+    """First source of each range of an edge set, and the number of sources; only offsets of cuts pass through here."""
+    if not edges.sources:
+        return np.array([0, 1])
+    item = np.dtype(plan.node_type).itemsize + 4 * bool(edges.weight) + 8 * (bool(edges.timestamp) + edges.ranked)
+    share = python_memory(job.resources) / task_cores(job) / 4
+    wanted = -(-(8 * edges.sources + item * edges.count) // int(max(share, 1)))
+    wanted = ranges or max(wanted, min(cores(job), edges.count // _LEAST_RANGE), 1)
+    indptr = Location.of(plan.graph).join(f"edges-{edges.number}-indptr.npy")
+    pieces = max(1, min(cores(job), edges.sources // _PIECE))
+    bounds = np.linspace(0, edges.sources, pieces + 1).astype(int).tolist()
+    given = [(number, a, b) for number, (a, b) in enumerate(pairwise(bounds))]
+    found = run_tasks(session, partial(_cuts_of_piece, indptr.uri, int(wanted)), given)
+    return np.unique([0, edges.sources, *(at for piece in found for at, _ in piece)]).astype(np.int64)
+
+
+def _cuts_of_piece(indptr: str, parts: int, piece: tuple[int, int, int]) -> list[tuple[int, int]]:
+    return find_cuts(Location.of(indptr), parts, *piece)
+
+
+class _Work:
+    """One batch of shards after the other."""
+
+    def __init__(self, job: StageRun[SampleParams], session: Any, plan: SamplePlan, tasks: int):
+        self._job, self._session, self._plan, self._tasks = job, session, plan, tasks
+        self._before = shuffled_bytes(session)
+
+    def batch(self, shards: list[ShardSeeds]) -> Sizes:
+        """Make these shards; how large their subgraphs are."""
+        plan, session, items = self._plan, self._session, list(enumerate(shards))
+        shared = session.sparkContext.broadcast(shards)
+        counts = [counts_asked(plan, shard, 0) for shard in shards]
+        for level in range(plan.levels):
+            routes = self._routes(counts)
+            steps = (
+                Step(routes.tasks, partial(answer, plan, routes)),
+                Step(len(shards), partial(_keep, plan, routes, level, shared)),
+            )
+            kept = exchange(session, items, partial(ask, plan, routes, level), *steps)
+            counts = [each for _, each in kept]
+        if plan.by_node:
+            routes = self._routes(run_tasks(session, partial(counts_joined, plan), shards))
+            exchange(
+                session, items, partial(ask_edges, plan, routes), Step(routes.tasks, partial(join, plan, routes)),
+                Step(len(shards), partial(_keep_edges, plan, routes, shared)),
+            )  # fmt: skip
+        sizes = Sizes(plan.layout)
+        for entries, more in run_tasks(session, partial(write_shard, plan), shards):
+            self._job.output.adopt(entries)
+            sizes.merge(more)
+        plan.kept.remove("subgraphs")
+        shared.destroy()
+        return sizes
+
+    def summary(self, edges: int) -> str:
+        """What has travelled, for people."""
+        shuffled = shuffled_bytes(self._session) - self._before
+        return f"{shuffled} bytes were shuffled, {shuffled / max(edges, 1):.1f} for each of {edges} edges"
+
+    def _routes(self, counts: Sequence[list[NDArray[np.int64]]]) -> Routes:
+        return Routes.shared([np.sum(each, axis=0) for each in zip(*counts, strict=True)], self._tasks)
+
+
+def _keep(plan: SamplePlan, routes: Routes, level: int, shared: Any, place: int, replies: list[Any]) -> Any:
+    return keep(plan, routes, level, shared.value, place, replies)
+
+
+def _keep_edges(plan: SamplePlan, routes: Routes, shared: Any, place: int, found: list[Any]) -> int:
+    return keep_edges(plan, routes, shared.value, place, found)

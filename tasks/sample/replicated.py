@@ -1,0 +1,126 @@
+"""Subgraphs on Spark with the rows of the whole graph, without its features, in every executor.
+
+An executor runs one Python process with as many threads as it has cores, so that it holds the rows once. A task makes a
+shard on each thread and writes it to the store; one that is made again, after its executor was lost, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
+from superworkflow.infra.engines.spark.tasks import run_tasks
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._subgraphs import DESCRIPTION
+from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.sample.run import (
+    Shard,
+    description,
+    read_spec,
+    sample_output,
+    shards_of,
+    table_of_seeds,
+    write_shard,
+)
+from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
+from superworkflow.tasks.sample.sizes import Sizes
+from superworkflow.tasks.sample.spec import Spec
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task samples from, and how.
+
+    Args:
+        uri: the heterograph dataset.
+        folder: where this machine keeps its copy; the system's temporary folder when None.
+        spec: as it was read.
+        params: of the stage, as JSON.
+    """
+
+    uri: str
+    folder: str | None
+    spec: Spec
+    params: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """Shards to make at the same time, each with its seeds; these are None where all nodes of a set are seeds."""
+
+    work: Work
+    output: str
+    shards: tuple[tuple[Shard, SeedRows | None], ...]
+
+
+def run(job: StageRun[SampleParams]) -> Output:
+    """Write the subgraphs of `job.inputs["graph"]`; see `tasks.sample.run`."""
+    dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
+    graph, spec = HeteroGraph.open(dataset), read_spec(job.sources["spec"], job.scratch)
+    sampler = Sampler(graph, spec, params)
+    table, name = table_of_seeds(job.sources, job.scratch)
+    seeds = find_seeds(graph, sampler.spec, params, table, name)
+    shards = shards_of(seeds)
+    job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
+    work = Work(dataset.uri, str(job.scratch) if runs_here(job) else None, spec, params.model_dump_json())
+
+    def with_seeds() -> Iterator[tuple[Shard, SeedRows | None]]:
+        for shard in shards:
+            yield shard, None if table is None else seeds.rows(shard.split, shard.first, shard.last)
+
+    given = list(with_seeds())
+    groups = (tuple(given[at : at + cores]) for at in range(0, len(given), cores))
+    tasks = [Task(work, job.output.location.uri, each) for each in groups]
+    with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
+        made = run_tasks(session, _make, tasks)
+    sizes = Sizes(sampler.layout)
+    for entries, more in made:
+        job.output.adopt(entries)
+        sizes.merge(more)
+    job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
+    return sample_output(graph, sizes, seeds)
+
+
+def _make(task: Task) -> tuple[tuple[FileEntry, ...], Sizes]:
+    sampler = _sampler(task.work)
+
+    def make(shard: Shard, rows: SeedRows | None) -> tuple[tuple[FileEntry, ...], Sizes]:
+        seeds = _seeds(task.work).rows(shard.split, shard.first, shard.last) if rows is None else rows
+        writer = TaskWriter(Location.of(task.output))
+        with writer.file(shard.name) as path:
+            sizes = write_shard(path, sampler, seeds)
+        return writer.entries, sizes
+
+    if any(rows is None for _, rows in task.shards):
+        _seeds(task.work)  # once, before threads ask for it
+    sizes, entries = Sizes(sampler.layout), list[FileEntry]()
+    with ThreadPoolExecutor(len(task.shards)) as pool:
+        for more_entries, more in pool.map(lambda each: make(*each), task.shards):
+            entries += more_entries
+            sizes.merge(more)
+    return tuple(entries), sizes
+
+
+@cache  # for the life of the process: it serves one stage
+def _graph(work: Work) -> HeteroGraph:
+    return HeteroGraph.open(SharedDataset.at(work.uri, work.folder))
+
+
+@cache
+def _sampler(work: Work) -> Sampler:
+    return Sampler(_graph(work), work.spec, SampleParams.model_validate_json(work.params))
+
+
+@cache
+def _seeds(work: Work) -> SeedTable:
+    params = SampleParams.model_validate_json(work.params)
+    return find_seeds(_graph(work), _sampler(work).spec, params)

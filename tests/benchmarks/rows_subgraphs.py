@@ -1,0 +1,87 @@
+"""From tables to TFRecords: a hundredth of OGBN-MAG's sizes, all of its 7,363 papers as seeds, as CPU seconds.
+
+Ours are the three stages, each a process of its own, from Parquet tables. The peer is TF-GNN's `tfgnn_sampler` on
+Beam's DirectRunner, which reads the same tables as TFRecords: it is given few seeds twice, and what a seed more takes
+gives its time for all of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from superworkflow.tasks._generate_mag import generate_mag
+from tests.benchmarks.code import kept_folder, key
+from tests.benchmarks.measure import Measured, PeerFailed, alternate, median, run_command
+from tests.benchmarks.report import Row
+from tests.benchmarks.rows_sampling import TFGNN
+from tests.benchmarks.setting import Setting
+from tests.benchmarks.stages import run_stage
+
+
+def tables_to_records(setting: Setting) -> list[Row]:
+    scale, few, some = (0.001, 4, 8) if setting.quick else (0.01, 8, 200)
+    papers = int(736_389 * scale)
+    row = Row(f"tables to TFRecords, MAG / {round(1 / scale)}, {papers:,} papers", "tfgnn_sampler, DirectRunner", "s",
+              setting.target(300))  # fmt: skip
+    tables = kept_folder(setting.data, "mag-tables", key((__name__,), scale=scale))
+    if not (tables / "schema.pbtxt").exists():
+        shutil.rmtree(tables, ignore_errors=True)
+        generate_mag(scale, tables, 5)
+    try:
+        if not TFGNN.exists():
+            raise PeerFailed("make oracles sets up its environment")
+        converted = tables.with_name(f"{tables.name}-tfrecords")
+        if not (converted / "schema.pbtxt").exists():
+            shutil.rmtree(converted, ignore_errors=True)
+            _peer(setting, "convert", tables, converted)
+        found = alternate(
+            {
+                "own": lambda: _own(setting, tables),
+                "few": lambda: _sampled(setting, tables, converted, few).cpu_s,
+                "some": lambda: _sampled(setting, tables, converted, some).cpu_s,
+            },
+            1,
+        )
+    except PeerFailed as error:
+        return [Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}")]
+    ours, least, more = (median(found[side]) for side in ("own", "few", "some"))
+    theirs = least + (papers - few) * (more - least) / (some - few)
+    setting.say(f"{row.name}: {ours:.3g} CPU s, {row.peer_name} {theirs:.3g}")
+    note = f"the peer's from {least:.0f} CPU s for {few} seeds and {more:.0f} for {some}; the rest extrapolated"
+    return [Row(row.name, row.peer_name, row.unit, row.target, ours, theirs, (ours, theirs), note=note)]
+
+
+def _own(setting: Setting, tables: Path) -> float:
+    folder, spec = setting.folder / "tables-to-records", tables / "spec.pbtxt"
+    graph, subgraphs = folder / "heterograph", folder / "sample"
+    stages = (
+        ("heterograph", {"graph": tables}, graph), ("sample", {"graph": graph, "spec": spec}, subgraphs),
+        ("records", {"graph": graph, "subgraphs": subgraphs}, folder / "records"),
+    )  # fmt: skip
+    return sum(run_stage(setting, name, inputs, output).measured.cpu_s for name, inputs, output in stages)
+
+
+def _sampled(setting: Setting, tables: Path, converted: Path, count: int) -> Measured:
+    ids = pq.read_table(next(iter(sorted(tables.glob("paper*.parquet")))), columns=["id"])["id"]
+    chosen = np.random.default_rng(1).choice(len(ids), count, replace=False)
+    seeds, samples = setting.folder / f"seeds-{count}.csv", setting.folder / "samples"
+    seeds.write_text("id\n" + "".join(f"{ids[row].as_py()}\n" for row in chosen.tolist()))
+    shutil.rmtree(samples, ignore_errors=True)
+    made = _peer(setting, "sample", converted, tables / "spec.pbtxt", seeds, samples)
+    if (found := made.document()["subgraphs"]) != count:
+        raise PeerFailed(f"it made {found} subgraphs of {count} seeds")
+    return made
+
+
+def _peer(setting: Setting, *arguments: object) -> Measured:
+    script = Path(__file__).parent / "peers" / "tfgnn_beam.py"
+    command = [str(TFGNN), str(script), *map(str, arguments)]
+    return run_command(command, setting.threads, setting.folder / "logs" / "tfgnn_beam.log", PeerFailed)
+
+
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {"tables-to-records": tables_to_records}

@@ -4,8 +4,7 @@ A step's batch is a function of (seed, epoch, step): `tasks._gnn`. Whatever prep
 attempt was killed, the same blocks are drawn; with one thread the same weights come out, bit by bit.
 
 Loss is cross entropy; dense weights are trained by Adam, embeddings of nodes without features by its sparse form. The
-weights that are kept are those of the epoch with the best accuracy on the split validation, of equal ones that with the
-lowest loss there.
+weights that are kept are those of the epoch with the lowest loss on the split validation.
 
 Files: `model.safetensors` and `network.json`, weights and what they are of; `splits.npy` int8 [nodes], 0 to 2 for
 train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a row

@@ -110,7 +110,7 @@ class Trainer:
                 raise self._diverged(loss)
             row |= {"validation_loss": loss, "validation_accuracy": accuracy}
             best = at.epochs[at.best - 1] if at.best else None
-            if best is None or (accuracy, -loss) > (best["validation_accuracy"], -best["validation_loss"]):
+            if best is None or loss < best["validation_loss"]:
                 at.best, at.worse = at.epoch + 1, 0
                 self.best = {name: np.array(values) for name, values in self.network.arrays().items()}
             else:

@@ -161,7 +161,7 @@ def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):
     history = made.json("history.json")
     assert [event["value"] for event in reports] == [row["validation_accuracy"] for row in history]
     assert {event["steps"] for event in reports} == {30} == {STAGE.steps(parse_params(TrainParams, params, "train"))}
-    best = max(history, key=lambda row: (row["validation_accuracy"], -row["validation_loss"]))
+    best = min(history, key=lambda row: row["validation_loss"])
     assert made.stats["best_epoch"] == best["epoch"]
     assert made.stats["epochs"] == min(30, best["epoch"] + 3)
 

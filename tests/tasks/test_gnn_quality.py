@@ -11,7 +11,7 @@ from superworkflow.tasks import load_stage
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.planetoid import write_planetoid
 
-GCN = {"model": "gcn", "hidden": 16, "fanouts": "all,all", "batch": "all", "epochs": 200, "weight_decay": 5e-4}
+GCN = {"model": "gcn", "hidden": 16, "fanouts": "all,all", "batch": "all", "epochs": 100, "weight_decay": 5e-4}
 
 
 def write_edges(source: Path, name: str, folder: Path) -> dict[str, str]:

@@ -89,8 +89,7 @@ def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums)
 
 
 @pytest.mark.parametrize(
-    "params",
-    [{}, {"sampler": "labor", "layers": 3, "fanouts": "2,3,4"}, {"model": "gat", "hidden": 16, "fanouts": "3,5"}],
+    "params", [{"sampler": "labor", "layers": 3, "fanouts": "2,3,4"}, {"model": "gat", "fanouts": "3,5"}]
 )
 def test_whoever_prepares_a_batch_the_weights_are_the_same(tmp_path, graph, params):
     made = [trained(graph, tmp_path / f"{n}", lookahead=n, **params) for n in (0, 5)]
@@ -132,10 +131,9 @@ execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30
 """
 
 
-@pytest.mark.parametrize("features", [True, False])
-def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path, features):
-    """Killed in the midst of the third epoch; without features, sparse Adam of embeddings goes on as well."""
-    graph = one_kind(tmp_path / "graph", features=features)
+def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
+    """Killed in the midst of the third epoch. Without features, so that sparse Adam of embeddings goes on as well."""
+    graph = one_kind(tmp_path / "graph", features=False)
     params = {**SMALL, "fanouts": "2,3"}
     whole = run_stage(STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "whole", cpu=1)
     command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]

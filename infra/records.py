@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from superworkflow.infra.diagram import Node
@@ -57,6 +58,8 @@ class StageRecord:
         error: why it failed.
         holdings: what was held from when to when, of all attempts one after the other.
         inputs: what it read.
+        ended: when, in seconds since 1970.
+        queued_s: from when it was its turn until it was given its resources.
     """
 
     name: str
@@ -82,6 +85,12 @@ class StageRecord:
     compile_s: float = 0.0
     holdings: tuple[Holding, ...] = ()
     inputs: tuple[Used, ...] = ()
+    ended: float = field(default_factory=time.time)
+    queued_s: float = 0.0
+
+    def queued_since(self, turn: float) -> StageRecord:
+        """The same, of a stage whose turn came at this time, in seconds since 1970."""
+        return replace(self, queued_s=max(0.0, self.ended - self.runtime_s - self.compile_s - turn))
 
     @property
     def rows_per_s(self) -> float:

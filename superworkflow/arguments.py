@@ -15,6 +15,7 @@ from superworkflow.infra.params import nearest, parse_model
 from superworkflow.infra.profile import profile_names
 from superworkflow.infra.promotion import Registration, check_gates
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
 
@@ -83,6 +84,12 @@ def add_request_arguments(
         help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
+    if chosen is None or any(each.tables for stage in chosen.stages for each in stage.inputs.values()):
+        parser.add_argument(
+            "--tables-from", metavar="PREFIX", action="append", default=[],
+            help="path or URI below which any description of tables may name some; without it, one that is not a file "
+            "of this machine may name only those in its own place; may be repeated",
+        )  # fmt: skip
     if reads:
         parser.add_argument(
             "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
@@ -122,8 +129,18 @@ def request_from(
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
         known=known_names, registration=registration(superworkflow) if registration is not None else None,
+        tables_from=tables_from(options),
     )  # fmt: skip
     return superworkflow, request
+
+
+def tables_from(options: argparse.Namespace) -> list[str]:
+    """Prefixes below which descriptions may name tables; those of this machine as absolute paths.
+
+    Raises:
+        UserError: one is neither a path nor a URI.
+    """
+    return [Location.of(prefix).uri for prefix in getattr(options, "tables_from", [])]
 
 
 def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:

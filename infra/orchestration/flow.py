@@ -40,6 +40,7 @@ from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.request import Request, check_machine
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.tracking.addresses import dashboard_page
 from superworkflow.infra.tracking.base import Tracker
 
 REJECTED_STATE = "Rejected"
@@ -153,7 +154,7 @@ def _execute(
             _outputs(request, run)
             run.decisions += settle(request, run, tracker, terms_of(request, deployed), run_nodes)
             run.close(request.prices, time.monotonic() - started)
-            _table_artifact(run)
+            _table_artifact(run, tracker.url())
             finish(run, tracker)
             tracker.finish(run)
         except BaseException as error:
@@ -292,13 +293,15 @@ def _outputs(request: Request, run: RunRecord) -> None:
                 run.outputs[title] = uri
 
 
-def _table_artifact(run: RunRecord) -> None:
+def _table_artifact(run: RunRecord, url: str | None) -> None:
     """Show the stages and their totals beside Prefect's own pages of the run."""
     rows = [_table_row(record.name, record.state, record.took) | {"rows": record.rows} for record in run.stages]
     rows.append(_table_row("total", "", run.totals()) | {"rows": ""})
     # As code: Prefect's pages make a mail link of `f1@0.5`.
     quality = ", ".join(f"`{each.name}` {each}" for each in figures(run.metrics, run.declared))
     words = [f"Stages of this run. {quality}", *(str(each) for each in run.decisions)]
+    if url:
+        words.append(f"This run [in MLflow]({url}) and [on the dashboard]({dashboard_page(run.run_id)}).")
     create_table_artifact(key="stages", table=rows, description="\n\n".join(words))
 
 

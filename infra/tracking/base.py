@@ -58,6 +58,9 @@ class Tracker:
     def picture(self, path: Path) -> None:
         """Attach a picture to the run."""
 
+    def report(self, path: Path) -> None:
+        """Attach a page about the run."""
+
     def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel | None:
         """Register a dataset as a version of a model, with these tags where it is a new one."""
         return None

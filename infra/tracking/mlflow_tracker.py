@@ -41,6 +41,8 @@ from superworkflow.infra.tracking.tables import making_tables, sqlite_path
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+# A run prints its own addresses, once; MLflow would print two lines as each stage ends.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset as MlflowDataset
@@ -75,6 +77,8 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 _NOTE_LENGTH = 5000
+DIGEST_LENGTH = 32
+"""Characters of a dataset's digest; MLflow's databases keep 36."""
 _LISTINGS = 10
 """Times that datasets are listed before a run fails for it."""
 
@@ -201,11 +205,12 @@ class MlflowTracker(Tracker):
             **({ERROR_TAG: record.error[:5000]} if record.error else {}),
             **({"superworkflow.attempts": json.dumps(record.attempts)[:5000]} if record.attempts else {}),
         }
-        start = int((time.time() - record.runtime_s) * 1000)
+        start = int((record.ended - record.runtime_s - record.compile_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
         stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith("metrics.")}
         figures = {
             "seconds": record.runtime_s,
+            "queued_seconds": record.queued_s,
             "cpu_seconds": record.cpu_s,
             "peak_memory_bytes": record.peak_memory_bytes,
             **({"compile_seconds": record.compile_s} if record.compile_s else {}),
@@ -226,7 +231,7 @@ class MlflowTracker(Tracker):
         self._log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
-        self._client.set_terminated(run.info.run_id, status=status)
+        self._client.set_terminated(run.info.run_id, status=status, end_time=int(record.ended * 1000))
         # On the parent as well: MLflow compares and charts top-level runs.
         if record.state == "cached":
             with self._turn:  # stages end side by side
@@ -239,6 +244,11 @@ class MlflowTracker(Tracker):
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
+
+    @_told
+    def report(self, path: Path) -> None:
+        """Attach a page, beside the folder of pictures; see `Tracker`."""
+        self._client.log_artifact(self._run_id, str(path))
 
     def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
         """Register the dataset as a model of this run; see `Tracker`."""
@@ -363,11 +373,11 @@ def author_tags(source: str) -> dict[str, str]:
 
 
 def _inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:
-    """As MLflow lists them; its databases keep 36 characters of a digest."""
+    """As MLflow lists them."""
     return [
         DatasetInput(
             MlflowDataset(
-                each.name, each.digest[:32], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
+                each.name, each.digest[:DIGEST_LENGTH], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
                 profile=json.dumps(dict(each.facts)) if each.facts else None,
             ),
             [InputTag(MLFLOW_DATASET_CONTEXT, context)],

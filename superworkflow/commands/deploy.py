@@ -19,6 +19,7 @@ from superworkflow.arguments import (
     assignments_of,
     registration_from,
     sources_of,
+    tables_from,
 )
 from superworkflow.deployed import PULL_STEP, entrypoint
 from superworkflow.flows import known_names, load_superworkflow
@@ -32,6 +33,7 @@ from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.profile import Profile, is_file, load_profile
 from superworkflow.infra.promotion import REGISTRATION
 from superworkflow.infra.request import parameters_of
+from superworkflow.infra.storage.elsewhere import VARIABLE as TABLES_FROM
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.store import Store
 
@@ -91,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
     kind = options.type or profile.launcher
     parameters = _parameters(superworkflow, options, profile, kind)
     variables = _variables(options, profile, kind)
+    if allowed := tables_from(options):
+        variables["env"] = {**variables.get("env", {}), TABLES_FROM: "\n".join(allowed)}
     if superworkflow.code is not None:
         store = Store(options.store)
         store.check_writable()

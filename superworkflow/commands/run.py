@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     except (SuperworkflowError, Interrupted) as error:
         print(f"\n{error}\n{resume}", file=sys.stderr)
         return error.exit_code
-    print_run(record, uri)
+    print_run(record, uri, tracker.url())
     if options.json:
         print(json.dumps(record.document(), indent=1))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -80,9 +81,7 @@ def test_records_in_mlflow(sweeps: SweepCommands, grid: Answer) -> None:
     assert best == [grid.document["best"][0]["run_id"]]
     stages = client.search_runs([sweep.info.experiment_id], f"tags.mlflow.parentRunId = '{best[0]}'")
     assert {run.info.run_name for run in stages} == STAGES
-    pictures = {Path(file.path).stem for file in client.list_artifacts(sweep.info.run_id, "pictures")}
-    assert {"sweep-history", "sweep-parallel-coordinates", "sweep-pareto", "sweep-cost-per-trial"} <= pictures
-    assert {"sweep-importance", "sweep-heat-map"} <= pictures
+    assert [file.path for file in client.list_artifacts(sweep.info.run_id)] == ["sweep.html"]
     assert grid.document["model"] == "models:/node2vec-embeddings@current"
 
 
@@ -116,10 +115,11 @@ def test_looking_at_a_study(
     assert "walk 2/2" in shown
     assert main(["sweep", "best", *where, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == grid.document["best"]
-    assert main(["sweep", "plot", *where, "--out", str(tmp_path / "pictures")]) == 0
-    paths = capsys.readouterr().out.split()
-    assert len(paths) == 6
-    assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert main(["sweep", "plot", *where, "--out", str(tmp_path / "made")]) == 0
+    page = Path(capsys.readouterr().out.strip())
+    assert page == tmp_path / "made" / "sweep.html"
+    titles = set(re.findall(r"<h2>(.*?)</h2>", page.read_text()))
+    assert titles == {"History", "Importance", "Parallel coordinates", "Heat map", "Cost", "Trials"}
     assert main(["sweep", "best", "gird", "--store", str(sweeps.store)]) == 2
     assert "Studies there: grid" in capsys.readouterr().err
 

@@ -1,0 +1,236 @@
+"""Pages in a real browser, on records of real runs: they open, say what the records say, and can be read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from superworkflow.dashboards.web import frames
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+from tests.dashboards.conftest import STUDY, Recorded
+from tests.flows.deployments import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SHOTS = os.environ.get("SUPERWORKFLOW_TEST_SCREENSHOTS")
+"""Folder to leave pictures of all pages in."""
+LEAST_CONTRAST = 4.5
+"""WCAG 2, level AA."""
+NARROW = "(each) => each.clientWidth <= 390"
+CONTRASTS = Path(__file__).with_name("contrast.js").read_text()
+
+
+def _paths(recorded: Recorded) -> dict[str, str]:
+    runs = recorded.runs
+    trials = "&".join(f"run={run.run_id}" for run in runs if run.is_trial)
+    return {
+        "overview": "/", "deployments": "/deployments", "run": f"/run/{recorded.nightly[-1].run_id}",
+        "runs": "/compare", "compare": f"/compare?{trials}", "sweeps": f"/sweeps?study={STUDY}",
+    }  # fmt: skip
+
+
+PAGES = ("overview", "deployments", "run", "runs", "compare", "sweeps")
+Open = Callable[[str], "Page"]
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """Errors in the console of the page that is open."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, said: list[str]) -> Iterator[Page]:
+    """A tab."""
+    with browser.new_page() as page:
+        _listen(page, said)
+        yield page
+
+
+def _listen(page: Page, said: list[str]) -> None:
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("requestfailed", lambda request: said.append(f"{request.url}: {request.failure}"))
+
+
+@pytest.fixture
+def show(page: Page, said: list[str], served: str, recorded: Recorded) -> Open:
+    """Opens a page by its name and waits until its figures are drawn."""
+
+    def show(name: str) -> Page:
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        said.clear()
+        page.goto(served + _paths(recorded)[name])
+        _drawn(page, "light")
+        return page
+
+    return show
+
+
+def _drawn(page: Page, scheme: str) -> None:
+    page.locator(f"html[data-ready={scheme}]").wait_for(state="attached", timeout=60_000)
+
+
+def _shot(page: Page, name: str) -> None:
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_opens_fits_and_can_be_read(show: Open, said: list[str], name: str) -> None:
+    """At 1280 and 390 pixels, by day and by night, without an error in the console."""
+    page = show(name)
+    figures = page.locator(".plot").count()
+    assert page.locator(".plot .main-svg").first.is_visible() if figures else name == "runs"
+    assert _overflow(page) == []
+    assert _faint(page) == []
+    _shot(page, f"{name}-desktop")
+    page.emulate_media(color_scheme="dark")
+    if figures:
+        _drawn(page, "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 27)"
+    assert _faint(page) == []
+    _shot(page, f"{name}-dark")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 390, "height": 844})
+    eventually(lambda: page.evaluate(f"[...document.querySelectorAll('.plot .main-svg')].every({NARROW})"))
+    assert _overflow(page) == []
+    _shot(page, f"{name}-phone")
+    assert said == []
+
+
+def _overflow(page: Page) -> list[str]:
+    """What is wider than the window and lies in nothing that scrolls."""
+    found: list[str] = page.evaluate(
+        """() => document.documentElement.scrollWidth <= innerWidth ? [] :
+        [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth + 1
+          && !each.closest(".scroll, pre, svg")).map((each) => each.outerHTML.slice(0, 120))
+          .concat(`page: ${document.documentElement.scrollWidth} of ${innerWidth}`)"""
+    )
+    return found
+
+
+def _faint(page: Page) -> list[str]:
+    found: list[Any] = page.evaluate(CONTRASTS)
+    return [f"{text!r}: {ratio:.1f}" for text, ratio in found if ratio < LEAST_CONTRAST]
+
+
+def _value(page: Page, name: str) -> str:
+    return page.locator(f"[data-value={name}]").inner_text()
+
+
+def test_overview_says_what_the_records_say(show: Open, recorded: Recorded) -> None:
+    page = show("overview")
+    runs = recorded.runs
+    assert _value(page, "cost") == format_usd(sum(run.figures["cost/total_usd"] for run in runs))
+    assert _value(page, "saved") == format_usd(sum(run.figures["cost/saved_by_cache_usd"] for run in runs))
+    assert _value(page, "success") == "100%"
+    month = frames.month(frames.runs_frame(runs), frames.today())
+    assert _value(page, "forecast") == format_usd(month.forecast_usd)
+    assert "budget of $5.00" in page.inner_text("main")
+    drawn = page.evaluate("document.querySelector('[data-figure=stage]').data.map((each) => [each.name, each.y])")
+    by_stage = frames.costs_frame(runs).groupby("stage")["cost_usd"].sum()
+    assert {name: sum(values) for name, values in drawn} == pytest.approx(dict(by_stage))
+
+
+def test_run_says_what_the_records_say(show: Open, recorded: Recorded) -> None:
+    page, run = show("run"), recorded.nightly[-1]
+    assert _value(page, "cost") == format_usd(run.figures["cost/total_usd"])
+    assert _value(page, "wall") == format_seconds(run.figures["runtime/wall_s"])
+    first = frames.headline(run)
+    assert first is not None
+    assert _value(page, "quality") == f"{first.value:.4f}"
+    for stage in recorded.stages(run):
+        row = page.locator(f"#stages [data-stage={stage.name}]").inner_text().split("\t")
+        if stage.state == "ran":
+            expected = [stage.seconds, stage.cpu_s]
+            assert row[4:9] == [*map(format_seconds, expected), format_bytes(stage.memory_bytes), f"{stage.rows:,.0f}",
+                                format_usd(stage.cost_usd)]  # fmt: skip
+    assert run.tags["superworkflow.decision"] in page.inner_text("main")
+    assert page.locator("#profile").inner_text().startswith("stages:\n")
+    rows = page.evaluate("document.querySelector('[data-figure=gantt]').data.flatMap((each) => each.y)")
+    assert set(rows) == set(run.stages)
+
+
+def test_deployments_say_what_the_records_say(show: Open, recorded: Recorded) -> None:
+    text = show("deployments").inner_text("main")
+    assert "0 2 * * * (UTC)" in text
+    assert re.search(r"next run\s+\d{4}-\d\d-\d\d 02:00", text)
+    last = recorded.nightly[-1]
+    assert f"{last.figures['promotion/quality']:.4f}" in text
+    assert f"{last.figures['promotion/champion_quality']:.4f}" in text
+    assert "✓ evaluate.macro_f1>=0.2" in text
+
+
+def test_compare_and_sweeps_say_what_the_records_say(show: Open, recorded: Recorded) -> None:
+    page = show("compare")
+    differing = {row.split("\t")[0] for row in page.locator("#differing tbody tr").all_inner_texts()}
+    assert differing == {"embed.window", "embed.epochs"}
+    trials = [run for run in recorded.runs if run.is_trial]
+    costs = page.locator("#figures tr", has_text="cost").first.inner_text().split("\t")[1:]
+    assert costs == [format_usd(run.figures["cost/total_usd"]) for run in trials]
+    page = show("sweeps")
+    assert _value(page, "trials") == "4 of 4"
+    titles = page.locator("h2").all_inner_texts()
+    assert {"History", "Importance", "Pareto front", "Parallel coordinates", "Heat map", "Cost"} <= set(titles)
+    drawn = page.evaluate("document.querySelector('[data-figure=sweep-1]').data[0].y")
+    rows = [row.split("\t") for row in page.locator("#trials tbody tr").all_inner_texts()]
+    assert [f"{value:.4g}" for value in drawn] == [row[2] for row in reversed(rows)]
+
+
+def test_runs_are_chosen_by_ticking_them(show: Open) -> None:
+    page = show("runs")
+    for place in (0, 1):
+        page.locator("input[type=checkbox]").nth(place).check()
+    page.click("button")
+    _drawn(page, "light")
+    assert page.inner_text("h1") == "Compare 2 runs"
+
+
+def test_report_of_a_run_is_one_file(browser: Browser, recorded: Recorded, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    run = recorded.nightly[-1]
+    client = MlflowClient(recorded.reader.uri)
+    path = Path(client.download_artifacts(run.run_id, "report.html", str(tmp_path)))
+    assert path.stat().st_size < 2_500_000
+    with browser.new_page(viewport={"width": 390, "height": 844}) as page:
+        said: list[str] = []
+        asked: list[str] = []
+        _listen(page, said)
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        _drawn(page, "light")
+        assert said == []
+        assert asked == [path.as_uri()]
+        assert _overflow(page) == []
+        assert _value(page, "cost") == format_usd(run.figures["cost/total_usd"])
+        assert page.locator("[data-figure=gantt] .main-svg").first.is_visible()
+        _shot(page, "report-phone")
+
+
+def test_nothing_is_changed_and_strangers_are_refused(served: str, recorded: Recorded) -> None:
+    def state() -> dict[str, str]:
+        files = [path for path in recorded.store.rglob("*") if path.is_file() and "lock" not in path.name]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    before = state()
+    for path in [*_paths(recorded).values(), "/?days=7&superworkflow=%3Cscript%3E", "/compare?run=x&run=y"]:
+        answer = httpx.get(served + path, timeout=60)
+        assert answer.status_code == 200
+        assert "<script>" not in answer.text.partition("<main>")[2].replace('<script type="application/json"', "")
+        assert re.findall(r"(?:src|href)=\"(https?:)?//", answer.text.partition("<main>")[0]) == []
+    assert state() == before
+    for path in ("/run/" + "0" * 32, "/run/%27%20or%201", "/sweeps?study=nobody", "/nowhere"):
+        assert httpx.get(served + path, timeout=60).status_code == 404
+    assert httpx.post(served, timeout=60).status_code == 405
+    assert httpx.get(served, headers={"Host": "evil.example"}, timeout=60).status_code == 403

@@ -44,5 +44,6 @@ SUPERWORKFLOW = Superworkflow(
         Metric("probe", "macro_f1@validation", optional=True),
         Metric("probe", "macro_f1@test", optional=True),
         Picture("sample", "superworkflow.tasks.sample.picture:draw", "spec"),
+        Picture("sample", "superworkflow.tasks.sample.drawn:draw", "subgraph"),
     ),
 )  # fmt: skip

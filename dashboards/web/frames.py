@@ -241,11 +241,13 @@ def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:
 
 
 def qualities(runs: Sequence[DetailedRun]) -> pd.DataFrame:
-    """A row for each figure of each run: `run_id`, `metric`, `value`, `spread`, `headline`."""
+    """A row for each figure of each run, headlines first: `run_id`, `metric`, `value`, `spread`, `headline`."""
     rows = []
     for run in runs:
-        heads = {each.name for each in headlines(run.metrics, run.declared)}
-        for each in figures(run.metrics, run.declared):
+        heads = [each.name for each in headlines(run.metrics, run.declared)]
+        order = {name: place for place, name in enumerate(heads)}
+        found = figures(run.metrics, run.declared)
+        for each in sorted(found, key=lambda each: order.get(each.name, len(order))):
             spread = float("nan") if each.spread is None else each.spread
             rows.append((run.run_id, each.name, each.value, spread, each.name in heads))
     return pd.DataFrame(rows, columns=["run_id", "metric", "value", "spread", "headline"])

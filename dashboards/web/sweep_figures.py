@@ -81,6 +81,10 @@ def _optunas(make: Callable[[], Any], height: int) -> Chart:
         made = json.loads(make().to_json())
     kept = ("xaxis", "yaxis", "shapes", "annotations")
     layout = {name: value for name, value in made["layout"].items() if name.startswith(kept)}
+    for each in layout.get("annotations", ()):
+        each.get("font", {}).pop("color", None)  # the page's
+    for each in layout.get("shapes", ()):
+        each.setdefault("line", {})["color"] = WAITED
     several = [each for each in made["data"] if each.get("name") and each.get("showlegend", True)]
     for trace in made["data"]:
         if trace["type"] == "scatter":

@@ -285,7 +285,7 @@ class _Maker:
             return Blocks(number, cut, first)
         parts = [item.part.number for item in self.scans[f"edges {edges.name}"]]
         rows = np.cumsum([0, *(self.scanned[part].rows for part in parts)], dtype=np.int64)
-        return Blocks(number, cut, first, bool(edges.features), parts[0], rows[:-1])
+        return Blocks(number, cut, first, bool(edges.features), parts[0] if parts else 0, rows[:-1])
 
     def _sort_edges(self) -> None:
         tasks = 0

@@ -1,4 +1,4 @@
-"""Pictures of one run, drawn and attached to its record."""
+"""Pictures and the report of one run, attached to its record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture]) -> None:
-    """Draw cost and runtime per stage, and the pictures that the superworkflow declares of its nodes.
+    """Draw cost and runtime per stage, and the pictures that the superworkflow declares of its nodes; write the report.
 
-    A declared picture that cannot be drawn is a warning: the run has all its results by then.
+    A declared picture that cannot be drawn is a warning: the run has all its results by then. So is the report.
     """
     if type(tracker) is Tracker:
         return  # nothing keeps the pictures
@@ -45,3 +45,18 @@ def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture
                 continue
             if path.exists():
                 tracker.picture(path)
+        _attach_report(run, tracker, Path(folder))
+
+
+def _attach_report(run: RunRecord, tracker: Tracker, folder: Path) -> None:
+    """The dashboard's page of the run, in one file."""
+    from superworkflow.dashboards.web.report import RUN_REPORT, write_run_report
+    from superworkflow.infra.tracking.details import as_detailed, as_stage
+
+    try:
+        stages = [as_stage(record) for record in run.stages]
+        write_run_report(as_detailed(run, tracker.url() or ""), stages, folder / RUN_REPORT, run.page)
+    except Exception as error:
+        _log.warning("the report of this run could not be written: %s: %s", type(error).__name__, error)
+        return
+    tracker.report(folder / RUN_REPORT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -15,13 +16,14 @@ from rich.table import Table
 
 from superworkflow.infra.explaining import Explanation
 from superworkflow.infra.launch.base import Event
-from superworkflow.infra.masking import has_password, without_user
+from superworkflow.infra.masking import has_password
 from superworkflow.infra.outcomes import figures
 from superworkflow.infra.plan.planning import PlannedStage
 from superworkflow.infra.progress import progress_text
 from superworkflow.infra.records import RunRecord
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.tracking.addresses import DASHBOARD_VARIABLE, dashboard_page
 
 SECONDS_BETWEEN = 2.0
 """Progress lines of one stage are at least this far apart."""
@@ -84,8 +86,14 @@ class RunDisplay:
                 self._console.print(f"{head} [green]done[/green]   {record.rows:,} rows in {took}")
 
 
-def print_run(run: RunRecord, tracking_uri: str | None) -> None:
-    """The end of a run: stages, totals, quality, where things are, and how to look at them."""
+def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
+    """The end of a run: stages, totals, quality, where things are, and how to look at it.
+
+    Args:
+        run: closed.
+        tracking_uri: where it is recorded; None where it is not.
+        tracking_page: its address there.
+    """
     out = console()
     table = Table(title=f"\n{run.superworkflow} · {run.name}", title_justify="left", title_style="bold")
     table.add_column("stage")
@@ -134,17 +142,31 @@ def print_run(run: RunRecord, tracking_uri: str | None) -> None:
         out.print(f"[{colour}]{escape(str(decision))}[/{colour}]", soft_wrap=True)
     for title, uri in run.outputs.items():
         out.print(f"{title:<12} {escape(uri)}", soft_wrap=True)
-    out.print("\nView it:")
-    out.print(f"    {program('prefect')} server start    # then open http://127.0.0.1:4200/runs", soft_wrap=True)
-    if tracking_uri:
+    _print_addresses(out, run, tracking_uri, tracking_page)
+
+
+def _print_addresses(out: Console, run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
+    """Where this run is to be seen: addresses on servers that run, else what starts one."""
+    out.print("\nView this run:")
+    if run.page:
+        lines = [(run.page, "in Prefect")]
+    else:
+        page = f"http://127.0.0.1:4200/runs/flow-run/{run.flow_run_id}"
+        lines = [(f"{program('prefect')} server start", f"then {page}")]
+    if tracking_uri and tracking_page:
         if tracking_uri.startswith("http"):
-            out.print(f"    {without_user(tracking_uri)}          # this run in MLflow", soft_wrap=True)
+            lines.append((tracking_page, "in MLflow"))
         else:
             named = '"$MLFLOW_TRACKING_URI"' if has_password(tracking_uri) else shlex.quote(tracking_uri)
-            out.print(
-                f"    {program('mlflow')} server --backend-store-uri {escape(named)}    # then http://127.0.0.1:5000",
-                soft_wrap=True,
-            )
+            lines.append((f"{program('mlflow')} server --backend-store-uri {named}", f"then {tracking_page}"))
+        page = dashboard_page(run.run_id)
+        if os.environ.get(DASHBOARD_VARIABLE):
+            lines.append((page, "on the dashboard"))
+        else:
+            start = f"{program('superworkflow')} dashboard --store {shlex.quote(run.store)}"
+            lines.append((start, f"then {page}"))
+    for what, note in lines:
+        out.print(f"    {escape(what)}    # {escape(note)}", soft_wrap=True)
 
 
 def _print_quality(out: Console, run: RunRecord) -> None:

@@ -13,7 +13,9 @@ EXTRAS: Mapping[str, str] = {
     "torch": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
     "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
+    "jinja2": "flow", "markupsafe": "flow", "plotly": "flow",
     "optuna": "sweep", "optuna_dashboard": "sweep", "sqlalchemy": "sweep",
+    "flask": "dashboard", "werkzeug": "dashboard",
     "psycopg": "postgres",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
 } | {package: extra for each in engines() for package, extra in each.packages.items()}  # fmt: skip

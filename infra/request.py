@@ -15,10 +15,11 @@ from superworkflow.infra.params import StageParams
 from superworkflow.infra.placements import check_placements
 from superworkflow.infra.plan.cost import PriceTable, load_prices
 from superworkflow.infra.profile import Profile, load_profile
-from superworkflow.infra.promotion import Registration, check_gates
+from superworkflow.infra.promotion import Registration, check_gates, check_limits
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.elsewhere import reach_of
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import MANIFEST_NAME
 from superworkflow.infra.storage.source import Source
@@ -91,6 +92,8 @@ def build_request(
     rehash: bool = False,
     known: Callable[[], Iterable[str]] | None = None,
     registration: Registration | None = None,
+    tables_from: Sequence[str] = (),
+    deployed: bool = False,
 ) -> Request:
     """Validate all that a user gave, cheapest checks first; nothing is written.
 
@@ -106,6 +109,8 @@ def build_request(
         rehash: read the sources anew, whatever sums of them were kept.
         known: gives all names that entries of profiles may have, of any superworkflow; without it they are not checked.
         registration: what becomes of its models; nothing by default.
+        tables_from: prefixes below which any description may name tables.
+        deployed: whoever may start runs names the sources, not a user of this machine.
 
     Raises:
         UserError: the first thing that is wrong.
@@ -113,12 +118,16 @@ def build_request(
     settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
     if registration is not None:
         check_gates(registration.gates, superworkflow.metrics)
+        check_limits(registration.max_drift, superworkflow.drift_names)
     chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
-    opened: dict[str, Given] = {
-        name: Dataset.open(Location.of(uri)) if name in superworkflow.datasets else Source.of(uri, rehash=rehash)
-        for name, uri in sources.items()
-    }
+    opened: dict[str, Given] = {}
+    for name, uri in sources.items():
+        if name in superworkflow.datasets:
+            opened[name] = Dataset.open(Location.of(uri))
+        else:
+            reach = reach_of(uri, tables_from, chosen=not deployed, store=store)
+            opened[name] = Source.of(uri, rehash=rehash, reach=reach)
     check_placements(superworkflow, chosen, profile, known)
     diagram = superworkflow.build(settings, opened)
     for node in diagram.nodes.values():

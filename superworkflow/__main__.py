@@ -27,6 +27,7 @@ COMMANDS = {
     "schema": "describe tables of nodes and edges, for superworkflows that read typed graphs",
     "runs": "list recorded runs",
     "compare": "compare two runs side by side",
+    "dashboard": "show runs, deployments and sweeps in a browser",
     "models": "list registered models: which version is in use, and why",
     "promote": "put a version of a model into use",
     "rollback": "return to an earlier version of a model, and stay there until somebody promotes",

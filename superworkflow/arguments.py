@@ -13,8 +13,9 @@ from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest, parse_model
 from superworkflow.infra.profile import profile_names
-from superworkflow.infra.promotion import Registration, check_gates
+from superworkflow.infra.promotion import Registration, check_gates, check_limits
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
 
@@ -83,6 +84,12 @@ def add_request_arguments(
         help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")
+    if chosen is None or any(each.tables for stage in chosen.stages for each in stage.inputs.values()):
+        parser.add_argument(
+            "--tables-from", metavar="PREFIX", action="append", default=[],
+            help="path or URI below which any description of tables may name some; without it, one that is not a file "
+            "of this machine may name only those in its own place; may be repeated",
+        )  # fmt: skip
     if reads:
         parser.add_argument(
             "--rehash", action="store_true", help="read sources anew that have not changed since they were last read"
@@ -122,8 +129,18 @@ def request_from(
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
         known=known_names, registration=registration(superworkflow) if registration is not None else None,
+        tables_from=tables_from(options),
     )  # fmt: skip
     return superworkflow, request
+
+
+def tables_from(options: argparse.Namespace) -> list[str]:
+    """Prefixes below which descriptions may name tables; those of this machine as absolute paths.
+
+    Raises:
+        UserError: one is neither a path nor a URI.
+    """
+    return [Location.of(prefix).uri for prefix in getattr(options, "tables_from", [])]
 
 
 def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +148,11 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gate", metavar="METRIC>=NUMBER", action="append", default=[],
         help="limit that a model must keep to be promoted, such as evaluate.macro_f1>=0.4; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-drift", metavar="FIGURE=NUMBER", action="append", default=[],
+        help="how far data and model may be from the champion's for it to be promoted, such as degree_psi=0.25; may be "
+        "repeated",
     )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=float, metavar="X",
@@ -154,7 +176,7 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     Raises:
         UserError: the first thing that is wrong.
     """
-    given = name is not None or options.gate or options.tolerance is not None
+    given = name is not None or options.gate or options.max_drift or options.tolerance is not None
     given = given or options.no_promote or options.warm_start
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
@@ -162,7 +184,9 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     if options.warm_start and not any(model.warm for model in superworkflow.registered):
         raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
     check_gates(options.gate, superworkflow.metrics)
-    values = {"name": name or "", "gates": options.gate, "tolerance": options.tolerance,
+    check_limits(options.max_drift, superworkflow.drift_names)
+    values = {"name": name or "", "gates": options.gate, "max_drift": options.max_drift,
+              "tolerance": options.tolerance,
               "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
     return parse_model(Registration, values, "registration")
 

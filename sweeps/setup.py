@@ -107,20 +107,23 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
     return Setup(spec, request, trials, sampler, pruner)
 
 
-def restore(superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any]) -> Request:
+def restore(
+    superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any], tables_from: Sequence[str] = ()
+) -> Request:
     """The request that a study's trials vary.
 
     Args:
         superworkflow: the one that the study names.
         spec: its definition.
         launch: `sources`, `profile`, `store`, `prices`.
+        tables_from: prefixes below which descriptions of tables may name some; the study is not to say what is read.
 
     Raises:
         UserError: a source is not there any more, or has other content.
     """
     request = build_request(
         superworkflow, sources=launch["sources"], parameters=spec.params, profile=launch["profile"],
-        store=launch["store"], prices=launch["prices"],
+        store=launch["store"], prices=launch["prices"], tables_from=tables_from, deployed=True,
     )  # fmt: skip
     if superworkflow.name != spec.superworkflow:
         raise UserError("this study is of another superworkflow", where=superworkflow.name, value=spec.superworkflow)

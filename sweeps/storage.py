@@ -77,6 +77,12 @@ class StudyStorage:
             ) from None
         self.optuna: BaseStorage = get_storage(database)
 
+    @staticmethod
+    def exists(url: str) -> bool:
+        """Whether there is such a database; of a server's that is not asked."""
+        parsed = _parse(url)
+        return parsed.drivername != "sqlite" or Path(parsed.database or "").exists()
+
     def __str__(self) -> str:
         return masked(self.url.render_as_string(hide_password=True))
 
@@ -142,6 +148,12 @@ class StudyStorage:
                 if begun is not None:
                     tell("database   back; continuing")
                 return result
+
+
+def study_names(storage: StudyStorage) -> list[str]:
+    """Names of all studies, the last one to be made first."""
+    found = storage.patiently(lambda: optuna.get_all_study_summaries(storage.optuna))
+    return [each.study_name for each in sorted(found, reverse=True)]
 
 
 def _parse(text: str) -> URL:

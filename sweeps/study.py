@@ -181,6 +181,11 @@ class SweepStudy:
         _check_same(name, found, spec, given)
         return cls(storage, name, found)
 
+    @property
+    def optuna(self) -> Study:
+        """Optuna's own study, to look at."""
+        return self._study()
+
     def attributes(self) -> dict[str, Any]:
         """What is kept with the study."""
         return self.storage.patiently(lambda: _attributes(self.storage, self.name))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from superworkflow.sweeps.objective import Objective
@@ -151,27 +149,3 @@ def report(study: SweepStudy, note: str = "", model: str = "") -> SweepReport:
         reused=dict(Counter(name for name, state in stages if state == "cached")),
         trials=rows, run_id=attributes.get(RUN, ""), note=note, model=model,
     )  # fmt: skip
-
-
-def importances(study: SweepStudy) -> dict[str, float]:
-    """Share of each parameter in the variance of the first objective (fANOVA: Hutter et al., 2014).
-
-    Empty while there are too few trials, or all of them are alike.
-    """
-    done = [trial for trial in study.trials() if trial.state == TrialState.COMPLETE]
-    if len(done) < 4 or len({trial.values[0] for trial in done}) < 2:
-        return {}
-    objective = study.objectives[0]
-    plain = optuna.create_study(direction=objective.direction)
-    plain.add_trials([
-        optuna.trial.create_trial(params=each.params, distributions=each.distributions, value=each.values[0])
-        for each in done
-    ])  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-            found = optuna.importance.get_param_importances(plain, evaluator=evaluator)
-        except (ValueError, RuntimeError):
-            return {}
-    return {name: float(share) for name, share in found.items()}

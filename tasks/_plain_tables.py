@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.elsewhere import Reach, find_tables
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.tables import find_files
 from superworkflow.tasks._schema import (
     EDGE_TYPE,
     REVERSED,
@@ -47,7 +47,7 @@ def plain_schema(
     """The schema of tables.
 
     Args:
-        folder: of the schema, below which the tables lie.
+        folder: of the schema, to which names of tables are relative that are not absolute.
         nodes: table by node set; `name@8.csv` names eight shards, and patterns are fine.
         edges: tables of edges.
         reverse: names of further edge sets, each with the set that it reverses.
@@ -82,19 +82,27 @@ def turned(edges: EdgeSetSchema, name: str) -> EdgeSetSchema:
 
 def _described(folder: Path, file: str, ends: Sequence[str]) -> tuple[tuple[SchemaFeature, ...], Metadata]:
     """Features and metadata of one table."""
-    found = sorted(find_files(Location.of(folder), [file], str(folder)))
-    each = [_columns(folder / name) for name in found]
+    files = find_tables(Location.of(folder), [file], str(folder), Reach(anywhere=True))
+    found = [_local(files[name].location) for name in sorted(files)]
+    each = [_columns(path) for path in found]
     columns, rows = each[0][0], sum(count for _, count in each)
     for name, (other, _) in zip(found, each, strict=True):
         if other != columns:
-            raise UserError("files of one table have other columns, or of other types", where=str(folder / name),
+            raise UserError("files of one table have other columns, or of other types", where=str(name),
                             value=sorted(set(other) ^ set(columns)), remedy=f"See {found[0]}")  # fmt: skip
     for end in ends:
         if end not in columns and f"#{end}" not in columns:
-            raise UserError("the table has no such column", where=str(folder / found[0]), value=end,
+            raise UserError("the table has no such column", where=str(found[0]), value=end,
                             remedy=f"Rename one of: {', '.join(columns)}"[:1000])  # fmt: skip
     features = tuple(SchemaFeature(name, *kind) for name, kind in columns.items() if name.removeprefix("#") not in ends)
     return features, Metadata(file, rows)
+
+
+def _local(place: Location) -> Path:
+    if place.local_path is None:
+        raise UserError("a table must be on this machine to be looked at", where=place.uri,
+                        remedy="Describe its set in the schema by hand")  # fmt: skip
+    return place.local_path
 
 
 Column = tuple[str, tuple[int | None, ...]]

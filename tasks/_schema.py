@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.tables import plain
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._text_format import Message, parse, quoted
 
@@ -171,32 +171,17 @@ def read_schema(text: str, where: str) -> GraphSchema:
 
 
 def named_tables(text: str, where: str) -> list[str]:
-    """Names of the tables in a schema, for `Input.tables`; absolute ones that lie below its folder relative to that.
+    """Names of the tables in a schema, for `Input.tables`.
 
     Raises:
-        UserError: it is no schema, or names a table elsewhere.
+        UserError: it is no schema.
     """
-    schema = read_schema(text, where)
-    for items in schema.sets():
-        name = table_name(items.metadata.filename, where)
-        if name.startswith("/") or "://" in name:
-            raise UserError(
-                "a table lies outside the schema's folder", where=f"{where}:{items.line}", value=name,
-                remedy="Copy the table below that folder, or the schema to a folder that has all tables",
-            )  # fmt: skip
-    return [table_name(name, where) for name in schema.tables()]
+    return [table_name(name) for name in read_schema(text, where).tables()]
 
 
-def table_name(filename: str, where: str) -> str:
-    """A file name in a schema as sources name it: relative to the schema's folder, shards as `name@8`.
-
-    Args:
-        filename: in the schema.
-        where: path or URI of the schema.
-    """
-    folder = where.rpartition("/")[0]
-    name = filename.removeprefix("file://") if folder.startswith("/") else filename
-    name = name.removeprefix(f"{folder}/")
+def table_name(filename: str) -> str:
+    """A file name in a schema as sources name it: what `file://…` names by its path, shards as `name@8`."""
+    name = plain(filename)
     shards = _SHARDS.fullmatch(name)
     return name if shards is None or not int(shards[2]) else f"{shards[1]}@{int(shards[2])}{shards[3] or ''}"
 

@@ -8,7 +8,7 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from superworkflow.infra.stage import Output, Stage, StageRun
 from superworkflow.infra.storage.attempt import remove_marker
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.elsewhere import Reach, reach_of
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lease import Claim
 from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
@@ -69,6 +70,7 @@ def execute(
     on_lost: Callable[[LeaseLost], None] = lambda error: None,
     claim: Claim = Claim(),  # noqa: B008
     code: CodeFile | None = None,
+    tables_from: Sequence[str] = (),
 ) -> Executed:
     """Make one dataset.
 
@@ -84,6 +86,7 @@ def execute(
         on_lost: called from another thread when another run has taken over the dataset; it may end this process.
         claim: under which name the dataset is locked on an object store.
         code: the user's file that defines the stage.
+        tables_from: prefixes below which any input that describes tables may name some; with `expected` it may anyway.
 
     Raises:
         UserError: bad parameters, inputs, engine or output, or inputs that gave another digest than was expected, or
@@ -95,7 +98,8 @@ def execute(
     told = engine_named(engine).settings()
     parsed = parse_params(stage.params, params, stage.name)
     with ThreadPoolExecutor(1, thread_name_prefix="inputs") as pool:
-        opened = pool.submit(open_inputs, stage, inputs)  # sums the sources' bytes, without holding the interpreter
+        # Sums the sources' bytes, without holding the interpreter.
+        opened = pool.submit(open_inputs, stage, inputs, tables_from, bool(expected))
         with contextlib.suppress(Exception):
             stage.function(engine)  # imports meanwhile; what cannot be imported is told when it is called
     datasets, sources = opened.result()
@@ -163,8 +167,16 @@ def _closing(datasets: Mapping[str, Dataset]) -> Iterator[None]:
             dataset.close()
 
 
-def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, Dataset], dict[str, Source]]:
+def open_inputs(
+    stage: Stage[Any], uris: Mapping[str, str], tables_from: Sequence[str] = (), planned: bool = False
+) -> tuple[dict[str, Dataset], dict[str, Source]]:
     """Open what `uris` names as `stage` declares it.
+
+    Args:
+        stage: whose inputs they are.
+        uris: by name.
+        tables_from: prefixes below which any description of tables may name some.
+        planned: the digest of all of it is known beforehand.
 
     Raises:
         UserError: an unknown, missing or unreadable input.
@@ -184,7 +196,8 @@ def open_inputs(stage: Stage[Any], uris: Mapping[str, str]) -> tuple[dict[str, D
                     remedy=f"Give it with --input {name}=URI",
                 )  # fmt: skip
         elif declared.is_source:
-            sources[name] = declared.open(Source.of(uris[name]))
+            reach = Reach(anywhere=True) if planned else reach_of(uris[name], tables_from)
+            sources[name] = declared.open(Source.of(uris[name], reach=reach))
         else:
             location = Location.of(uris[name])
             with _store_errors(location) if location.local_path is None else contextlib.nullcontext():

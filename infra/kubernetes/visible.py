@@ -10,6 +10,7 @@ from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
+from superworkflow.infra.storage.tables import is_elsewhere
 
 
 def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
@@ -30,6 +31,20 @@ def make_visible(call: StageCall, settings: KubernetesSettings) -> StageCall:
 
 def _visible(uri: str, source: Source | None, store: Location, settings: KubernetesSettings) -> str:
     path = Location.of(uri).local_path
-    if path is None or settings.covers(str(path)) or not (source or path.is_file()):
+    if source is None:
+        is_seen = path is None or settings.covers(str(path)) or not path.is_file()
+        return uri if is_seen else Store(store.uri).keep_source(Source.of(uri))
+    unseen = [each.location for each in source.members.values() if not _is_seen(each.location, settings)]
+    if unseen and path is None:
+        raise UserError(
+            "pods do not see a table on this machine that a remote description names", where=uri, value=unseen[0].uri,
+            remedy="Put the table beside the description, or name its folder in the profile's kubernetes.volumes",
+        )  # fmt: skip
+    if not unseen:
         return uri
-    return Store(store.uri).keep_source(source or Source.of(path))
+    elsewhere = [each.location for name, each in source.members.items() if is_elsewhere(name)]
+    return Store(store.uri).keep_source(source, elsewhere=not all(_is_seen(each, settings) for each in elsewhere))
+
+
+def _is_seen(place: Location, settings: KubernetesSettings) -> bool:
+    return place.local_path is None or settings.covers(place.uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -40,6 +41,7 @@ def run_node(
     Raises:
         StageFailed, UserError: it ended without its dataset; `record` of either says what it cost.
     """
+    turn = time.time()
     stats = _stats(node, request) if request.profile.placement(node.name, node.stage.name).auto else {}
     placement = placed(node, request.profile, stats)
     location = request.store.location(node.stage.name, node.digest)
@@ -64,7 +66,9 @@ def run_node(
         try:
             launched = launcher.launch(call, on_event)
         except SuperworkflowError as error:
-            error.record = failed_record(node, location.uri, placement.resources, request.prices, error)
+            error.record = failed_record(node, location.uri, placement.resources, request.prices, error).queued_since(
+                turn
+            )
             raise
         dataset = request.store.open(node.stage.name, node.digest)
         if not launched.reused:
@@ -78,7 +82,8 @@ def run_node(
         seconds = sum(attempt.seconds for attempt in attempts)
         launched = Launched(dataset.manifest.measured, reused=not made, seconds=seconds, attempts=attempts)
     record = stage_record(node, dataset.manifest, dataset.uri, placement.resources, request.prices, launched)
-    return replace(record, inputs=tuple(_used(name, given, request) for name, given in node.inputs.items()))
+    inputs = tuple(_used(name, given, request) for name, given in node.inputs.items())
+    return replace(record, inputs=inputs).queued_since(turn)
 
 
 def _used(name: str, given: Node | Given, request: Request) -> Used:

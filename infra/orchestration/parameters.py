@@ -1,7 +1,9 @@
 """The parameters of a superworkflow's flow: one for each source, one group for each stage, and where it runs.
 
 A run of the command line, a trial of a sweep and a deployment all pass these. Prefect's form shows them with their
-descriptions and ranges, and refuses values out of range before anything starts.
+descriptions and ranges, and refuses values out of range before anything starts. It sorts by `position` and can fold
+nothing; but of alternatives it shows the one that is chosen alone. So a group that is rarely used is either `null`, its
+defaults, or its fields.
 """
 
 from __future__ import annotations
@@ -68,11 +70,30 @@ def flow_schema(superworkflow: Superworkflow) -> ParameterSchema:
         if definition["title"] == model.__name__:  # else the first of those that share the model has named it
             definition["title"] = prefix
         definition.pop("description", None)
-        for name, each in definition["properties"].items():
-            each["title"] = name  # as on the command line
+        ordered = sorted(definition["properties"].items(), key=lambda field: not _is_searched(model, field[0]))
+        for place, (name, each) in enumerate(ordered):
+            each |= {"title": name, "position": place}  # the name as on the command line
             for word in _NOT_FOR_PEOPLE:
                 each.pop(word, None)
+    rare = [name for name, model in models.items() if name != superworkflow.name and not _searched(model)]
+    often = dict.fromkeys([superworkflow.name, *models])
+    shown = [*superworkflow.sources, *(name for name in often if name in models and name not in rare), *_WHERE, *rare]
+    for place, name in enumerate(shown):
+        schema.properties[name]["position"] = place
+    for name in rare:
+        entry = schema.properties[name]
+        entry |= {"anyOf": [{"type": "null", "title": "defaults"}, {"$ref": entry.pop("$ref")}], "default": None}
     return schema
+
+
+def _searched(model: type[BaseModel]) -> bool:
+    return any(_is_searched(model, name) for name in model.model_fields)
+
+
+def _is_searched(model: type[BaseModel], name: str) -> bool:
+    """Whether a sweep tries values of a field: those are what people change."""
+    extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
+    return isinstance(extra, dict) and "search" in extra
 
 
 def flow_parameters(request: Request) -> dict[str, Any]:
@@ -99,6 +120,7 @@ def request_of(superworkflow: Superworkflow, given: Mapping[str, Any]) -> Reques
         sources={name: given[name] for name in superworkflow.sources if given.get(name)},
         parameters={prefix: _plain(given[prefix]) for prefix in superworkflow.models() if given.get(prefix)},
         registration=registration_of(given),
+        deployed=True,
         **where,
     )
 

@@ -1,8 +1,9 @@
 """Sources: what a run is given from outside, and no stage made.
 
-A source is a file, a folder, or a description that names tables which lie beside or below it. Which of these a stage
-reads is declared by its `Input`. The digest of a file is the SHA-256 of its content. That of a folder or a description
-covers every member: path, size and SHA-256. What a folder holds under a name that begins with `.` or `_` is no member.
+A source is a file, a folder, or a description that names tables which lie beside or below it, or elsewhere as far as it
+may (`infra.storage.elsewhere`). Which of these a stage reads is declared by its `Input`. The digest of a file is the
+SHA-256 of its content. That of a folder or a description covers every member: path, size and SHA-256. What a folder
+holds under a name that begins with `.` or `_` is no member.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import Any
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
+from superworkflow.infra.storage.elsewhere import Found, Reach, find_tables, inside
 from superworkflow.infra.storage.filesystem import FileState, Location
 from superworkflow.infra.storage.sums import KeptSums, may_be_kept
-from superworkflow.infra.storage.tables import find_files, matching, visible_files
+from superworkflow.infra.storage.tables import matching, visible_files
 
 FRESH_S = 2.0
 """A file written as shortly ago may be written once more within one tick of a coarse clock."""
@@ -75,10 +77,11 @@ class Source:
         location: the file or folder.
         is_folder: which of both.
         rehash: read all of it, whatever sums were kept.
+        reach: what a description may name that does not lie beside it.
     """
 
-    def __init__(self, location: Location, is_folder: bool, rehash: bool = False):
-        self.location, self.is_folder, self._rehash = location, is_folder, rehash
+    def __init__(self, location: Location, is_folder: bool, rehash: bool = False, reach: Reach = Reach()):  # noqa: B008
+        self.location, self.is_folder, self._rehash, self._reach = location, is_folder, rehash, reach
         self._tables: str | None = None
         self._members: dict[str, Member] | None = None
         self._digest = ""
@@ -87,8 +90,8 @@ class Source:
         self._guard = threading.RLock()
 
     @classmethod
-    def of(cls, uri: str | Path, *, rehash: bool = False) -> Source:
-        """What is at a path or URI.
+    def of(cls, uri: str | Path, *, rehash: bool = False, reach: Reach = Reach()) -> Source:  # noqa: B008
+        """What is at a path or URI; for the rest see the class.
 
         Raises:
             UserError: nothing, or an empty file or folder.
@@ -105,7 +108,7 @@ class Source:
             raise UserError(what, where=location.uri, remedy=_REMEDY)
         if state is not None and state.size == 0:
             raise UserError("the file is empty", where=location.uri, remedy=_REMEDY)
-        return cls(location, is_folder, rehash)
+        return cls(location, is_folder, rehash, reach)
 
     def read_as(self, *, file: bool = True, folder: bool = False, tables: str = "", inside: str = "") -> None:
         """Settle what this is, as the stage that reads it declares.
@@ -174,7 +177,8 @@ class Source:
 
     @property
     def members(self) -> Mapping[str, Member]:
-        """The files by their path in the source's folder; of one that is a file or description it is among them."""
+        """The files by their path in the source's folder, or absolute path or URI of those that a description names
+        elsewhere; a file or description itself is among them."""
         with self._guard:
             if self._members is None:
                 try:
@@ -184,6 +188,19 @@ class Source:
                 except Exception as error:  # of a file system's client; its own words say what
                     raise _unreadable(self.location, error) from None
             return self._members
+
+    def states(self) -> Mapping[str, FileState]:
+        """States of the files by their path, as they are now; of content only a description's is read.
+
+        Raises:
+            UserError: it cannot be read, or a table that it names is not there.
+        """
+        try:
+            return {path: found.state for path, found in self._states()[0].items()}
+        except UserError:
+            raise
+        except Exception as error:  # of a file system's client; its own words say what
+            raise _unreadable(self.location, error) from None
 
     def files(self, name: str = "*") -> list[str]:
         """Paths of the members that a name stands for (see `tables`), sorted, without the description's own."""
@@ -204,7 +221,7 @@ class Source:
 
     @property
     def folder(self) -> Location:
-        """In which the members are."""
+        """In which the members are, but for those elsewhere."""
         return self.location if self.is_folder else Location(self.uri.rpartition("/")[0] or "/")
 
     def check_unchanged(self) -> None:
@@ -222,7 +239,7 @@ class Source:
         if self.has_members and now.keys() != members.keys():
             raise changed(self.uri, "while the stage read it", "other files belong to it now")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            same = pool.map(lambda path: members[path].is_unchanged(now.get(path)), members)
+            same = pool.map(lambda path: members[path].is_unchanged(now[path].state if path in now else None), members)
             for member, is_same in zip(members.values(), same, strict=True):
                 if not is_same:
                     raise changed(member.location.uri, "while the stage read it")
@@ -248,7 +265,7 @@ class Source:
             turn = self._turns.setdefault(name, threading.Lock())
         with turn:
             if name not in self._copies:
-                copy = scratch / f"source-{self.digest[:12]}" / name
+                copy = scratch / f"source-{self.digest[:12]}" / inside(name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 member.location.download(copy)
                 if file_sha256(copy) != member.sha256:
@@ -261,29 +278,29 @@ class Source:
         """The description's name among the members; empty where there is none."""
         return self.location.name if self._tables and not self.is_folder else ""
 
-    def _states(self) -> tuple[dict[str, FileState], str]:
-        """State of each member, and the SHA-256 of a description."""
+    def _states(self) -> tuple[dict[str, Found], str]:
+        """Each member as it is now, and the SHA-256 of a description."""
         if self.is_folder:
             found = visible_files(self.location)
             if not any(state.size for state in found.values()):
                 raise UserError("the folder holds no file with content", where=self.uri,
                                 remedy="Give a folder of files; names that begin with . or _ do not count")  # fmt: skip
-            return found, ""
+            return {path: Found(self.location.join(path), state) for path, state in found.items()}, ""
         own = self.location.state()
         if own is None:
             raise FileNotFoundError(self.uri)
         if not self._tables:
-            return {self.location.name: own}, ""
+            return {self.location.name: Found(self.location, own)}, ""
         content = self._description(own)
         module, _, function = self._tables.partition(":")
         try:
             names: Iterable[str] = getattr(importlib.import_module(module), function)(content.decode(), self.uri)
         except UnicodeDecodeError:
             raise UserError("not a text in UTF-8", where=self.uri, remedy="Give a description of tables") from None
-        found = find_files(self.folder, names, self.uri)
-        if not found.keys() - {self.location.name}:
+        tables = find_tables(self.folder, names, self.uri, self._reach)
+        if not tables.keys() - {self.location.name}:
             raise UserError("the description names no tables", where=self.uri, remedy="Name the files of each table")
-        return found | {self.location.name: own}, hashlib.sha256(content).hexdigest()
+        return tables | {self.location.name: Found(self.location, own)}, hashlib.sha256(content).hexdigest()
 
     def _description(self, state: FileState) -> bytes:
         if state.size > DESCRIPTION_BYTES:
@@ -299,7 +316,7 @@ class Source:
         states, own_sum = self._states()
 
         def member(path: str) -> Member:
-            state, location = states[path], self.folder.join(path) if self.has_members else self.location
+            location, state = states[path]
             fresh = state.changed_ns > began_ns - int(FRESH_S * 1e9)
             exact, sha256 = known.get(path, ("", ""))
             if path == self._own_name:

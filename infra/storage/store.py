@@ -16,12 +16,11 @@ from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserE
 from superworkflow.infra.storage.conditions import check_atomic
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import file_sha256
+from superworkflow.infra.storage.elsewhere import SOURCES, inside
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.names import is_digest
 from superworkflow.infra.storage.source import Member, Source, changed
-
-SOURCES = ".sources"
-"""Folder of copies of sources."""
+from superworkflow.infra.storage.tables import is_elsewhere
 
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against
@@ -137,8 +136,14 @@ class Store:
             kept.write_atomic(text)
         return kept.uri
 
-    def keep_source(self, source: Source) -> str:
-        """Copy all members of a source of this machine there, in their folders; the URI of the copied source.
+    def keep_source(self, source: Source, *, elsewhere: bool = True) -> str:
+        """Copy all members of a source that are on this machine there, in their folders; the URI of the copied source.
+
+        What the source names on other machines stays there.
+
+        Args:
+            source: of which this machine has the description, if it is one.
+            elsewhere: also copy what a description names by absolute paths.
 
         Raises:
             UserError: it was changed since it was summed.
@@ -147,9 +152,9 @@ class Store:
         place = place.join(_plain(source.location.name)) if source.is_folder else place
         for path, member in source.members.items():
             local = member.location.local_path
-            assert local is not None
-            kept = place.join(path if source.has_members else _plain(path))
-            self._copy(local, kept, member.sha256, partial(_is_unchanged, member))
+            if local is not None and (elsewhere or not is_elsewhere(path)):
+                kept = place.join(inside(path) if source.has_members else _plain(path))
+                self._copy(local, kept, member.sha256, partial(_is_unchanged, member))
         return (place if source.is_folder else place.join(_plain(source.location.name))).uri
 
     def _copy(self, path: Path, kept: Location, sha256: str, unchanged: Callable[[], bool]) -> None:

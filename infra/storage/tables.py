@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -18,7 +19,7 @@ KEYS = ("file", "files")
 """Keys whose values are names of files, in descriptions that `named_files` reads."""
 
 _SHARDS = re.compile(r"(.*[^/])@([1-9][0-9]{0,4})(\.[^/@]*)?")
-_MAGIC = re.compile(r"[*?[]")
+MAGIC = re.compile(r"[*?[]")
 
 
 def named_files(text: str, where: str) -> list[str]:
@@ -63,6 +64,16 @@ def _names(document: Any, where: str) -> Iterator[str]:
                 yield name
 
 
+def is_elsewhere(name: str) -> bool:
+    """Whether this is an absolute path or a URI; see `infra.storage.elsewhere`."""
+    return name.startswith("/") or "://" in name
+
+
+def plain(name: str) -> str:
+    """A name as members have it: what `file://…` names by its path."""
+    return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
+
+
 def find_files(folder: Location, names: Iterable[str], where: str) -> dict[str, FileState]:
     """The files that names stand for, by their path in the folder.
 
@@ -88,8 +99,8 @@ def find_files(folder: Location, names: Iterable[str], where: str) -> dict[str, 
         if (fault := fault_of(name)) is not None:
             raise UserError(f"the name of a table {fault}", where=where, value=given,
                             remedy="Give names below the folder in which the description is")  # fmt: skip
-        for each in _shards(name):
-            files = _matches(folder, "", each.split("/"), entries)
+        for each in shards(name):
+            files = matches(folder, "", each.split("/"), entries)
             if not files:
                 raise UserError("there is no such table", where=where, value=each,
                                 remedy=f"Names are those of files, folders or patterns below {folder.uri}")  # fmt: skip
@@ -98,8 +109,8 @@ def find_files(folder: Location, names: Iterable[str], where: str) -> dict[str, 
 
 
 def matching(paths: Iterable[str], name: str) -> list[str]:
-    """Those of the paths that a name stands for, as in `find_files`."""
-    wanted = [each.split("/") for each in _shards(name.removeprefix("./").rstrip("/"))]
+    """Those of the paths that a name stands for, as in `find_files` and `elsewhere.find_tables`."""
+    wanted = [each.split("/") for each in shards(plain(name).removeprefix("./").rstrip("/"))]
     return [path for path in paths if any(_begins(path.split("/"), parts) for parts in wanted)]
 
 
@@ -109,7 +120,8 @@ def _begins(path: list[str], parts: list[str]) -> bool:
     )
 
 
-def _shards(name: str) -> list[str]:
+def shards(name: str) -> list[str]:
+    """The names that `name@8` stands for; of any other name that alone."""
     match = _SHARDS.fullmatch(name)
     if match is None:
         return [name]
@@ -117,7 +129,7 @@ def _shards(name: str) -> list[str]:
     return [f"{stem}-{shard:05d}-of-{count:05d}{ending}" for shard in range(count)]
 
 
-def _matches(
+def matches(
     folder: Location, path: str, parts: list[str], entries: Callable[[Location], dict[str, FileState | None]]
 ) -> dict[str, FileState]:
     """Files below `path` in the folder whose path goes on as `parts` say."""
@@ -126,7 +138,7 @@ def _matches(
         return visible_files(place, f"{path}/")
     first, rest = parts[0], parts[1:]
     here = entries(place)
-    if _MAGIC.search(first) and first not in here:
+    if MAGIC.search(first) and first not in here:
         names = [name for name in sorted(here) if fnmatchcase(name, first) and not is_hidden(name)]
     else:
         names = [first] if first in here else []
@@ -134,7 +146,7 @@ def _matches(
     for name in names:
         below, state = f"{path}/{name}" if path else name, here[name]
         if state is None:
-            found |= _matches(folder, below, rest, entries)
+            found |= matches(folder, below, rest, entries)
         elif not rest:
             found[below] = state
     return found

@@ -65,7 +65,7 @@ def recorded_runs(uri: str, limit: int = 50) -> list[RecordedRun]:
         [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
         order_by=["attributes.start_time DESC"],
     )  # fmt: skip
-    return [_recorded(run) for run in found]
+    return [recorded_run(run) for run in found]
 
 
 def find_run(uri: str, name: str) -> RecordedRun:
@@ -83,7 +83,8 @@ def find_run(uri: str, name: str) -> RecordedRun:
     raise UserError(problem, where=uri, value=name, remedy="`superworkflow runs` lists them")
 
 
-def _recorded(run: Any) -> RecordedRun:
+def recorded_run(run: Any) -> RecordedRun:
+    """A run of MLflow's as it was recorded."""
     metrics, stages, totals = read_keys(run.data.metrics, read_cached(run.data.tags))
     return RecordedRun(
         run_id=run.info.run_id,

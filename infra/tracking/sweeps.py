@@ -43,8 +43,8 @@ class SweepRecord:
     def stop(self, reason: str) -> None:
         """Close the sweep's run before its end; another process, or the same command again, opens it again."""
 
-    def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
-        """Record the sweep's totals and pictures; close its run when it is complete."""
+    def finish(self, metrics: Mapping[str, float], pages: list[Path], *, complete: bool) -> None:
+        """Record the sweep's totals and pages; close its run when it is complete."""
 
     def url(self) -> str | None:
         """Where a person looks at it."""
@@ -111,13 +111,13 @@ class MlflowSweepRecord(SweepRecord):
 
         self._heart = Heartbeat(lambda: give_sign(self._client, self.run_id), first)
 
-    def finish(self, metrics: Mapping[str, float], pictures: list[Path], *, complete: bool) -> None:
-        """Totals and pictures; see `SweepRecord`."""
+    def finish(self, metrics: Mapping[str, float], pages: list[Path], *, complete: bool) -> None:
+        """Totals and pages; see `SweepRecord`."""
         if self._heart is not None:
             self._heart.stop()
         self.annotate(self.run_id, metrics, {})
-        for path in pictures:
-            self._client.log_artifact(self.run_id, str(path), "pictures")
+        for path in pages:
+            self._client.log_artifact(self.run_id, str(path))
         if complete:
             self._client.set_terminated(self.run_id)
 

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     except (SuperworkflowError, Interrupted) as error:
         print(f"\n{error}\n{resume}", file=sys.stderr)
         return error.exit_code
-    print_run(record, uri)
+    print_run(record, uri, tracker.url())
     if options.json:
         print(json.dumps(record.document(), indent=1))
     return 0
@@ -88,8 +88,8 @@ def _registration(superworkflow: Superworkflow, options: argparse.Namespace) -> 
                         value=options.register)  # fmt: skip
     found = registration_from(options, superworkflow, options.register)
     if found != Registration() and not found.name:
-        raise UserError("this run registers no model", where="--gate, --tolerance, --no-promote, --warm-start",
-                        remedy="Name one with --register NAME")  # fmt: skip
+        where = "--gate, --max-drift, --tolerance, --no-promote, --warm-start"
+        raise UserError("this run registers no model", where=where, remedy="Name one with --register NAME")
     return found
 
 

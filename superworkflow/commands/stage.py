@@ -46,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--params", metavar="FILE", help="YAML or JSON file of parameters; others keep their defaults")
     parser.add_argument("--params-json", metavar="JSON", help="parameters as JSON; overrides --params")
     parser.add_argument("--input", metavar="NAME=URI", action="append", default=[], help="an input dataset or file")
+    parser.add_argument(
+        "--tables-from", metavar="PREFIX", action="append", default=[],
+        help="path or URI below which an input that describes tables may name some that are elsewhere",
+    )  # fmt: skip
     parser.add_argument("--output", metavar="URI", required=True, help="folder of the dataset to make")
     parser.add_argument("--digest", default="", help="fail unless the parameters and inputs give this digest")
     parser.add_argument("--engine", default=IN_PROCESS, help=f"engine: {_engines()}")
@@ -134,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
         executed = execute(
             stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
             options.digest, lost, Claim(options.holder, options.supersedes), code,
+            options.tables_from,
         )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.arguments import add_request_arguments, request_from
+from superworkflow.arguments import add_request_arguments, request_from, tables_from
 from superworkflow.infra.code_file import INPUT
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.interruption import Interrupted, interruptible
@@ -129,8 +129,8 @@ def run(options: argparse.Namespace) -> int:
 
     found = report(study)
     if options.action == "plot":
-        paths = _draw(study, Path(options.out))
-        print(json.dumps([str(path) for path in paths]) if options.json else "\n".join(map(str, paths)))
+        path = str(_draw(study, Path(options.out)))
+        print(json.dumps([path]) if options.json else path)
     elif options.json:
         document = found.document()
         print(json.dumps(document["best"] if options.action == "best" else document, indent=1))
@@ -239,25 +239,26 @@ def _record(options: argparse.Namespace, study: SweepStudy, request: Request) ->
 
 
 def _keep(record: SweepRecord, study: SweepStudy, found: SweepReport) -> None:
-    """Totals and pictures in the sweep's record."""
+    """Totals and report in the sweep's record."""
     import tempfile
 
     if not record.run_id:
         return
-    with tempfile.TemporaryDirectory(prefix="superworkflow-pictures-") as folder:
+    with tempfile.TemporaryDirectory(prefix="superworkflow-report-") as folder:
         totals: Mapping[str, float] = {
             "sweep/trials": found.finished, "sweep/paid_usd": found.paid_usd,
             "sweep/without_reuse_usd": found.without_reuse_usd, "sweep/saved_usd": found.saved_usd,
         }  # fmt: skip
-        record.finish(totals, _draw(study, Path(folder)), complete=found.finished >= found.target)
+        record.finish(totals, [_draw(study, Path(folder))], complete=found.finished >= found.target)
 
 
-def _draw(study: SweepStudy, folder: Path) -> list[Path]:
-    from superworkflow.dashboards.sweep_pictures import draw_all
-    from superworkflow.sweeps.summary import importances, report
+def _draw(study: SweepStudy, folder: Path) -> Path:
+    from superworkflow.dashboards.web.report import SWEEP_REPORT, write_sweep_report
+    from superworkflow.sweeps.summary import report
 
     folder.mkdir(parents=True, exist_ok=True)
-    return draw_all(report(study).document(), importances(study), study.spec.space, folder)
+    write_sweep_report(study.optuna, report(study).document(), folder / SWEEP_REPORT)
+    return folder / SWEEP_REPORT
 
 
 def _publish(options: argparse.Namespace, study: SweepStudy, request: Request) -> str:
@@ -301,7 +302,8 @@ def _restored(study: SweepStudy, options: argparse.Namespace) -> Request:
     if INPUT in spec.sources and not options.code:  # a database is not to say what is run
         raise UserError("a file defines the superworkflow of this study", where=study.name,
                         remedy="Give it with --code FILE")  # fmt: skip
-    return restore(load_superworkflow(options.code or spec.superworkflow), spec, spec.launch)
+    chosen = load_superworkflow(options.code or spec.superworkflow)
+    return restore(chosen, spec, spec.launch, tables_from(options))
 
 
 def _target(options: argparse.Namespace, study: SweepStudy) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -108,15 +109,23 @@ def _filled(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterato
         header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         begin, size = stream.tell(), dtype.itemsize * int(np.prod(shape))
-        stream.truncate(begin + size)
         if not size:
             yield _Filled(np.empty(shape, dtype), None)
             return
         stream.flush()
+        _reserve(stream.fileno(), begin + size)
         pages = mmap.mmap(stream.fileno(), begin + size)
         values = np.frombuffer(pages, dtype, offset=begin).reshape(shape)
         filled = _Filled(values, pages if hasattr(mmap, "MADV_DONTNEED") else None)
         yield filled
+
+
+def _reserve(file: int, size: int) -> None:
+    """Give a file this size, and disk for all of it: a mapped page that finds none would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.truncate(file, size)
 
 
 def column_values(batch: Batch, column: int, feature: Feature) -> Any:

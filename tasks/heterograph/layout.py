@@ -35,7 +35,7 @@ class Layout:
 
     def table(self, items: ContextSchema | NodeSetSchema | EdgeSetSchema) -> str:
         """Name of a set's table, as sources name it; empty where it has none."""
-        return table_name(items.metadata.filename, self.where) if items.metadata.filename else ""
+        return table_name(items.metadata.filename) if items.metadata.filename else ""
 
 
 def layout_of(schema: GraphSchema, where: str) -> Layout:
@@ -62,7 +62,7 @@ def layout_of(schema: GraphSchema, where: str) -> Layout:
                     "a feature is ragged in another dimension than its first", where=f"{where}:{owner.line}",
                     value=feature.name, remedy="Give sizes to the other dimensions, or flatten it",
                 )  # fmt: skip
-    names = {each.name: table_name(each.metadata.filename, where) for each in edges}
+    names = {each.name: table_name(each.metadata.filename) for each in edges}
     reversed_of = {}
     for edge_set in edges:
         if edge_set.is_reversed:

@@ -37,14 +37,20 @@ def test_schema_has_descriptions_and_ranges() -> None:
     from superworkflow.infra.orchestration.parameters import flow_schema
 
     schema = flow_schema(NODE2VEC).model_dump()
-    assert list(schema["properties"])[:4] == ["edges", "labels", "initial", "profile"]
+    folded = ["index", "label", "holdout", "evaluate", "publish", "registration"]
+    assert sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"]) == [
+        "edges", "labels", "initial", "node2vec", "walk", "prepare", "embed", "profile", "store", "prices", *folded,
+    ]  # fmt: skip
     assert schema["required"] == ["edges"]
     assert schema["properties"]["edges"]["description"] == NODE2VEC.sources["edges"]
     models = NODE2VEC.models()
     assert set(models) < set(schema["properties"])
     for prefix, model in models.items():
         fields = schema["definitions"][model.__name__]["properties"]
-        assert schema["properties"][prefix]["$ref"].endswith(f"/{model.__name__}")
+        entry = schema["properties"][prefix]
+        if prefix in folded:
+            assert (entry["default"], entry["anyOf"][0]["type"]) == (None, "null")
+        assert (entry["anyOf"][1] if prefix in folded else entry)["$ref"].endswith(f"/{model.__name__}")
         assert {name: entry["description"] for name, entry in fields.items()} == {
             name: field.description for name, field in model.model_fields.items()
         }
@@ -55,6 +61,7 @@ def test_schema_has_descriptions_and_ranges() -> None:
     assert (walk["p"]["minimum"], walk["p"]["maximum"]) == (1e-6, 1e6)
     assert embed["optimizer"]["enum"] == ["sgd", "adagrad"]
     assert "search" not in walk["p"]
+    assert sorted(walk, key=lambda name: walk[name]["position"])[:4] == ["num_walks", "walk_length", "p", "q"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,7 @@ def test_run_from_the_deployment(command_line: CommandLine, prefect_api: str, tm
     labels.write_text(labels.read_text() + "v0,team 1\n")
     second = start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}})
     wait_for_state(prefect_api, second, "Completed")
-    anew = dict.fromkeys(("label", "evaluate", "publish"), "Completed")
+    anew = dict.fromkeys(("label", "evaluate", "publish", "drift"), "Completed")
     # The champion has the same vectors, and so the same figures.
     cached = dict.fromkeys(("index", "walk", "prepare", "embed", "champion-evaluate"), "Cached")
     assert_tasks(prefect_api, second, cached | anew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,7 @@ def _check_mlflow(store: Path, document: dict[str, Any]) -> None:
     )
     pictures = {artifact.path for artifact in client.list_artifacts(document["run_id"], "pictures")}
     assert pictures == {"pictures/stages.png", "pictures/evaluate-projection.png"}
+    assert {artifact.path for artifact in client.list_artifacts(document["run_id"])} == {"pictures", "report.html"}
     version = client.get_model_version_by_alias("node2vec-embeddings", "current")
     assert version.run_id == document["run_id"]
 
@@ -172,4 +174,7 @@ def _check_prefect(api: str, document: dict[str, Any], state: str) -> None:
     rows = json.loads(by_key["stages"]["data"])
     assert [row["stage"] for row in rows] == [*STAGES, "total"]
     assert rows[-1]["runtime (s)"] == round(document["totals"]["seconds"], 2)
-    assert "`evaluate.micro_f1@0.5` " in by_key["stages"]["description"]
+    words = by_key["stages"]["description"]
+    assert "`evaluate.micro_f1@0.5` " in words
+    assert f"[on the dashboard](http://127.0.0.1:8060/run/{document['run_id']})" in words
+    assert re.search(rf"\[in MLflow\]\(http://127.0.0.1:5000/#/experiments/\d+/runs/{document['run_id']}\?", words)

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from superworkflow.__main__ import main
-from superworkflow.arguments import assignments_of
+from superworkflow.__main__ import build_parser, main
+from superworkflow.arguments import assignments_of, tables_from
 from superworkflow.flows import load_superworkflow
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.placements import node_names
+from superworkflow.infra.request import build_request
 from superworkflow.infra.settings import parse_assignments
+from superworkflow.infra.storage.elsewhere import VARIABLE
 from superworkflow.parser import Parser
 from superworkflow.tasks._generate_mag import generate_mag
 
@@ -70,7 +73,7 @@ def _run(given: list[str], api: str) -> dict[str, Any]:
 
 def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
     chosen = load_superworkflow("subgraphs")
-    assert node_names(chosen) == set(STAGES)
+    assert node_names(chosen) == {*STAGES, "set_drift"}
     parser = Parser(prog="superworkflow")
     for name, flag in chosen.flags.items():
         parser.add_argument(f"--{name}", metavar=flag.metavar)
@@ -78,3 +81,27 @@ def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
         parsed = parser.parse_args(["--label", text])
         parsed.set = []
         assert parse_assignments(assignments_of(chosen, parsed)) == {"probe": {"label": text}}
+
+
+def test_who_may_name_tables_elsewhere(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schema of this machine that a command is given may name any table; one that a deployment is given may not."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text((graph / "schema.pbtxt").read_text().replace('filename: "', f'filename: "{graph}/'))
+    sources = {"graph": str(schema), "spec": str(graph / "spec.pbtxt")}
+    chosen = load_superworkflow("subgraphs")
+
+    def digest(**more: Any) -> str:
+        return (
+            build_request(chosen, sources=sources, store=str(tmp_path / "store"), **more).diagram.nodes["sample"].digest
+        )
+
+    with pytest.raises(UserError, match="a table lies elsewhere than this description") as raised:
+        digest(deployed=True)
+    assert str(raised.value.value).startswith(f"{graph}/")
+    assert digest() == digest(deployed=True, tables_from=[str(graph)])
+    monkeypatch.setenv(VARIABLE, str(graph))
+    assert digest() == digest(deployed=True)
+    arguments = ["deploy", *_given(graph, tmp_path / "store", "--name", "nightly", "--tables-from", str(graph))]
+    parser = build_parser(arguments)
+    assert tables_from(parser.parse_args(arguments)) == [str(graph)]

@@ -71,7 +71,11 @@ def test_nothing_unwanted_no_root_no_latest(image: str) -> None:
     if image == "flow":
         unwanted = {"torch", "pyspark", "duckdb"}
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        needed = {_name(Requirement(text).name) for extra in ("flow", "sweep", "kubernetes") for text in extras[extra]}
+        needed = {
+            _name(Requirement(text).name)
+            for extra in ("flow", "sweep", "dashboard", "kubernetes")
+            for text in extras[extra]
+        }
         assert needed - {"superworkflow"} <= {name for file in lists for name in _pins(IMAGES / file)}
         rooms = {path.name for path in (ROOT / "superworkflow").iterdir() if path.is_symlink()} | {"superworkflow"}
         copied = {line.split()[1] for line in text.splitlines() if line.startswith("COPY")}

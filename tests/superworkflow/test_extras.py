@@ -145,6 +145,8 @@ def test_run_without_a_late_stage_s_package_ends_before_the_first_stage(
         ("mlflow", "run node2vec --edges edges.csv", "flow"),
         ("mlflow", "runs", "flow"),
         ("mlflow", "compare a b", "flow"),
+        ("plotly", "dashboard", "flow"),
+        ("flask", "dashboard", "dashboard"),
         ("prefect", "deploy node2vec --edges edges.csv --name nightly", "flow"),
         ("optuna", "sweep node2vec --edges edges.csv --trials 1", "sweep"),
         ("sqlalchemy", "sweep status study", "sweep"),

@@ -20,6 +20,7 @@ from superworkflow.tasks._schema import (
     named_tables,
     read_schema,
     schema_text,
+    table_name,
 )
 from superworkflow.tasks._text_format import Message, parse, quoted
 
@@ -48,7 +49,8 @@ def test_a_schema_is_read() -> None:
     assert schema.edge_sets["ré"].is_reversed
     assert (schema.graph_type, schema.root_sets) == ("FULL", ("paper",))
     assert schema.context.features == (SchemaFeature("k", "string"),)
-    assert named_tables(TEXT, "/data/schema.pbtxt") == ["c@8", "papers@3.csv"]
+    assert named_tables(TEXT, "/data/schema.pbtxt") == ["c@8", "/data/papers@3.csv"]
+    assert table_name("file:///my%20data/x-?????-of-00002") == "/my data/x@2"
     bare = schema.without_tables()
     assert list(bare.tables()) == []
     assert bare.node_sets["paper"].metadata == Metadata("", 16, (("a", "b"),))

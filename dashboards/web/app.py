@@ -1,0 +1,210 @@
+"""The pages: they answer GET alone, and only on names of this machine unless they were bound to another one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from flask import Flask, abort, render_template, request
+from werkzeug.exceptions import HTTPException
+
+from superworkflow.dashboards.web import figures, frames
+from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
+from superworkflow.dashboards.web.plotly_js import plotly_js
+from superworkflow.infra.tracking.details import DetailedRun, RunReader
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+    from superworkflow.infra.orchestration.schedules import Scheduled
+
+RUNS = 5000
+"""Runs that pages look back on."""
+FRESH_SECONDS = 5.0
+"""For which what was read is shown again; longer where reading takes long."""
+PERIODS = (7, 30, 90, 365)
+COMPARED = 8
+"""Runs beside each other at most."""
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing is fetched from elsewhere. Plotly writes styles of its own into the page."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where pages read from.
+
+    Args:
+        store: URI of the store whose runs they are, to show it.
+        runs: what MLflow has.
+        scheduled: deployments of Prefect's server; None where no server is named, an error's text where it is away.
+        studies: names of the sweeps' studies.
+        study: one of them: Optuna's study and the document of its report.
+        prefect: address of Prefect's pages; empty where no server is named.
+        budget_usd: for a month.
+        today: by UTC.
+    """
+
+    store: str
+    runs: RunReader
+    scheduled: Callable[[], list[Scheduled] | str | None]
+    studies: Callable[[], list[str]]
+    study: Callable[[str], tuple[Study, Mapping[str, Any]] | None]
+    prefect: str = ""
+    budget_usd: float | None = None
+    today: Callable[[], date] = frames.today
+
+
+class _Fresh:
+    """All runs, read again when what was read is too old."""
+
+    def __init__(self, reader: RunReader):
+        self._reader, self._turn = reader, threading.Lock()
+        self._runs: list[DetailedRun] = []
+        self._until = float("-inf")
+
+    def __call__(self) -> list[DetailedRun]:
+        with self._turn:
+            begun = time.monotonic()
+            if begun > self._until:
+                self._runs = self._reader.runs(RUNS)
+                now = time.monotonic()
+                self._until = now + max(FRESH_SECONDS, 10 * (now - begun))
+            return self._runs
+
+
+def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
+    """The dashboard as a WSGI application.
+
+    Args:
+        sources: what it shows.
+        host: that it will listen on. On this machine's own, requests for other names are refused: a page of a stranger
+            could otherwise have its name point here, and read.
+    """
+    app = Flask("superworkflow", static_folder=str(STATIC), template_folder=str(TEMPLATES))
+    app.jinja_env.filters.update(FILTERS)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    runs = _Fresh(sources.runs)
+
+    @app.before_request
+    def only_known_names() -> None:
+        if host in (*LOCAL, "::1") and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
+            abort(403, "This page is shown on this machine's own names only.")
+
+    @app.after_request
+    def guarded(answer: Any) -> Any:
+        answer.headers["Content-Security-Policy"] = POLICY
+        answer.headers["X-Content-Type-Options"] = "nosniff"
+        answer.headers["Referrer-Policy"] = "no-referrer"
+        if not request.path.startswith(("/static", "/plotly")):
+            answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    @app.errorhandler(HTTPException)
+    def refused(error: HTTPException) -> tuple[str, int]:
+        return render_template("error.html", error=error, store=sources.store, at=""), error.code or 500
+
+    @app.get("/")
+    def overview() -> str:
+        days = request.args.get("days", 30, type=int)
+        days = days if days in PERIODS else 30
+        chosen = request.args.get("superworkflow", "")
+        known, today = runs(), sources.today()
+        names = sorted({run.superworkflow for run in known})
+        shown = [run for run in known if chosen in ("", run.superworkflow)]
+        recent = frames.since(shown, days, today)
+        table, costs = frames.runs_frame(recent), frames.costs_frame(recent)
+        month = frames.month(frames.runs_frame(shown), today)
+        charts = {
+            "superworkflow": figures.costs(frames.by_day(costs, "superworkflow", days, today)),
+            "stage": figures.costs(frames.by_day(costs, "stage", days, today)),
+            "month": figures.month_line(month, sources.budget_usd),
+        }
+        return render_template(
+            "overview.html", at="overview", store=sources.store, days=days, periods=PERIODS, chosen=chosen, names=names,
+            summary=frames.summary(table), month=month, budget=sources.budget_usd, charts=charts, runs=recent[:15],
+            costs=len(costs), headline=frames.headline,
+        )  # fmt: skip
+
+    @app.get("/deployments")
+    def deployments() -> str:
+        found = frames.deployments(runs(), sources.runs.versions())
+        scheduled = sources.scheduled()
+        by_id = {each.id: each for each in scheduled} if isinstance(scheduled, list) else {}
+        idle = [each for each in by_id.values() if each.id not in {history.id for history in found}]
+        charts = {each.id: figures.history(each) for each in found}
+        drifts = {each.id: figures.lines(each.drift) for each in found if len(each.drift)}
+        return render_template(
+            "deployments.html", at="deployments", store=sources.store, found=found, scheduled=by_id, idle=idle,
+            server=scheduled, charts=charts, drifts=drifts,
+        )  # fmt: skip
+
+    @app.get("/run/<run_id>")
+    def run(run_id: str) -> str:
+        found = sources.runs.run(run_id)
+        if found is None:
+            abort(404, "No run of this id is recorded here.")
+        content = run_content(found, sources.runs.stages(found), _prefect_page(sources, found))
+        return render_template("run.html", at="", store=sources.store, **content)
+
+    @app.get("/compare")
+    def compare() -> str:
+        known = runs()
+        by_id = {each.run_id: each for each in known}
+        chosen = [by_id[each] for each in dict.fromkeys(request.args.getlist("run")) if each in by_id][:COMPARED]
+        content: dict[str, Any] = {}
+        if len(chosen) > 1:
+            titles = {each.run_id: _title(each, chosen) for each in chosen}
+            table = frames.qualities(chosen)
+            costs = {
+                titles[each.run_id]: {name: took.get("cost_usd", 0.0) for name, took in each.stages.items()}
+                for each in chosen
+            }
+            content = {
+                "titles": titles, "differing": frames.differing(chosen), "cells": frames.quality_texts(chosen),
+                "metrics": list(dict.fromkeys(table["metric"])),
+                "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
+            }  # fmt: skip
+        return render_template(
+            "compare.html", at="compare", store=sources.store, chosen=chosen, most=COMPARED, runs=known[:200],
+            headline=frames.headline, **content,
+        )  # fmt: skip
+
+    @app.get("/sweeps")
+    def sweeps() -> str:
+        names = sources.studies()
+        name = request.args.get("study", "") or (names[0] if names else "")
+        study = sources.study(name) if name in names else None
+        if name and study is None:
+            abort(404, "No study of this name is recorded here.")
+        content: dict[str, Any] = {}
+        if study is not None:
+            from superworkflow.dashboards.web.sweep_figures import sweep_figures
+
+            content = {"report": study[1], "figures": sweep_figures(*study)}
+        return render_template("sweeps.html", at="sweeps", store=sources.store, names=names, name=name, **content)
+
+    @app.get("/plotly.js")
+    def plotly() -> Any:
+        return app.response_class(plotly_js(), mimetype="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+    return app
+
+
+def _title(run: DetailedRun, among: list[DetailedRun]) -> str:
+    """Name of a run, with its id where others have the same."""
+    alike = sum(each.name == run.name for each in among) > 1
+    return f"{run.name} ({run.run_id[:6]})" if alike else run.name
+
+
+def _prefect_page(sources: Sources, run: DetailedRun) -> str:
+    flow_run = run.tags.get("superworkflow.flow_run_id", "")
+    known = sources.prefect and all(each in "0123456789abcdef-" for each in flow_run)
+    return f"{sources.prefect}/runs/flow-run/{flow_run}" if known and flow_run else ""

@@ -1,0 +1,64 @@
+"""What the page of a run and its report share: the content, and how values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from superworkflow.dashboards.web import figures
+from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline, used_text
+from superworkflow.infra.outcomes import figures as quality_figures
+from superworkflow.infra.outcomes import headlines
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.tracking.details import DetailedRun, StageRun
+
+TEMPLATES = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+PRICES_TAG = "superworkflow.prices"
+
+_STATES = {"FINISHED": "completed", "FAILED": "failed", "RUNNING": "running", "KILLED": "stopped"}
+
+
+def run_content(run: DetailedRun, stages: Sequence[StageRun], prefect: str = "") -> dict[str, Any]:
+    """What the template of a run is filled with.
+
+    Args:
+        run: the run.
+        stages: its stages.
+        prefect: address of its page in Prefect; empty where there is none.
+    """
+    prices = shipped_prices(run.tags.get(PRICES_TAG, ""))
+    phases, fit = timeline(stages, run.started), fits(stages, prices)
+    quality = quality_figures(run.metrics, run.declared)
+    order = {each.name: place for place, each in enumerate(headlines(run.metrics, run.declared))}
+    saved = sum(each.saves_usd for each in fit if each.saves_usd is not None)
+    charts = {"gantt": figures.gantt(phases)} if phases else {}
+    if fit:
+        charts["shares"] = figures.shares(fit)
+    return {
+        "run": run, "stages": stages, "phases": {each.stage.name: each for each in phases}, "fits": fit,
+        "lines": profile_lines(fit), "saves_usd": saved, "prices": prices, "charts": charts, "prefect": prefect,
+        "quality": sorted(quality, key=lambda each: order.get(each.name, len(order))),
+        "headlines": order,
+    }  # fmt: skip
+
+
+def state_of(run: DetailedRun) -> str:
+    """How a run ended, in a word: what became of its model where that says more."""
+    if run.status == "FINISHED" and run.outcome in ("rejected", "unchanged"):
+        return run.outcome
+    return _STATES.get(run.status, run.status.lower())
+
+
+def moment(at: datetime | None) -> str:
+    """Date and time, UTC."""
+    return f"{at:%Y-%m-%d %H:%M}" if at is not None else ""
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "usd": format_usd, "seconds": format_seconds, "size": format_bytes, "moment": moment, "state": state_of,
+    "used": used_text,
+}  # fmt: skip
+"""How templates write values, by name."""

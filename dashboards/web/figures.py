@@ -1,0 +1,229 @@
+"""From frames to figures of Plotly's, as plain mappings: `{"data": [...], "layout": {...}}`.
+
+Colours of text, grid and paper are left to the page, which knows whether it is dark (`static/page.js`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from superworkflow.dashboards.web.frames import DeploymentHistory, Month
+from superworkflow.dashboards.web.stages import Fit, Phases
+from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+
+COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
+"""Readable on white and on black."""
+RAN, FAILED, WAITED, QUEUED, GOOD, LIMIT = COLOURS[0], "#d64545", "#9aa4b2", COLOURS[3], COLOURS[2], "#d64545"
+REST = "others"
+"""Name of what is too small for a colour of its own."""
+
+Chart = dict[str, Any]
+
+
+def chart(traces: Iterable[Mapping[str, Any]], height: int, **layout: Any) -> Chart:
+    """A figure with the layout that all share; the page adds its colours."""
+    base: dict[str, Any] = {
+        "height": height, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "showlegend": False, "bargap": 0.35,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "xaxis": {"automargin": True, "fixedrange": True, "exponentformat": "none"},
+        "yaxis": {"automargin": True, "fixedrange": True, "exponentformat": "none"},
+        "hoverlabel": {"align": "left"}, "colorway": list(COLOURS),
+    }  # fmt: skip
+    for name, value in layout.items():
+        base[name] = {**base[name], **value} if isinstance(base.get(name), dict) else value
+    return {"data": [dict(each) for each in traces], "layout": base}
+
+
+def costs(table: pd.DataFrame, most: int = 8) -> Chart:
+    """USD by day, stacked: what cost most has a colour of its own."""
+    shown = table
+    if table.shape[1] > most:
+        shown = table.iloc[:, : most - 1].copy()
+        shown[REST] = table.iloc[:, most - 1 :].sum(axis=1)
+    days = [str(day) for day in shown.index]
+    traces = [
+        {
+            "type": "bar", "name": str(name), "x": days, "y": shown[name].tolist(),
+            "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "text": [format_usd(value) for value in shown[name]], "textposition": "none",
+            "hovertemplate": "%{x}<br>%{fullData.name}: %{text}<extra></extra>",
+        }
+        for place, name in enumerate(shown.columns)
+    ]  # fmt: skip
+    axis = {"tickprefix": "$", "rangemode": "tozero", "nticks": 5}
+    return chart(traces, 280, barmode="stack", showlegend=True, xaxis={"type": "date", "nticks": 7}, yaxis=axis)
+
+
+def month_line(found: Month, budget: float | None) -> Chart:
+    """Cumulative USD of the month, its forecast, and the budget."""
+    days, sums = [str(day) for day, _ in found.days], [value for _, value in found.days]
+    ahead = {"x": [days[-1], str(found.last)], "y": [sums[-1], found.forecast_usd]}
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines", "name": "spent", "x": days, "y": sums, "fill": "tozeroy",
+         "line": {"color": RAN, "width": 2}, "fillcolor": "rgba(76,120,221,0.18)",
+         "text": [format_usd(value) for value in sums], "hovertemplate": "%{x}: %{text}<extra></extra>"},
+        {"type": "scatter", "mode": "lines", "name": "forecast", **ahead,
+         "line": {"color": RAN, "width": 2, "dash": "dot"}, "hoverinfo": "skip"},
+    ]  # fmt: skip
+    if budget is not None:
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": "budget", "x": [str(found.first), str(found.last)],
+            "y": [budget, budget], "line": {"color": LIMIT, "width": 1.5, "dash": "dash"}, "hoverinfo": "skip",
+        })  # fmt: skip
+    axis = {"tickprefix": "$", "rangemode": "tozero", "nticks": 5}
+    time = {"type": "date", "range": [str(found.first), str(found.last)], "nticks": 6}
+    return chart(traces, 280, showlegend=True, xaxis=time, yaxis=axis)
+
+
+def gantt(found: Sequence[Phases]) -> Chart:
+    """A row for each stage: waiting for others, queued for resources, running; a diamond where it was cached."""
+    ran = [each for each in found if each.stage.state != "cached"]
+    cached = [each for each in found if each.stage.state == "cached"]
+
+    def bars(name: str, colour: str, begins: Sequence[float], lasted: Sequence[float], of: Sequence[Phases],
+             **marker: Any) -> dict[str, Any]:  # fmt: skip
+        return {
+            "type": "bar", "orientation": "h", "name": name, "y": [each.stage.name for each in of],
+            "base": list(begins), "x": list(lasted), "marker": {"color": colour, **marker}, "width": 0.62,
+            "text": [format_seconds(s) for s in lasted], "textposition": "none",
+            "hovertemplate": "%{y}: %{fullData.name} %{text}<extra></extra>",
+        }  # fmt: skip
+
+    traces = [
+        bars("waiting for other stages", WAITED, [0.0] * len(ran), [e.waiting_s for e in ran], ran, opacity=0.28),
+        bars("queued", QUEUED, [e.ready for e in ran], [e.queued_s for e in ran], ran),
+    ]
+    for state, title, colour in (("ran", "running", RAN), ("failed", "failed", FAILED)):
+        if of := [each for each in ran if each.stage.state == state]:
+            traces.append(bars(title, colour, [e.began for e in of], [e.running_s for e in of], of))
+    if cached:
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": "cached", "x": [each.ended for each in cached],
+            "y": [each.stage.name for each in cached], "hovertemplate": "%{y}: cached<extra></extra>",
+            "marker": {"symbol": "diamond-open", "size": 11, "color": GOOD, "line": {"width": 2}},
+        })  # fmt: skip
+    names = [each.stage.name for each in reversed(found)]
+    rows = {"type": "category", "categoryorder": "array", "categoryarray": names, "showgrid": False}
+    return chart(traces, 96 + 30 * len(found), barmode="overlay", showlegend=True, yaxis=rows,
+                 xaxis={"ticksuffix": " s", "rangemode": "tozero", "nticks": 7})  # fmt: skip
+
+
+def shares(found: Sequence[Fit]) -> Chart:
+    """Used CPU and memory of each stage as a share of what it was given."""
+    names = [each.stage.name for each in found]
+    cpu = [each.cpu_used / each.stage.cpu if each.stage.cpu and not each.stage.members else 0.0 for each in found]
+    memory = [each.stage.memory_bytes / each.stage.memory for each in found]
+    told = (
+        [f"{each.cpu_used:.1f} of {each.stage.cpu:g} vCPUs" for each in found],
+        [f"{format_bytes(each.stage.memory_bytes)} of {format_bytes(each.stage.memory)}" for each in found],
+    )
+    traces = [
+        {"type": "bar", "orientation": "h", "name": name, "y": names, "x": values, "marker": {"color": colour},
+         "text": texts, "textposition": "none", "hovertemplate": "%{y}: %{text}<extra></extra>"}
+        for name, values, texts, colour in (("CPU", cpu, told[0], COLOURS[0]), ("memory", memory, told[1], COLOURS[5]))
+    ]  # fmt: skip
+    whole = {
+        "type": "line",
+        "x0": 1,
+        "x1": 1,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "line": {"color": LIMIT, "dash": "dot"},
+    }
+    most = max([1.0, *cpu, *memory])
+    return chart(traces, 96 + 38 * len(found), barmode="group", showlegend=True, shapes=[whole],
+                 yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+                 xaxis={"tickformat": ".0%", "range": [0, 1.04 * most], "nticks": 6})  # fmt: skip
+
+
+def history(found: DeploymentHistory) -> Chart:
+    """Quality of each run, the champion's on the same data with its tolerance, and the gates on that metric."""
+    points = [each for each in found.runs if each.quality is not None and math.isfinite(each.quality)]
+    looks = {"promoted": ("circle", GOOD), "rejected": ("x", FAILED), "waits": ("diamond", QUEUED)}
+    judged = [each for each in found.runs if each.champion is not None and math.isfinite(each.champion)]
+    traces: list[dict[str, Any]] = []
+    if judged:
+        champion, start = [each.champion or 0.0 for each in judged], [_moment(each.run.started) for each in judged]
+        traces.append({
+            "type": "scatter", "mode": "lines+markers", "name": "champion", "x": start, "y": champion,
+            "line": {"color": RAN, "width": 2, "shape": "hv"},
+            "marker": {"symbol": "line-ew-open", "size": 16}, "hovertemplate": "champion %{y:.4f}<extra></extra>",
+            "error_y": {"type": "data", "symmetric": False, "array": [0.0] * len(judged), "thickness": 1, "width": 3,
+                        "arrayminus": [each.tolerance for each in judged], "color": RAN},
+        })  # fmt: skip
+    for verdict in dict.fromkeys(each.run.outcome for each in points):
+        of = [each for each in points if each.run.outcome == verdict]
+        symbol, colour = looks.get(verdict, ("circle-open", WAITED))
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": verdict or "not registered",
+            "x": [_moment(each.run.started) for each in of], "y": [each.quality for each in of],
+            "text": [each.run.name for each in of], "hovertemplate": "%{text}: %{y:.4f}<extra></extra>",
+            "marker": {"symbol": symbol, "size": 10, "color": colour},
+        })  # fmt: skip
+    shapes, notes = [], []
+    for gate in found.limits:
+        shapes.append({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": gate.limit, "y1": gate.limit,
+                       "line": {"color": LIMIT, "width": 1.5, "dash": "dash"}})  # fmt: skip
+        notes.append({"text": f"gate {gate}", "xref": "paper", "x": 1, "xanchor": "right", "y": gate.limit,
+                      "yanchor": "bottom", "showarrow": False, "font": {"size": 11}})  # fmt: skip
+    return chart(traces, 300, showlegend=True, shapes=shapes, annotations=notes,
+                 xaxis={"type": "date", "nticks": 6}, yaxis={"title": {"text": found.metric}, "nticks": 6})  # fmt: skip
+
+
+def lines(table: pd.DataFrame) -> Chart:
+    """A line for each column over time."""
+    traces = [
+        {"type": "scatter", "mode": "lines+markers", "name": str(name), "x": [_moment(at) for at in table.index],
+         "y": [_finite(value) for value in table[name]], "line": {"color": COLOURS[place % len(COLOURS)]}}
+        for place, name in enumerate(table.columns)
+    ]  # fmt: skip
+    return chart(traces, 280, showlegend=True, xaxis={"type": "date", "nticks": 6}, yaxis={"nticks": 6})
+
+
+def spreads(table: pd.DataFrame, names: Mapping[str, str]) -> Chart:
+    """Headline figures of several runs side by side, each with its spread.
+
+    Args:
+        table: of `frames.qualities`.
+        names: of runs by their ids.
+    """
+    shown = table[table["headline"]]
+    metrics = list(dict.fromkeys(shown["metric"]))
+    traces = []
+    for place, (run_id, name) in enumerate(names.items()):
+        of = shown[shown["run_id"] == run_id].set_index("metric").reindex(metrics)
+        values = [_finite(value) for value in of["value"]]
+        traces.append({
+            "type": "bar", "name": name, "x": metrics, "y": values, "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "error_y": {"type": "data", "array": [_finite(value) or 0.0 for value in of["spread"]], "thickness": 1.2},
+            "hovertemplate": "%{fullData.name}<br>%{x}: %{y:.4f}<extra></extra>",
+        })  # fmt: skip
+    return chart(traces, 300, barmode="group", showlegend=True, xaxis={"type": "category"}, yaxis={"nticks": 6})
+
+
+def stage_costs(by_run: Mapping[str, Mapping[str, float]]) -> Chart:
+    """USD of several runs, stacked by stage; runs by name."""
+    stages = list(dict.fromkeys(stage for costs_of in by_run.values() for stage in costs_of))
+    traces = [
+        {"type": "bar", "orientation": "h", "name": stage, "y": list(by_run),
+         "x": [of.get(stage, 0.0) for of in by_run.values()], "marker": {"color": COLOURS[place % len(COLOURS)]},
+         "text": [format_usd(of.get(stage, 0.0)) for of in by_run.values()], "textposition": "none",
+         "hovertemplate": "%{y}<br>%{fullData.name}: %{text}<extra></extra>"}
+        for place, stage in enumerate(stages)
+    ]  # fmt: skip
+    return chart(traces, 130 + 42 * len(by_run), barmode="stack", showlegend=True,
+                 yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+                 xaxis={"tickprefix": "$", "nticks": 5})  # fmt: skip
+
+
+def _moment(at: Any) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

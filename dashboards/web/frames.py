@@ -1,0 +1,263 @@
+"""From recorded runs to frames: pure functions, one for each table or figure of a page."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import pandas as pd
+
+from superworkflow.infra.outcomes import Figure, figures, headlines
+from superworkflow.infra.promotion import Gate
+from superworkflow.infra.tracking.base import UNCHANGED
+from superworkflow.infra.tracking.details import DetailedRun
+from superworkflow.infra.tracking.models import Version
+
+RUN_COLUMNS = (
+    "run_id", "name", "superworkflow", "deployment", "trial", "status", "outcome", "started", "day", "cost_usd",
+    "saved_usd", "wall_s", "metric", "quality", "spread",
+)  # fmt: skip
+COST_COLUMNS = ("day", "superworkflow", "stage", "run_id", "cost_usd")
+DRIFT = "drift/"
+"""What metrics of drift begin with."""
+
+
+def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
+    """A row for each run, `RUN_COLUMNS`: USD, seconds, quality by its first headline."""
+    rows = []
+    for run in runs:
+        first = headline(run)
+        rows.append((
+            run.run_id, run.name, run.superworkflow, run.deployment, run.is_trial, run.status, run.outcome, run.started,
+            run.started.date(), run.totals.get("cost_usd", 0.0), run.totals.get("saved_by_cache_usd", 0.0),
+            run.totals.get("wall_seconds", 0.0), first.name if first else "", first.value if first else float("nan"),
+            first.spread if first and first.spread is not None else float("nan"),
+        ))  # fmt: skip
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+
+
+def costs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
+    """A row for each stage of each run that has cost something, `COST_COLUMNS`."""
+    rows = [
+        (run.started.date(), run.superworkflow, stage, run.run_id, took["cost_usd"])
+        for run in runs
+        for stage, took in run.stages.items()
+        if took.get("cost_usd")
+    ]
+    return pd.DataFrame(rows, columns=list(COST_COLUMNS))
+
+
+def headline(run: DetailedRun) -> Figure | None:
+    """The first headline that a run has reported, with its spread."""
+    first = headlines(run.metrics, run.declared)
+    return next((each for each in figures(run.metrics, run.declared) if first and each.name == first[0].name), None)
+
+
+def since(runs: Sequence[DetailedRun], days: int, today: date) -> list[DetailedRun]:
+    """Runs of the last so many days, today's among them."""
+    return [run for run in runs if run.started.date() > today - timedelta(days=days)]
+
+
+def by_day(costs: pd.DataFrame, of: str, days: int, today: date) -> pd.DataFrame:
+    """USD by day, every day of the period, in a column for each value of `of` (`superworkflow`, `stage`)."""
+    period = [today - timedelta(days=back) for back in reversed(range(days))]
+    table = costs.pivot_table(index="day", columns=of, values="cost_usd", aggfunc="sum", fill_value=0.0)
+    order = table.sum().sort_values(ascending=False).index
+    return table[order].reindex(period, fill_value=0.0)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What runs of a period have come to.
+
+    Args:
+        runs: all of them.
+        ended_well: that finished, rejected and unchanged ones among them.
+        failed: that failed; those stopped on purpose count neither way.
+        running: that go on.
+        unchanged: that had nothing to do.
+        cost_usd: what they cost.
+        saved_usd: what their cached stages would have cost.
+    """
+
+    runs: int
+    ended_well: int
+    failed: int
+    running: int
+    unchanged: int
+    cost_usd: float
+    saved_usd: float
+
+    @property
+    def success(self) -> float | None:
+        """Share of those that ended by themselves; None where none has."""
+        ended = self.ended_well + self.failed
+        return self.ended_well / ended if ended else None
+
+
+def summary(table: pd.DataFrame) -> Summary:
+    """The figures of a runs' frame together."""
+    states = table["status"].value_counts()
+    return Summary(
+        runs=len(table), ended_well=int(states.get("FINISHED", 0)), failed=int(states.get("FAILED", 0)),
+        running=int(states.get("RUNNING", 0)), unchanged=int((table["outcome"] == UNCHANGED).sum()),
+        cost_usd=float(table["cost_usd"].sum()), saved_usd=float(table["saved_usd"].sum()),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Month:
+    """What a calendar month has cost, and what it will come to.
+
+    Args:
+        days: since its first day, cumulative USD of each, as (day, USD).
+        spent_usd: until now.
+        daily_usd: mean of the last `window` days.
+        window: 14, or fewer where the first run is younger.
+        forecast_usd: at the month's end, if its other days cost that mean.
+    """
+
+    first: date
+    last: date
+    days: tuple[tuple[date, float], ...]
+    spent_usd: float
+    daily_usd: float
+    window: int
+    forecast_usd: float
+
+
+def month(table: pd.DataFrame, today: date, most: int = 14) -> Month:
+    """Forecast of the month that `today` is in, from a frame of all its runs."""
+    first = today.replace(day=1)
+    last = today.replace(day=monthrange(today.year, today.month)[1])
+    costs = table.groupby("day")["cost_usd"].sum()
+    per_day = [float(costs.get(first + timedelta(days=n), 0.0)) for n in range((today - first).days + 1)]
+    sums = pd.Series(per_day).cumsum().tolist()
+    begun = min(costs.index, default=today)
+    width = max(1, min(most, (today - begun).days + 1))
+    recent = sum(float(costs.get(today - timedelta(days=back), 0.0)) for back in range(width)) / width
+    days = tuple((first + timedelta(days=n), value) for n, value in enumerate(sums))
+    return Month(first, last, days, sums[-1], recent, width, sums[-1] + recent * (last - today).days)
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """One run of a deployment by what decided of its model.
+
+    Args:
+        quality: of its model, as it was compared; else its headline.
+        champion: figure of the model in use then, on the same data.
+        tolerance: how much worse it might have been.
+    """
+
+    run: DetailedRun
+    quality: float | None
+    champion: float | None
+    tolerance: float
+    gates: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class DeploymentHistory:
+    """A deployment by its runs, oldest first."""
+
+    id: str
+    name: str
+    runs: tuple[Promotion, ...]
+
+    @property
+    def metric(self) -> str:
+        """By which its models are compared."""
+        return next((found.name for each in reversed(self.runs) if (found := headline(each.run))), "")
+
+    @property
+    def limits(self) -> list[Gate]:
+        """Gates on that metric, of the last run that had any."""
+        last = next((each.gates for each in reversed(self.runs) if each.gates), ())
+        gates = [Gate.parse(text) for text, _ in last]
+        return [gate for gate in gates if self.metric.partition("@")[0] == gate.metric.partition("@")[0]]
+
+    @property
+    def drift(self) -> pd.DataFrame:
+        """Figures of drift that runs recorded: a column for each, by the beginning of the run."""
+        rows = {
+            each.run.started: {
+                name.removeprefix(DRIFT): value for name, value in each.run.figures.items() if name.startswith(DRIFT)
+            }
+            for each in self.runs
+        }
+        return pd.DataFrame.from_dict({start: row for start, row in rows.items() if row}, orient="index")
+
+
+def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> list[DeploymentHistory]:
+    """Deployments that have run, the last one to do so first."""
+    gates = {each.run_id: _gates(each) for each in versions}
+    found: dict[str, list[DetailedRun]] = {}
+    for run in sorted(runs, key=lambda run: run.started):
+        if run.deployment_id:
+            found.setdefault(run.deployment_id, []).append(run)
+    histories = [
+        DeploymentHistory(
+            identity, of[-1].deployment or identity, tuple(_promotion(run, gates.get(run.run_id, ())) for run in of)
+        )
+        for identity, of in found.items()
+    ]
+    return sorted(histories, key=lambda each: each.runs[-1].run.started, reverse=True)
+
+
+def _gates(version: Version) -> tuple[tuple[str, bool], ...]:
+    """Gates as a registry has them, which others may write to."""
+    found = version.decision.get("gates")
+    return tuple((str(text), bool(passed)) for text, passed in found.items()) if isinstance(found, dict) else ()
+
+
+def _promotion(run: DetailedRun, gates: tuple[tuple[str, bool], ...]) -> Promotion:
+    first = headline(run)
+    quality = run.figures.get("promotion/quality", first.value if first else None)
+    champion = run.figures.get("promotion/champion_quality")
+    valid = []
+    for text, passed in gates:
+        try:
+            Gate.parse(text)
+        except Exception:  # somebody has edited the registry
+            continue
+        valid.append((text, passed))
+    return Promotion(run, quality, champion, run.figures.get("promotion/tolerance", 0.0), tuple(valid))
+
+
+def differing(runs: Sequence[DetailedRun]) -> pd.DataFrame:
+    """Parameters that differ among runs: a row for each, a column for each run by its id; None where it has none."""
+    names = list(dict.fromkeys(name for run in runs for name in run.params))
+    table = {name: [run.params.get(name) for run in runs] for name in names}
+    rows = {name: values for name, values in table.items() if len(set(values)) > 1}
+    sources = list(dict.fromkeys(name for run in runs for name in run.sources))
+    for name in sources:
+        values = [run.sources.get(name) for run in runs]
+        if len(set(values)) > 1:
+            rows[f"source {name}"] = [value[:12] if value else None for value in values]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[run.run_id for run in runs])
+
+
+def qualities(runs: Sequence[DetailedRun]) -> pd.DataFrame:
+    """A row for each figure of each run, headlines first: `run_id`, `metric`, `value`, `spread`, `headline`."""
+    rows = []
+    for run in runs:
+        heads = [each.name for each in headlines(run.metrics, run.declared)]
+        order = {name: place for place, name in enumerate(heads)}
+        found = figures(run.metrics, run.declared)
+        for each in sorted(found, key=lambda each: order.get(each.name, len(order))):
+            spread = float("nan") if each.spread is None else each.spread
+            rows.append((run.run_id, each.name, each.value, spread, each.name in heads))
+    return pd.DataFrame(rows, columns=["run_id", "metric", "value", "spread", "headline"])
+
+
+def quality_texts(runs: Sequence[DetailedRun]) -> dict[tuple[str, str], str]:
+    """Each figure with its spread for people, by run and metric."""
+    return {(run.run_id, each.name): str(each) for run in runs for each in figures(run.metrics, run.declared)}
+
+
+def today() -> date:
+    """By UTC, as records are."""
+    return datetime.now(UTC).date()

@@ -1,0 +1,44 @@
+"""Pages in one file, made by the code of the dashboard: opened anywhere, without a server or a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
+from superworkflow.dashboards.web.plotly_js import packed_plotly_js
+from superworkflow.infra.tracking.details import DetailedRun, StageRun
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+RUN_REPORT, SWEEP_REPORT = "report.html", "sweep.html"
+"""Names of the files."""
+
+
+def write_run_report(run: DetailedRun, stages: Sequence[StageRun], path: Path, prefect: str = "") -> None:
+    """The page of a run; see `run_content`."""
+    _write(path, run.name, "run_content.html", run_content(run, stages, prefect))
+
+
+def write_sweep_report(study: Study, report: Mapping[str, Any], path: Path) -> None:
+    """The page of a sweep; see `sweep_figures`."""
+    from superworkflow.dashboards.web.sweep_figures import sweep_figures
+
+    content = {"report": report, "figures": sweep_figures(study, report)}
+    _write(path, str(report["study"]), "sweep_content.html", content)
+
+
+def _write(path: Path, title: str, content: str, values: Mapping[str, Any]) -> None:
+    pages = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    pages.filters.update(FILTERS)
+    own = {name: Markup((STATIC / file).read_text()) for name, file in (
+        ("style", "style.css"), ("unpack", "unpack.js"), ("page", "page.js"))}  # fmt: skip
+    text = pages.get_template("report.html").render(
+        title=title, content=content, plotly=packed_plotly_js(), **own, **values
+    )
+    path.write_text(text, encoding="utf-8")

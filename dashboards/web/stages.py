@@ -1,0 +1,136 @@
+"""What the stages of a run did when, and whether their resources fit: pure functions of `StageRun`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from superworkflow.infra.plan.cost import FOLDER, PriceTable, load_prices
+from superworkflow.infra.resources import Resources, format_bytes
+from superworkflow.infra.tracking.details import StageRun
+
+ROOM = 1.25
+"""What a stage is given is to be so many times what it used."""
+STEP_MEMORY, LEAST_MEMORY = 128 << 20, 256 << 20
+STEP_CPU = 0.5
+TIGHT = 0.9
+"""A stage that used more than this share of its memory is given more."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """One stage on the time axis of its run, in seconds since the run began.
+
+    Args:
+        ready: when it was its turn; until then it waited for other stages: for what they make, or for them to end.
+        began: when it was given resources; until then it was queued for them.
+        ended: when it had ended.
+    """
+
+    stage: StageRun
+    ready: float
+    began: float
+    ended: float
+
+    @property
+    def waiting_s(self) -> float:
+        return self.ready
+
+    @property
+    def queued_s(self) -> float:
+        return self.began - self.ready
+
+    @property
+    def running_s(self) -> float:
+        return self.ended - self.began
+
+
+def timeline(stages: Sequence[StageRun], start: datetime) -> list[Phases]:
+    """Phases of each stage, in the order of their beginnings.
+
+    Args:
+        stages: of one run.
+        start: when the run began.
+    """
+    found = []
+    for stage in stages:
+        began, ended = _at(stage.began, start), _at(stage.ended, start)
+        found.append(Phases(stage, max(0.0, began - stage.queued_s), began, max(ended, began)))
+    return sorted(found, key=lambda each: (each.began, each.ended))
+
+
+def _at(moment: datetime, start: datetime) -> float:
+    return max(0.0, (moment - start).total_seconds())
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a stage asked for, what it used, and what would fit better.
+
+    Args:
+        cpu_used: mean over its runtime.
+        cpu, memory: that would fit better; None where what it has fits, or where members hide what it used itself.
+        saves_usd: of each run like this one; negative where it needs more. None without prices.
+    """
+
+    stage: StageRun
+    cpu_used: float
+    cpu: float | None
+    memory: int | None
+    saves_usd: float | None
+
+    @property
+    def better(self) -> bool:
+        """Whether anything would fit better."""
+        return self.cpu is not None or self.memory is not None
+
+    @property
+    def line(self) -> str:
+        """Its line below `stages:` of a profile."""
+        parts = [f"cpu: {self.cpu:g}"] if self.cpu is not None else []
+        parts += [f"memory: {self.memory >> 20}Mi"] if self.memory is not None else []
+        return f"  {self.stage.name}: {{resources: {{{', '.join(parts)}}}}}"
+
+
+def fits(stages: Sequence[StageRun], prices: PriceTable | None) -> list[Fit]:
+    """Of each stage that ran, in their order."""
+    return [_fit(each, prices) for each in stages if each.state == "ran" and each.seconds > 0 and each.memory]
+
+
+def _fit(stage: StageRun, prices: PriceTable | None) -> Fit:
+    used = stage.cpu_s / stage.seconds
+    if stage.members:
+        return Fit(stage, used, None, None, None)
+    cpu = max(STEP_CPU, math.ceil(used * ROOM / STEP_CPU) * STEP_CPU)
+    memory = max(LEAST_MEMORY, math.ceil(stage.memory_bytes * ROOM / STEP_MEMORY) * STEP_MEMORY)
+    tight = stage.memory_bytes > TIGHT * stage.memory
+    better_cpu = cpu if cpu < stage.cpu else None
+    better_memory = memory if memory < stage.memory or tight else None
+    saves = None
+    if prices is not None and (better_cpu is not None or better_memory is not None):
+        asked = Resources(cpu=stage.cpu or STEP_CPU, memory=stage.memory)
+        given = Resources(cpu=better_cpu or asked.cpu, memory=better_memory or asked.memory)
+        saves = prices.cost(asked, stage.seconds) - prices.cost(given, stage.seconds)
+    return Fit(stage, used, better_cpu, better_memory, saves)
+
+
+def profile_lines(found: Sequence[Fit]) -> str:
+    """Part of a profile that fits better; empty where all fits."""
+    lines = [each.line for each in found if each.better]
+    return "\n".join(["stages:", *lines]) if lines else ""
+
+
+def shipped_prices(name: str) -> PriceTable | None:
+    """The price table of this name among those that ship with the project, else their newest.
+
+    A record says the name, so it opens no other file.
+    """
+    names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return load_prices(name if name in names else names[-1]) if names else None
+
+
+def used_text(fit: Fit) -> str:
+    """Used of asked memory, for people."""
+    return f"{format_bytes(fit.stage.memory_bytes)} of {format_bytes(fit.stage.memory)}"

@@ -1,0 +1,80 @@
+"""Deployments of a Prefect server with their schedules and next runs, for pages that show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.settings import get_current_settings
+
+from superworkflow.infra.masking import masked
+from superworkflow.infra.orchestration.server import page
+from superworkflow.infra.resources import format_seconds
+
+TAG = "superworkflow"
+"""Of the deployments that this project registers."""
+SECONDS = 5.0
+"""An answer that takes longer is done without."""
+MOST = 200
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """One deployment.
+
+    Args:
+        name: of the flow and of the deployment.
+        schedule: in words; empty where it has none.
+        next_run: when the next one is due; None where none is.
+        url: of its page.
+    """
+
+    id: str
+    name: str
+    schedule: str
+    paused: bool
+    next_run: datetime | None
+    url: str
+
+
+def scheduled_deployments() -> list[Scheduled] | str | None:
+    """This project's deployments; None where no server is named, what went wrong where it does not answer."""
+    if not get_current_settings().api.url:
+        return None
+    try:
+        with get_client(sync_client=True, httpx_settings={"timeout": SECONDS}) as client:
+            flows = {each.id: each.name for each in client.read_flows(limit=MOST)}
+            ours = [each for each in client.read_deployments(limit=MOST) if TAG in each.tags]
+            due = client.read_flow_runs(
+                flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": ["SCHEDULED"]}}}),
+                sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=MOST,
+            )  # fmt: skip
+    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+        return masked(f"Prefect cannot be reached: {type(error).__name__}")
+    soonest: dict[Any, datetime] = {}
+    for run in due:
+        if run.deployment_id is not None and run.expected_start_time is not None:
+            soonest.setdefault(run.deployment_id, run.expected_start_time)
+    return [
+        Scheduled(
+            str(each.id), f"{flows.get(each.flow_id, '?')}/{each.name}",
+            ", ".join(_words(schedule.schedule) for schedule in each.schedules), bool(each.paused),
+            soonest.get(each.id), page(f"deployments/deployment/{each.id}"),
+        )
+        for each in ours
+    ]  # fmt: skip
+
+
+def _words(schedule: object) -> str:
+    if isinstance(schedule, CronSchedule):
+        return f"{schedule.cron} ({schedule.timezone or 'UTC'})"
+    if isinstance(schedule, IntervalSchedule):
+        return f"every {format_seconds(schedule.interval.total_seconds())}"
+    return str(schedule)

@@ -1,0 +1,104 @@
+"""`superworkflow dashboard`: pages over what is recorded, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.extras import require_extra
+from superworkflow.infra.request import DEFAULT_STORE
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.tracking.addresses import DASHBOARD_PORT
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+Studies = tuple[Callable[[], list[str]], Callable[[str], "tuple[Study, Mapping[str, Any]] | None"]]
+
+
+def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose recorded runs are shown")
+    parser.add_argument("--storage", metavar="URL", help="database of the sweeps; default SQLite in the store")
+    parser.add_argument("--budget-usd", type=float, metavar="USD", help="budget for a month, shown beside its forecast")
+    parser.add_argument("--port", type=int, default=DASHBOARD_PORT, help=f"default {DASHBOARD_PORT}; 0: any free one")
+    parser.add_argument(
+        "--host", default="127.0.0.1",
+        help="address to listen on; default 127.0.0.1. Nobody is asked for a password: another one only in a network "
+        "that you trust",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until interrupted; the exit status is 2 for bad input."""
+    for extra in ("flow", "sweep", "dashboard"):
+        require_extra(extra)
+    if options.budget_usd is not None and options.budget_usd <= 0:
+        raise UserError("must be above 0", where="--budget-usd", value=options.budget_usd)
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    from superworkflow.dashboards.web.app import Sources, make_app
+    from superworkflow.infra.orchestration.schedules import scheduled_deployments
+    from superworkflow.infra.orchestration.server import page
+    from superworkflow.infra.tracking.details import RunReader
+    from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+
+    store = Location.of(options.store)
+    names, study = _studies(options.storage, store)
+    sources = Sources(
+        store=store.uri, runs=RunReader(default_tracking_uri(store)), scheduled=scheduled_deployments, studies=names,
+        study=study, prefect=page("").rstrip("/"), budget_usd=options.budget_usd,
+    )  # fmt: skip
+
+    class Quiet(WSGIRequestHandler):
+        def log_request(self, *given: Any) -> None:
+            """Requests that went well are no news."""
+
+    try:
+        server = make_server(options.host, options.port, make_app(sources, options.host), threaded=True,
+                             request_handler=Quiet)  # fmt: skip
+    except (OSError, SystemExit):  # Werkzeug ends the process where a port is taken
+        raise UserError("cannot listen there", where="--host, --port", value=f"{options.host}:{options.port}",
+                        remedy="Choose another port with --port, or 0 for any free one") from None  # fmt: skip
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"http://{host}:{server.server_port}", flush=True)
+    print("Ctrl-C ends it.", file=sys.stderr)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()
+    return 0
+
+
+def _studies(url: str | None, store: Location) -> Studies:
+    """Names of the studies, and one of them with its report."""
+    from superworkflow.sweeps.storage import StudyStorage, default_storage_url, study_names
+    from superworkflow.sweeps.study import SweepStudy
+    from superworkflow.sweeps.summary import report
+
+    found = url or default_storage_url(store)
+    opened: list[StudyStorage] = []
+
+    def storage() -> StudyStorage | None:
+        if not opened and StudyStorage.exists(found):  # opening one that is not there makes it
+            opened.append(StudyStorage(found))
+        return opened[0] if opened else None
+
+    def names() -> list[str]:
+        known = storage()
+        return study_names(known) if known is not None else []
+
+    def study(name: str) -> tuple[Study, Mapping[str, Any]] | None:
+        known = storage()
+        if known is None:
+            return None
+        try:
+            one = SweepStudy.open(known, name)
+        except UserError:  # of somebody else, or gone since
+            return None
+        return one.optuna, report(one).document()
+
+    return names, study

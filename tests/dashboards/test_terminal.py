@@ -1,0 +1,52 @@
+"""The end of a run on the terminal: where this run is to be seen, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from superworkflow.dashboards.terminal import print_run
+from superworkflow.infra.records import RunRecord
+from superworkflow.infra.tracking.addresses import DASHBOARD_VARIABLE
+
+RUN, FLOW_RUN = "6f" * 16, "0190-flow-run"
+
+
+def _shown(capsys: pytest.CaptureFixture[str], page: str, uri: str | None, tracking_page: str | None) -> list[str]:
+    print_run(RunRecord(RUN, FLOW_RUN, "/data/my store", "calm-fox", "hubs", page=page), uri, tracking_page)
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err.partition("View this run:\n")[2].splitlines()
+
+
+def test_on_servers_that_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DASHBOARD_VARIABLE, "https://me:hidden@dash.example/team/")
+    prefect, mlflow = f"http://prefect:4200/runs/flow-run/{FLOW_RUN}", f"http://mlflow:5000/#/experiments/1/runs/{RUN}"
+    lines = _shown(capsys, prefect, "http://me:hidden@mlflow:5000", mlflow)
+    assert [line.split()[0] for line in lines] == [prefect, mlflow, f"https://dash.example/team/run/{RUN}"]
+    assert not any("server" in line or "hidden" in line for line in lines)
+
+
+def test_without_servers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DASHBOARD_VARIABLE, raising=False)
+    page = f"http://127.0.0.1:5000/#/experiments/1/runs/{RUN}"
+    prefect, mlflow, dashboard = _shown(capsys, "", "sqlite:////data/mlflow.db", page)
+    assert "prefect server start    # then http://127.0.0.1:4200/runs/flow-run/" in prefect
+    assert prefect.endswith(FLOW_RUN)
+    assert "mlflow server --backend-store-uri sqlite:////data/mlflow.db    # then" in mlflow
+    assert mlflow.endswith(page)
+    assert "dashboard --store '/data/my store'    # then" in dashboard
+    assert dashboard.endswith(f"http://127.0.0.1:8060/run/{RUN}")
+
+
+def test_what_is_not_recorded_has_no_address(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = _shown(capsys, "", None, None)
+    assert "prefect server start" in line
+
+
+def test_mlflow_prints_none_of_its_own() -> None:
+    """It would print two lines for each stage, into the JSON of `run --json`, with the password of a server's URL."""
+    from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT
+
+    import superworkflow.infra.tracking.mlflow_tracker  # noqa: F401
+
+    assert MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.get()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import time
-from collections.abc import Callable, Iterator, Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,12 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.engines.spark.driver import allocation_settings
 from superworkflow.infra.engines.spark.exchange import Step, exchange
 from superworkflow.infra.engines.spark.session import spark_session
-from superworkflow.infra.engines.spark.tasks import run_tasks
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import heterograph, sample
@@ -41,18 +39,50 @@ ODD = ["0", "10", "9", "a b", 'q"', "a,b", "é", "🙂", "z" * 40, "x\ny", " "]
 
 @pytest.fixture(scope="module")
 def session(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One session for all, since starting it takes longer than what is done here: one or two executors of a core each.
-
-    They are processes of this machine, and as many as elastic executors of a profile would be.
-    """
+    """One session for all: starting one takes longer than what is done here."""
     progress, folder = Progress("tests", stream=io.StringIO()), tmp_path_factory.mktemp("session")
-    elastic = allocation_settings(Executors(count=1, max=2, cpu=1, memory=GIB))
-    settings = {**elastic, "spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
     job = SimpleNamespace(
-        progress=progress, resources=Resources(cpu=2, memory=GIB), scratch=folder, engine_settings=settings
+        progress=progress, resources=Resources(cpu=2, memory=GIB), scratch=folder, engine_settings={}
     )  # fmt: skip
     with spark_session(cast("Any", job)) as made:
         yield made
+
+
+def in_turn(session: Any, items: Sequence[Any], send: Any, *steps: Step) -> list[Any]:
+    """An exchange whose tasks run here, one after the other; what they are sent is pickled, as on Spark."""
+    sent = [each for number, item in enumerate(items) for each in _sent(number, send(item))]
+    for step in steps[:-1]:
+        sent = [each for task in range(step.tasks) for each in _sent(task, step.function(task, _of(task, sent)))]
+    return [steps[-1].function(task, _of(task, sent)) for task in range(steps[-1].tasks)]
+
+
+def _sent(sender: int, given: Any) -> list[Any]:
+    return [(task, sender, pickle.dumps(what)) for task, what in given]
+
+
+def _of(task: int, sent: list[Any]) -> list[Any]:
+    here = sorted((each for each in sent if each[0] == task), key=lambda each: each[1])
+    return [pickle.loads(what) for _, _, what in here]
+
+
+class Here:
+    """A session of which nobody asks more than to share a value and to tell its name."""
+
+    def __init__(self) -> None:
+        self.sparkContext, self.applicationId = self, "here"
+
+    def broadcast(self, value: Any) -> Any:
+        return SimpleNamespace(value=value, destroy=lambda: None)
+
+
+@pytest.fixture
+def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages find a session whose tasks run here."""
+    for module in (on_spark, driver):
+        monkeypatch.setattr(module, "spark_session", lambda job, settings=None: contextlib.nullcontext(Here()))
+        monkeypatch.setattr(module, "exchange", in_turn)
+        monkeypatch.setattr(module, "run_tasks", lambda session, function, items: [function(item) for item in items])
+    monkeypatch.setattr(driver, "shuffled_bytes", lambda session: 0)
 
 
 @pytest.fixture
@@ -125,22 +155,25 @@ def tables(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("stood_in")
 @pytest.mark.parametrize("ranges", [3, 7])
-def test_a_graph_is_that_of_one_process(
-    opened: Any, tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch, ranges: int
-) -> None:
+def test_a_graph_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int) -> None:
     monkeypatch.setattr(spark_tables, "PART_BYTES", 1000)
     monkeypatch.setattr(on_spark, "make", partial(on_spark.make, ranges=ranges))
     graph = {"graph": str(tables(tmp_path / "tables"))}
     params = {"dangling": "drop", "parallel_edges": "keep" if ranges == 3 else "first"}
     here = make(heterograph.STAGE, tmp_path / "here", graph, "in-process", **params)
     assert here.stats["dangling_edges"]
-    store = tmp_path / "there"
-    if ranges == 7:
-        for file in (tmp_path / "tables").iterdir():
-            s3_store.root.join("tables", file.name).upload(file)
-        graph, store = {"graph": s3_store.root.join("tables").uri}, s3_store.root.join("made").uri
-    assert_same(make(heterograph.STAGE, store, graph, "spark", **params), here)
+    assert_same(make(heterograph.STAGE, tmp_path / "there", graph, "spark", **params), here)
+
+
+def test_a_graph_on_spark_from_a_bucket_to_a_bucket(opened: Any, tmp_path: Path, s3_store: Store) -> None:
+    here = make(heterograph.STAGE, tmp_path / "here", {"graph": str(tables(tmp_path / "tables"))}, "in-process",
+                dangling="drop")  # fmt: skip
+    for file in (tmp_path / "tables").iterdir():
+        s3_store.root.join("tables", file.name).upload(file)
+    graph = {"graph": s3_store.root.join("tables").uri}
+    assert_same(make(heterograph.STAGE, s3_store.root.join("made").uri, graph, "spark", dangling="drop"), here)
 
 
 def spoiled(change: Callable[[dict[str, Items], dict[str, Items]], None], folder: Path) -> Path:
@@ -161,6 +194,7 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
     return change
 
 
+@pytest.mark.usefixtures("stood_in")
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -170,9 +204,7 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
         (_cell(1, "cites", "target", 1, "p99"), "the target of an edge is no node of 'paper' (got 'p99')"),
     ],
 )
-def test_refusals_are_those_of_one_process(
-    opened: Any, tmp_path: Path, change: Callable[..., None], error: str
-) -> None:
+def test_refusals_are_those_of_one_process(tmp_path: Path, change: Callable[..., None], error: str) -> None:
     graph = {"graph": str(spoiled(change, tmp_path / "tables"))}
     messages = []
     for engine in ("in-process", "spark"):
@@ -203,65 +235,72 @@ def sampled_graph(folder: Path) -> Dataset:
     return made.write(folder)
 
 
+def inputs_of(folder: Path, seeds: str) -> dict[str, str]:
+    """A graph, a spec, and for links a table of seeds."""
+    (folder / "spec.pbtxt").write_text(seeds + OPS)
+    inputs = {"graph": sampled_graph(folder / "graph").uri, "spec": str(folder / "spec.pbtxt")}
+    if seeds == LINKS:
+        rows = [f"{id_of('b', n % 9)},{id_of('b', n % 7)},{n * 2**50}" for n in range(300)]
+        (folder / "seeds.csv").write_text("\n".join(["source,target,timestamp", *rows, ""]))
+        inputs["seeds"] = str(folder / "seeds.csv")
+    return inputs
+
+
+@pytest.mark.usefixtures("stood_in")
 @pytest.mark.parametrize(
     ("ranges", "seeds", "params"),
     [
-        (3, SEEDS, {"repeats": 2}),
-        (7, SEEDS, {"inputs": "path", "size_factor": 2.0}),
+        (3, SEEDS, {"inputs": "path", "size_factor": 2.0}),
+        (7, SEEDS, {"aggregation": "node"}),
         (7, LINKS, {"aggregation": "node"}),
+        (1, LINKS, {"inputs": "path"}),
     ],
 )
-def test_partitioned_subgraphs_are_those_of_one_process(
-    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, seeds: str, params: dict[str, Any]
+def test_subgraphs_of_rows_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, seeds: str, params: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(driver, "make", partial(driver.make, ranges=ranges))
     monkeypatch.setattr(driver, "SHARDS_PER_CORE", 2)  # several batches
-    graph, spec = sampled_graph(tmp_path / "graph"), tmp_path / "spec.pbtxt"
-    spec.write_text(seeds + OPS)
-    inputs = {"graph": graph.uri, "spec": str(spec)}
-    if seeds == LINKS:
-        table = tmp_path / "seeds.csv"
-        pairs = [(n % 9, n % 7) for n in range(300)]
-        rows = [f"{id_of('b', s)},{id_of('b', t)},{n * 2**50}" for n, (s, t) in enumerate(pairs)]
-        table.write_text("\n".join(["source,target,timestamp", *rows, ""]))
-        inputs["seeds"] = str(table)
+    inputs = inputs_of(tmp_path, seeds)
     here = make(sample.STAGE, tmp_path / "here", inputs, "in-process", **params)
-    progress = Killer("sample", stream=io.StringIO())
-    there = make(sample.STAGE, tmp_path / "there", inputs, "spark", progress, spark_mode="partitioned", **params)
+    there = make(sample.STAGE, tmp_path / "there", inputs, "spark", spark_mode="partitioned", **params)
     assert int(here.stats["edges"] or 0) > 1000
     assert_same(there, here)
-    assert progress.killed == (ranges == 3)
+
+
+def test_a_worker_that_is_killed_loses_no_subgraphs(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "make", partial(driver.make, ranges=3))
+    monkeypatch.setattr(driver, "SHARDS_PER_CORE", 2)
+    inputs, progress = inputs_of(tmp_path, SEEDS), Killer("sample", stream=io.StringIO())
+    here = make(sample.STAGE, tmp_path / "here", inputs, "in-process", repeats=2)
+    there = make(
+        sample.STAGE, tmp_path / "there", inputs, "spark", progress, spark_mode="partitioned", repeats=2
+    )  # fmt: skip
+    assert progress.killed
+    assert_same(there, here)
+    assert 0 < progress.bytes_an_edge <= 40
 
 
 class Killer(Progress):
-    """Ends an executor when the first of several batches is done."""
+    """Ends a process of Python that draws, when the first of several batches is done."""
 
     killed = False
+    bytes_an_edge = 0.0
 
     def log(self, message: str) -> None:
         super().log(message)
+        if "bytes were shuffled" in message:
+            self.bytes_an_edge = float(message.split()[4])
         if self.killed or not message.startswith("1024 subgraphs,"):
             return
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):  # it has just ended
-                if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                if all("pyspark.daemon" in each.cmdline() for each in (process, process.parent() or process)):
                     process.kill()
                     self.killed = True
                     return
-
-
-def _meet(folder: Path, number: int) -> bool:
-    (folder / str(number)).touch()
-    until = time.monotonic() + 200
-    while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
-    return len(list(folder.iterdir())) == 2
-
-
-def test_executors_are_added_while_tasks_wait(session: Any, tmp_path: Path) -> None:
-    """Each of two tasks waits for the other, and an executor does one at a time."""
-    assert session.conf.get("spark.dynamicAllocation.initialExecutors") == "1"
-    assert run_tasks(session, partial(_meet, tmp_path), [0, 1]) == [True, True]
 
 
 def _twice(item: int) -> Iterator[tuple[int, str]]:

@@ -158,7 +158,7 @@ _NODES_AN_EDGE = 0.6
 
 
 def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Rows and products of a step, times steps; figures of one core, from Cora and generated graphs of 1M edges."""
+    """Rows and products of a step, times steps; rough figures of one core, from graphs of thousands of nodes."""
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     degree = edges / nodes

@@ -120,6 +120,27 @@ class Group(BaseModel):
 class Executors(Group):
     """Members that have one role, for engines whose members all do."""
 
+    max: int | None = Field(
+        default=None, ge=1,
+        description="Makes them elastic: there are `count` at least, and up to so many while tasks wait for one.",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _possible(self) -> Executors:
+        if self.max is not None and self.max < self.count:
+            raise ValueError(f"max ({self.max}) is less than count ({self.count})")
+        return self
+
+    @property
+    def elastic(self) -> bool:
+        """See `Group`."""
+        return self.max is not None and self.max > self.count
+
+    @property
+    def largest(self) -> int:
+        """See `Group`."""
+        return self.max or self.count
+
 
 class Workers(Group):
     """Members of one of several roles."""

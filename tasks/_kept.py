@@ -86,4 +86,6 @@ def on_this_disk(place: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) ->
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > _LEAST_MAPPED else None))
+    values = np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > _LEAST_MAPPED else None))
+    values.flags.writeable = False  # mapped or not: kernels are compiled for one of them
+    return values

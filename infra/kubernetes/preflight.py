@@ -99,7 +99,7 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
         checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
         for role, group in _groups(placement).items():
             lacking = lacks_group(nodes, group, profile.kubernetes)
-            asked = f"{group.count} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
+            asked = f"{group.largest} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
             checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or asked))
     return checks
 
@@ -112,8 +112,8 @@ def lacks_group(nodes: Sequence[Json], group: Group, settings: KubernetesSetting
     for node in _selected(nodes, _labels(group.each, settings)):
         has = node["status"].get("allocatable", {})
         fit += int(min(quantity(has.get(name, "0")) / need for name, need in needs.items()))
-    if fit < group.count:
-        return f"only {fit} of {group.count} fit at once: {group.cpu:g} CPU, {format_bytes(group.memory)} each"
+    if fit < group.largest:
+        return f"only {fit} of {group.largest} fit at once: {group.cpu:g} CPU, {format_bytes(group.memory)} each"
     return None
 
 

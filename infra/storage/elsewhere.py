@@ -69,8 +69,8 @@ class Reach:
             UserError: names the description, the table, and what to do.
         """
         scheme, remote, rest = folder.uri.partition("://")
-        own = [f"{scheme}://{rest.partition('/')[0]}"] if remote else []
-        if not self.anywhere and not any(is_below(name, prefix) for prefix in (*own, *self.prefixes)):
+        own = f"{scheme}://{rest.partition('/')[0]}" if remote else folder.uri
+        if not self.anywhere and not any(is_below(name, prefix) for prefix in (own, *self.prefixes)):
             raise UserError(
                 f"a table lies elsewhere than this description, which may name only what is "
                 f"{'in the same place' if remote else 'beside it'}",

@@ -88,7 +88,14 @@ RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
 
 
 def run(job: StageRun[HeterographParams]) -> Output:
-    """Make a heterograph of a schema's tables; see `tasks.heterograph.run`."""
+    """Make a heterograph of a schema's tables; see `tasks.heterograph.run`.
+
+    Raises:
+        UserError: as in process; or there is an edge list instead of a schema.
+    """
+    if "graph" not in job.sources:
+        raise UserError("an edge list without a schema is read in process alone", where="heterograph: engine",
+                        value="spark", remedy="Set the engine to in-process, or give a schema")  # fmt: skip
     with spark_session(job) as session:
         return make(job, session)
 
@@ -285,7 +292,7 @@ class _Maker:
             return Blocks(number, cut, first)
         parts = [item.part.number for item in self.scans[f"edges {edges.name}"]]
         rows = np.cumsum([0, *(self.scanned[part].rows for part in parts)], dtype=np.int64)
-        return Blocks(number, cut, first, bool(edges.features), parts[0], rows[:-1])
+        return Blocks(number, cut, first, bool(edges.features), parts[0] if parts else 0, rows[:-1])
 
     def _sort_edges(self) -> None:
         tasks = 0

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.profile import load_profile, profile_names
-from superworkflow.infra.resources import Resources, available_cpus, format_bytes, parse_bytes
+from superworkflow.infra.resources import Executors, Resources, available_cpus, format_bytes, parse_bytes
 
 PROFILE = """
 description: For tests.
@@ -154,6 +154,15 @@ def test_bad_profile_names_the_dotted_path(tmp_path: Path, text: str, message: s
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_profile(str(tmp_path / "bad.yaml"))
+
+
+def test_there_are_no_fewer_executors_at_most_than_at_first(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("stages: {walk: {resources: {executors: {count: 4, max: 3, cpu: 1, memory: 1Gi}}}}")
+    with pytest.raises(UserError, match=r"executors: Value error, max \(3\) is less than count \(4\)"):
+        load_profile(str(path))
+    found = [Executors(count=4, max=most, cpu=1, memory=1 << 30) for most in (None, 4, 30)]
+    assert [(each.elastic, each.largest) for each in found] == [(False, 4), (False, 4), (True, 30)]
 
 
 @pytest.mark.parametrize(

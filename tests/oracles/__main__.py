@@ -25,6 +25,7 @@ from superworkflow.tasks._from_ogb import convert_ogb
 from superworkflow.tasks._generate_mag import generate_mag
 from superworkflow.tasks._heterograph import HeteroGraph
 from tests.oracles.environments import run_in
+from tests.oracles.movielens import check_movielens
 from tests.oracles.toy import write_toy
 from tests.tasks.planetoid import write_planetoid
 from tests.tasks.sampling import random_graph
@@ -119,7 +120,7 @@ def check_graphs(folder: Path) -> None:
     run_in("graphs", "in_pyg", *cora)
 
 
-CHECKS = {"ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}
+CHECKS = {"movielens": check_movielens, "ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:

@@ -31,7 +31,8 @@ def python_of(name: str) -> Path:
             (site / "project.pth").write_text(f"{own}\n{ROOT}\n")
         alone = [line.removeprefix(_NO_DEPENDENCIES) for line in lines if line.startswith(_NO_DEPENDENCIES)]
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, *(line for line in lines if not line.startswith("#"))], check=True)
+        if needed := [line for line in lines if not line.startswith("#")]:
+            subprocess.run([*install, *needed], check=True)
         subprocess.run([*install, "--no-deps", *alone], check=True)
         done.write_text(wanted)
     return python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,15 +13,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.engines.spark.driver import allocation_settings
 from superworkflow.infra.engines.spark.exchange import Step, exchange
 from superworkflow.infra.engines.spark.session import spark_session
+from superworkflow.infra.engines.spark.tasks import run_tasks
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.resources import Executors, Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import heterograph, sample
@@ -37,10 +41,15 @@ ODD = ["0", "10", "9", "a b", 'q"', "a,b", "é", "🙂", "z" * 40, "x\ny", " "]
 
 @pytest.fixture(scope="module")
 def session(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One session for all: starting one takes longer than what is done here."""
+    """One session for all, since starting it takes longer than what is done here: one or two executors of a core each.
+
+    They are processes of this machine, and as many as elastic executors of a profile would be.
+    """
     progress, folder = Progress("tests", stream=io.StringIO()), tmp_path_factory.mktemp("session")
+    elastic = allocation_settings(Executors(count=1, max=2, cpu=1, memory=GIB))
+    settings = {**elastic, "spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
     job = SimpleNamespace(
-        progress=progress, resources=Resources(cpu=2, memory=GIB), scratch=folder, engine_settings={}
+        progress=progress, resources=Resources(cpu=2, memory=GIB), scratch=folder, engine_settings=settings
     )  # fmt: skip
     with spark_session(cast("Any", job)) as made:
         yield made
@@ -54,9 +63,12 @@ def opened(session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return session
 
 
-def make(stage: Any, output: Path | str, inputs: Mapping[str, str], engine: str, **params: Any) -> Dataset:
-    progress = Progress(stage.name, stream=io.StringIO())
-    return execute(stage, params, inputs, str(output), Resources(cpu=2, memory=GIB), progress, engine).dataset
+def make(
+    stage: Any, output: Path | str, given: Mapping[str, str], engine: str, progress: Progress | None = None, /,
+    **params: Any,
+) -> Dataset:  # fmt: skip
+    progress = progress or Progress(stage.name, stream=io.StringIO())
+    return execute(stage, params, given, str(output), Resources(cpu=2, memory=GIB), progress, engine).dataset
 
 
 def assert_same(there: Dataset, here: Dataset) -> None:
@@ -153,7 +165,7 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
     ("change", "error"),
     [
         (_cell(0, "paper", "id", 7, "p1"), "an earlier row has the same id (got 'p1')"),
-        (_cell(0, "paper", "id", 2, ""), "an id is empty"),
+        (_cell(0, "paper", "id", 2, ""), "no id"),
         (_cell(0, "paper", "x", 5, 999), "the value is no int8"),
         (_cell(1, "cites", "target", 1, "p99"), "the target of an edge is no node of 'paper' (got 'p99')"),
     ],
@@ -214,9 +226,42 @@ def test_partitioned_subgraphs_are_those_of_one_process(
         table.write_text("\n".join(["source,target,timestamp", *rows, ""]))
         inputs["seeds"] = str(table)
     here = make(sample.STAGE, tmp_path / "here", inputs, "in-process", **params)
-    there = make(sample.STAGE, tmp_path / "there", inputs, "spark", spark_mode="partitioned", **params)
-    assert here.stats["edges"] > 1000
+    progress = Killer("sample", stream=io.StringIO())
+    there = make(sample.STAGE, tmp_path / "there", inputs, "spark", progress, spark_mode="partitioned", **params)
+    assert int(here.stats["edges"] or 0) > 1000
     assert_same(there, here)
+    assert progress.killed == (ranges == 3)
+
+
+class Killer(Progress):
+    """Ends an executor when the first of several batches is done."""
+
+    killed = False
+
+    def log(self, message: str) -> None:
+        super().log(message)
+        if self.killed or not message.startswith("1024 subgraphs,"):
+            return
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                    process.kill()
+                    self.killed = True
+                    return
+
+
+def _meet(folder: Path, number: int) -> bool:
+    (folder / str(number)).touch()
+    until = time.monotonic() + 200
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    return len(list(folder.iterdir())) == 2
+
+
+def test_executors_are_added_while_tasks_wait(session: Any, tmp_path: Path) -> None:
+    """Each of two tasks waits for the other, and an executor does one at a time."""
+    assert session.conf.get("spark.dynamicAllocation.initialExecutors") == "1"
+    assert run_tasks(session, partial(_meet, tmp_path), [0, 1]) == [True, True]
 
 
 def _twice(item: int) -> Iterator[tuple[int, str]]:

@@ -88,13 +88,12 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
         "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
         "spark.driver.host": "$(POD_IP)",  # by address: a name would need the cluster's DNS and a service
         "spark.authenticate": "true",
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.executor.instances": str(executors.count),
+        **allocation_settings(executors),
         "spark.executor.cores": str(cores),
         "spark.executor.memory": f"{heap >> 20}m",
         "spark.executor.memoryOverhead": f"{beside >> 20}m",
-        "spark.default.parallelism": str(2 * cores * executors.count),
-        "spark.sql.shuffle.partitions": str(2 * cores * executors.count),
+        "spark.default.parallelism": str(2 * cores * executors.largest),
+        "spark.sql.shuffle.partitions": str(2 * cores * executors.largest),
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
         "spark.kubernetes.executor.request.cores": cpu_quantity(executors.cpu),
@@ -108,6 +107,27 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+    }
+
+
+def allocation_settings(executors: Group) -> dict[str, str]:
+    """Spark's settings of how many executors there are.
+
+    Elastic ones are `count` at first and at least. While tasks have waited for a second, more are asked for, twice as
+    many each time, up to `largest`; one that is idle for a minute ends, unless it holds what a shuffle has written:
+    nobody else would have that.
+    """
+    count = str(executors.count)
+    if not executors.elastic:
+        return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": count}
+    return {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": count,
+        "spark.dynamicAllocation.initialExecutors": count,
+        "spark.dynamicAllocation.maxExecutors": str(executors.largest),
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+        "spark.dynamicAllocation.executorIdleTimeout": "60s",
     }
 
 

@@ -110,7 +110,7 @@ def plan_walks(job: StageRun[WalkParams], session: Any, tasks: int | None = None
 def cores(job: StageRun[Any]) -> int:
     """Tasks at a time."""
     executors = job.resources.executors
-    return task_cores(job) * (1 if executors is None or runs_here(job) else executors.count)
+    return task_cores(job) * (1 if executors is None or runs_here(job) else executors.largest)
 
 
 def tasks_for(vertices: int, edges: int, item: int, weighted: bool, cores: int, resources: Resources) -> int:

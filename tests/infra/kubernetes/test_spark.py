@@ -18,7 +18,7 @@ from superworkflow.infra.engines.workers.cluster import RIGHTS as FOR_GROUPS
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
-from superworkflow.infra.kubernetes.preflight import RIGHTS
+from superworkflow.infra.kubernetes.preflight import RIGHTS, lacks_group
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
@@ -124,6 +124,29 @@ def test_spark_settings() -> None:
     for name in ("POD_IP", "POD_NAME", "POD_NAMESPACE"):  # Kubernetes fills in only what stands before
         assert names.index(name) < names.index("SUPERWORKFLOW_SPARK_CONF")
         assert any(f"$({name})" in value for value in conf.values())
+
+
+def test_elastic_executors_are_allocated_as_tasks_wait() -> None:
+    executors = {"count": 3, "max": 30, "cpu": 2.5, "memory": "4Gi"}
+    conf = _conf(_manifest(resources=Resources.model_validate({"cpu": 1, "memory": "2Gi", "executors": executors})))
+    names = ("enabled", "shuffleTracking.enabled", "minExecutors", "initialExecutors", "maxExecutors")
+    assert [conf[f"spark.dynamicAllocation.{name}"] for name in names] == ["true", "true", "3", "3", "30"]
+    assert "spark.executor.instances" not in conf
+    assert conf["spark.sql.shuffle.partitions"] == "120"
+    assert _conf(_manifest())["spark.dynamicAllocation.enabled"] == "false"
+
+
+def test_as_many_executors_as_there_may_be_must_fit() -> None:
+    nodes = [
+        {
+            "metadata": {"labels": {"pool": "graphs"}},
+            "spec": {},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}},
+        }
+    ]
+    fits, more = (Executors(count=1, max=most, cpu=1, memory=1 << 30) for most in (4, 5))
+    assert lacks_group(nodes, fits, SETTINGS) is None
+    assert "only 4 of 5 fit at once" in str(lacks_group(nodes, more, SETTINGS))
 
 
 def test_without_executors_spark_runs_in_the_stages_own_pod() -> None:

@@ -58,28 +58,28 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory, graph_files: tuple[Path, Path], prefect_api: str) -> Recorded:
-    """Two nights of a deployment, whose graph has grown by the second one, and a sweep of three trials."""
+    """Two nights of a deployment, with more rows and another parameter in the second; a sweep of four trials."""
     folder = tmp_path_factory.mktemp("recorded")
-    given, labels = graph_files
+    graph, labels = graph_files
     edges = folder / "edges.csv"
-    rows = given.read_text().splitlines(keepends=True)
-    edges.write_text("".join(rows[:-5]))
+    rows = graph.read_text().splitlines(keepends=True)
     command = CommandLine(folder / "store", edges, labels, {"PREFECT_API_URL": prefect_api, "MLFLOW_TRACKING_URI": ""})
     settings = (*command.settings, "node2vec.link_prediction=false")
     with nights(prefect_api, {"MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(folder / "home")}) as night:
-        deployment = night.deploy(
-            "node2vec", "--name", "nightly", "--edges", str(edges), "--labels", str(labels), "--store",
-            str(command.store), "--cron", "0 2 * * *", "--gate", GATE, "--set", *settings,
-        )  # fmt: skip
-        night(deployment)
-        edges.write_text("".join(rows))
-        night(deployment)
+        given = ("--edges", str(edges), "--labels", str(labels), "--store", str(command.store), "--gate", GATE)
+        for kept, window in ((rows[:-5], 4), (rows, 6)):
+            edges.write_text("".join(kept))
+            deployment = night.deploy(
+                "node2vec", "--name", "nightly", *given, "--cron", "0 2 * * *", "--set", *settings,
+                f"embed.window={window}",
+            )  # fmt: skip
+            night(deployment)
     space = folder / "space.yaml"
     space.write_text("embed: {window: [2, 4], epochs: [1, 2]}\n")
     command.here(
         "sweep", "node2vec", "--edges", str(edges), "--labels", str(labels), "--set", "walk.num_walks=4",
         "walk.walk_length=20", "embed.dimensions=16", "--space", str(space), "--sampler", "grid", "--study", STUDY,
-        "--objectives", "quality,cost",
+        "--objectives", "quality,cost", "--no-tracking",
     )  # fmt: skip
     return Recorded(command.store, prefect_api, deployment)
 

@@ -38,10 +38,10 @@ CONTRASTS = Path(__file__).with_name("contrast.js").read_text()
 
 def _paths(recorded: Recorded) -> dict[str, str]:
     runs = recorded.runs
-    trials = "&".join(f"run={run.run_id}" for run in runs if run.is_trial)
+    both = "&".join(f"run={run.run_id}" for run in runs)
     return {
         "overview": "/", "deployments": "/deployments", "run": f"/run/{recorded.nightly[-1].run_id}",
-        "runs": "/compare", "compare": f"/compare?{trials}", "sweeps": f"/sweeps?study={STUDY}",
+        "runs": "/compare", "compare": f"/compare?{both}", "sweeps": f"/sweeps?study={STUDY}",
     }  # fmt: skip
 
 
@@ -182,10 +182,9 @@ def test_deployments_say_what_the_records_say(show: Open, recorded: Recorded) ->
 def test_compare_and_sweeps_say_what_the_records_say(show: Open, recorded: Recorded) -> None:
     page = show("compare")
     differing = {row.split("\t")[0] for row in page.locator("#differing tbody tr").all_inner_texts()}
-    assert differing == {"embed.window", "embed.epochs"}
-    trials = [run for run in recorded.runs if run.is_trial]
+    assert differing == {"embed.window", "source edges"}
     costs = page.locator("#figures tr", has_text="cost").first.inner_text().split("\t")[1:]
-    assert costs == [format_usd(run.figures["cost/total_usd"]) for run in trials]
+    assert costs == [format_usd(run.figures["cost/total_usd"]) for run in recorded.runs]
     page = show("sweeps")
     assert _value(page, "trials") == "4 of 4"
     titles = page.locator("h2").all_inner_texts()
@@ -249,12 +248,12 @@ def test_costs_add_up_to_what_mlflow_has(recorded: Recorded) -> None:
     paid = sum(run.data.metrics["cost/total_usd"] for run in found)
     saved = sum(run.data.metrics["cost/saved_by_cache_usd"] for run in found)
     runs, costs = frames.runs_frame(recorded.runs), frames.costs_frame(recorded.runs)
-    assert len(runs) == len(found) == 6
+    assert len(runs) == len(found) == 2
     assert paid > 0
     assert costs["cost_usd"].sum() == pytest.approx(paid)
     together = frames.summary(runs)
     assert (together.cost_usd, together.saved_usd) == (pytest.approx(paid), pytest.approx(saved))
-    assert (together.ended_well, together.failed, together.success) == (6, 0, 1.0)
+    assert (together.ended_well, together.failed, together.success) == (2, 0, 1.0)
     today = recorded.runs[0].started.date()
     for of in ("superworkflow", "stage"):
         table = frames.by_day(costs, of, 30, today)
@@ -295,13 +294,11 @@ def test_a_deployment_by_its_nights(recorded: Recorded) -> None:
 
 
 def test_runs_side_by_side(recorded: Recorded) -> None:
-    trials = [run for run in recorded.runs if run.is_trial]
-    table = frames.differing(trials)
-    assert set(table.index) == {"embed.window", "embed.epochs"}
-    for run in trials:
-        assert table.at["embed.window", run.run_id] == run.params["embed.window"]
     first, second = recorded.nightly
-    assert list(frames.differing([first, second]).index) == ["source edges"]
+    table = frames.differing([first, second])
+    assert list(table.index) == ["embed.window", "source edges"]
+    assert [table.at["embed.window", run.run_id] for run in (first, second)] == ["4", "6"]
+    assert frames.differing([first, first]).empty
     figures = frames.qualities([first])
     heads = figures[figures["headline"]]
     assert heads["value"].iloc[0] == first.metrics[heads["metric"].iloc[0]]

@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench images oracles
+.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench nights images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -46,6 +46,9 @@ kernels: $(READY)  ## compile the stages' kernels now, rather than in the first 
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
+
+nights: $(DEV)  ## thirty nightly retrainings of a growing graph, as docs/retraining.md tells them; ten minutes
+	$(BIN)/python -m tests.benchmarks.nights .bench/nights
 
 lint: $(DEV) $(SPARK)  ## types of Spark too
 	$(BIN)/ruff check .

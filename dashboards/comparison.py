@@ -53,10 +53,17 @@ def compare(first: RecordedRun, second: RecordedRun) -> Comparison:
         memory_bytes=_pairs(
             *({n: s.get("peak_memory_bytes", 0.0) for n, s in run.stages.items()} for run in (first, second))
         ),
-        totals=_pairs(first.totals, second.totals),
+        totals=_pairs(_with_full_cost(first.totals), _with_full_cost(second.totals)),
         uncertainties=tuple(name for run in (first, second) for name in uncertainties(run.metrics, run.declared)),
         sources=_different(first.sources, second.sources),
     )
+
+
+def _with_full_cost(totals: Mapping[str, float]) -> dict[str, float]:
+    """Totals with what the run would have cost had nothing been there yet."""
+    if not {"cost_usd", "saved_by_cache_usd"} <= totals.keys():
+        return dict(totals)
+    return {**totals, "full_cost_usd": totals["cost_usd"] + totals["saved_by_cache_usd"]}
 
 
 def _different(first: Mapping[str, T], second: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
@@ -123,7 +130,12 @@ def print_comparison(comparison: Comparison) -> None:
     for name, values in comparison.memory_bytes.items():
         table.add_row(name, *(_number(value or None, format_bytes, "cached") for value in values), _ratio(*values))
     _section(table, "totals")
-    totals = {"seconds": format_seconds, "cost_usd": format_usd, "saved_by_cache_usd": format_usd}
+    totals = {
+        "seconds": format_seconds,
+        "cost_usd": format_usd,
+        "saved_by_cache_usd": format_usd,
+        "full_cost_usd": format_usd,
+    }
     for name, text in {**totals, "peak_memory_bytes": format_bytes}.items():
         values = comparison.totals.get(name, (None, None))
         table.add_row(name, *(_number(value, text) for value in values), _ratio(*values))

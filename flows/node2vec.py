@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
-from superworkflow.infra.outcomes import Metric, Model, Picture, Rescoring
+from superworkflow.infra.outcomes import Drift, Metric, Model, Picture, Rescoring
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks import drift as compare
 from superworkflow.tasks import embed, evaluate, holdout, index, label, prepare, publish, walk
 
 
@@ -79,6 +80,16 @@ def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
     return champion, challenger
 
 
+def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
+    """The graph, and where they are there its embeddings, against those of the champion."""
+    if "index" not in before:
+        return None
+    return flow.stage(
+        compare.STAGE, graph=nodes["index"], earlier_graph=before["index"],
+        embeddings=nodes["embed"], earlier_embeddings=before.get("embed"),
+    )  # fmt: skip
+
+
 SMALL = {"label": {"resources": {"cpu": 1}}, "publish": {"resources": {"cpu": 1, "memory": "1Gi"}}}
 ON_SPARK = {"engine": "spark"}
 
@@ -94,6 +105,7 @@ SUPERWORKFLOW = Superworkflow(
         holdout.STAGE,
         evaluate.STAGE,
         publish.STAGE,
+        compare.STAGE,
     ),
     sources={
         "edges": "an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
@@ -110,6 +122,7 @@ SUPERWORKFLOW = Superworkflow(
         "spark": {**dict.fromkeys(("index", "walk", "prepare", "holdout-walk", "holdout-prepare"), ON_SPARK), **SMALL},
     },
     outputs={"embeddings": ("embed", "embeddings.parquet")},
+    drift=Drift(("index", "embed"), drift),
     exports={"word2vec": Export("embed", "superworkflow.tasks.embed.export:write_word2vec", "word2vec.txt")},
     outcomes=(
         Metric(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
-from superworkflow.infra.outcomes import Metric, Picture
+from collections.abc import Mapping
+
+from superworkflow.infra.diagram import Diagram, Flag, Node, Superworkflow
+from superworkflow.infra.outcomes import Drift, Metric, Picture
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import heterograph, probe, records, sample
+from superworkflow.tasks import heterograph, probe, records, sample, set_drift
 
 
 def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) -> None:
@@ -17,7 +20,14 @@ def diagram(flow: Diagram, graph: Source, spec: Source, seeds: Source | None) ->
         flow.stage(probe.STAGE, graph=typed, subgraphs=subgraphs)
 
 
-STAGES = (heterograph.STAGE, sample.STAGE, records.STAGE, probe.STAGE)
+def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
+    """The sizes of sets against those of the deployment's last run."""
+    if "heterograph" not in before:
+        return None
+    return flow.stage(set_drift.STAGE, graph=nodes["heterograph"], earlier_graph=before["heterograph"])
+
+
+STAGES = (heterograph.STAGE, sample.STAGE, records.STAGE, probe.STAGE, set_drift.STAGE)
 ON_SPARK = {"engine": "spark"}
 
 SUPERWORKFLOW = Superworkflow(
@@ -38,6 +48,7 @@ SUPERWORKFLOW = Superworkflow(
         "spark": {stage.name: ON_SPARK for stage in STAGES if "spark" in stage.engines},
     },
     outputs={"records": ("records", "*-of-*"), "schema": ("records", "schema.pbtxt")},
+    drift=Drift(("heterograph",), drift),
     outcomes=(
         Metric("probe", "accuracy@validation", headline=True, optional=True),
         Metric("probe", "accuracy@test", headline=True, optional=True),

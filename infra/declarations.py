@@ -51,11 +51,14 @@ def check_declarations(
             case Picture():
                 check_import(outcome.function, where)
                 _check_text(outcome.name, _FILE_NAME, where, "Give the name of a file, without its ending")
+    for node in superworkflow.drift.datasets if superworkflow.drift is not None else ():
+        _check_node(node, nodes, f"{at}: drift")
     titles = [*superworkflow.outputs, *(each.title for each in superworkflow.registered)]
     for kind, names in (
         ("metric", [each.full_name for each in superworkflow.metrics]),
         ("output or model", titles),
         ("picture", [each.name for each in superworkflow.pictures]),
+        ("figure of drift", superworkflow.drift_names),
     ):
         _check_once(names, f"{at}: {kind}")
 

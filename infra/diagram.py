@@ -14,7 +14,7 @@ from typing import Any
 from superworkflow.infra.code_file import INPUT, CodeFile
 from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, Model, Outcome, Picture
+from superworkflow.infra.outcomes import Drift, Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
 from superworkflow.infra.storage.dataset import Dataset
@@ -195,6 +195,7 @@ class Superworkflow:
         prefixes: stages that occur with parameters of their own, by the prefix of these; nodes name it in
             `Diagram.stage(…, params=prefix)`.
         variants: entries that it adds to the `stages` of profiles, by the `variant` of the profile.
+        drift: how a run is compared with an earlier one.
         code: the user's file that defines it; set by whoever has run that.
         own: names of the stages that this file defines.
     """
@@ -213,6 +214,7 @@ class Superworkflow:
     outcomes: tuple[Outcome, ...] = ()
     prefixes: Mapping[str, Stage[Any]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drift: Drift | None = None
     code: CodeFile | None = None
     own: frozenset[str] = frozenset()
 
@@ -237,6 +239,11 @@ class Superworkflow:
     @property
     def registered(self) -> tuple[Model, ...]:
         return tuple(each for each in self.outcomes if isinstance(each, Model))
+
+    @property
+    def drift_names(self) -> tuple[str, ...]:
+        """Names of the figures of drift that a run may report."""
+        return tuple(name for stage in self.stages for name in stage.drift)
 
     @property
     def pictures(self) -> tuple[Picture, ...]:

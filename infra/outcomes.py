@@ -126,6 +126,27 @@ class Rescoring:
 
 
 @dataclass(frozen=True)
+class Drift:
+    """How a run's data and model are compared with earlier ones.
+
+        def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
+            return flow.stage(shift.STAGE, table=nodes["clean"], earlier=before["clean"])
+
+        Superworkflow(…, drift=Drift(("clean",), drift))
+
+    What they are compared with is the champion's; where no models are registered, the last finished run of the
+    deployment. The figures are those that the stages report under `drift.` (`Stage.drift`).
+
+    Args:
+        datasets: names of nodes; the datasets that they made in the earlier run are found again in the store.
+        diagram: adds a stage to the run's diagram, as that of `Rescoring` does; None where there is nothing to compare.
+    """
+
+    datasets: tuple[str, ...]
+    diagram: Callable[[Diagram, Mapping[str, Node], Mapping[str, Dataset]], Node | None]
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """What a model is, as its registry and its users read it.
 
@@ -208,6 +229,11 @@ def headlines(values: Mapping[str, float], declared: Sequence[Metric]) -> list[F
     """The headlines among recorded figures, in the order in which they are declared."""
     names = [find_metric(metric.full_name, values) for metric in declared if metric.headline]
     return [Figure(name, values[name]) for name in names if name is not None]
+
+
+def drift_texts(drift: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Figures of drift for people: each name, and its value as a count or to four digits."""
+    return [(name, f"{value:,.0f}" if value == round(value, 0) else f"{value:.4g}") for name, value in drift.items()]
 
 
 def find_metric(name: str, metrics: Mapping[str, Any]) -> str | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
+from collections.abc import Mapping
 from typing import IO, Any
 
 EVENT_PREFIX = "@superworkflow "
 """Starts a line that holds one JSON event; all other lines of a stage's output are its log."""
 
 INTERVAL_SECONDS = 0.5
+MOST_POINTS = 500
+"""Of one figure of a stage's course."""
 
 
 class Progress:
@@ -69,6 +73,33 @@ class Progress:
             return
         self.stream.write(line + "\n")  # in one piece: other threads tell as well
         self.stream.flush()
+
+
+class Course:
+    """Figures that a stage tells while it works, such as its loss, by how far it was: for charts.
+
+    Of a long one every second point is dropped once there are `MOST_POINTS`, so that what is left covers all of it.
+    """
+
+    def __init__(self) -> None:
+        self._points: dict[str, dict[int, float]] = {}
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take what an event tells; of figures by second nothing, which are of the machine."""
+        if event["event"] != "progress":
+            return
+        for name, value in event["facts"].items():
+            if isinstance(value, int | float) and math.isfinite(value) and not name.endswith("_per_s"):
+                points = self._points.setdefault(name, {})
+                points[int(event["done"])] = float(value)
+                if len(points) > MOST_POINTS:
+                    for step in sorted(points)[1:-1:2]:
+                        del points[step]
+
+    @property
+    def points(self) -> dict[str, tuple[tuple[int, float], ...]]:
+        """`(step, value)` by name, in order; a step is what the stage counts as done."""
+        return {name: tuple(sorted(points.items())) for name, points in self._points.items()}
 
 
 def progress_text(fields: dict[str, Any]) -> str:

@@ -82,6 +82,55 @@ class Gate:
         return f"gate {self}: {name} is {metrics[name]:.4f}"
 
 
+_LIMIT = re.compile(r"\s*([\w-]+(?:@[\w.-]+)?)\s*=\s*(\S+)\s*")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far a run's data may be from the champion's for its model to be promoted, such as `rows_added_share=0.2`.
+
+    Args:
+        figure: of drift; of one that is reported at several settings all of them, unless it names one.
+        most: the largest value that passes, 0 or more.
+    """
+
+    figure: str
+    most: float
+
+    @staticmethod
+    def parse(text: str) -> Limit:
+        """The limit that a text says.
+
+        Raises:
+            UserError: not of that form.
+        """
+        match = _LIMIT.fullmatch(text)
+        try:
+            most = float(match[2]) if match is not None else math.nan
+        except ValueError:
+            most = math.nan
+        if match is None or not math.isfinite(most) or most < 0:
+            remedy = "Write FIGURE=NUMBER, such as degree_psi=0.25; the number is 0 or more"
+            raise UserError("not a limit of drift", where="--max-drift", value=text, remedy=remedy)
+        return Limit(match[1], most)
+
+    def __str__(self) -> str:
+        return f"{self.figure}={self.most:g}"
+
+    def check(self, drift: Mapping[str, float], first: bool) -> str:
+        """Why these figures do not pass; empty when they do.
+
+        Args:
+            drift: of the run.
+            first: there is no champion, and so nothing that most of them could be taken against.
+        """
+        found = {name: value for name, value in drift.items() if self.figure in (name, name.partition("@")[0])}
+        if not found:
+            return "" if first else f"limit of drift {self}: the run reports no {self.figure}"
+        above = [f"{name} is {value:.4g}" for name, value in found.items() if not value <= self.most]
+        return f"limit of drift {self}: {', '.join(above)}" if above else ""
+
+
 class Registration(BaseModel):
     """Under which name a run registers its models, and what it takes for one of them to be promoted."""
 
@@ -95,6 +144,10 @@ class Registration(BaseModel):
     gates: tuple[str, ...] = Field(
         default=(), description="Limits that a model must keep to be promoted: `evaluate.macro_f1>=0.4`."
     )
+    max_drift: tuple[str, ...] = Field(
+        default=(), description="How far data and model may be from the champion's for it to be promoted: "
+        "`degree_psi=0.25`.",
+    )  # fmt: skip
     tolerance: float | None = Field(
         default=None, ge=0,
         description="How much worse than the champion's a model's quality may be, in units of the metric, 0 or more; "
@@ -123,6 +176,17 @@ class Registration(BaseModel):
         except UserError as error:
             raise ValueError(str(error)) from None
 
+    @field_validator("max_drift")
+    @classmethod
+    def _limits(cls, limits: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(str(Limit.parse(text)) for text in limits)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
+    def parsed_limits(self) -> tuple[Limit, ...]:
+        return tuple(Limit.parse(text) for text in self.max_drift)
+
     def parsed_gates(self) -> tuple[Gate, ...]:
         return tuple(Gate.parse(text) for text in self.gates)
 
@@ -143,6 +207,23 @@ def check_gates(gates: Sequence[str], declared: Sequence[Metric]) -> None:
             names = [metric.full_name for metric in declared]
             remedy = nearest(gate.metric, names) if names else "The superworkflow declares no metrics"
             raise UserError("no such metric", where="--gate", value=text, remedy=remedy)
+
+
+def check_limits(limits: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse limits of drift that no run could be held against.
+
+    Args:
+        limits: as users write them.
+        names: of the figures that the superworkflow's stages report.
+
+    Raises:
+        UserError: not of the form, or of a figure that no stage reports.
+    """
+    for text in limits:
+        figure = Limit.parse(text).figure
+        if figure.partition("@")[0] not in names:
+            remedy = nearest(figure, list(names)) if names else "The superworkflow reports none"
+            raise UserError("no such figure of drift", where="--max-drift", value=text, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -179,7 +260,7 @@ class Decision:
         champion_quality: by the evaluation that `basis` says.
         tolerance: how much worse the quality might have been.
         basis: see `Basis`.
-        gates: each gate and whether it was passed.
+        gates: each gate and limit of drift, and whether it was passed.
     """
 
     name: str
@@ -215,6 +296,7 @@ def decide(
     declared: Sequence[Metric],
     champion: Scored | None,
     registration: Registration,
+    drift: Mapping[str, float] | None = None,
 ) -> Decision:
     """`promoted` or `rejected`: whether the figures allow a promotion; who may promote is not asked here.
 
@@ -224,9 +306,11 @@ def decide(
         metrics: of its run, by `node.metric`.
         declared: the superworkflow's metrics; the first headline that both have is the quality.
         champion: with its figures; None when no model is in use yet.
-        registration: gates and tolerance.
+        registration: gates, limits of drift, and tolerance.
+        drift: figures of the run against the champion.
     """
     faults = {str(gate): gate.check(metrics) for gate in registration.parsed_gates()}
+    faults |= {f"drift {each}": each.check(drift or {}, champion is None) for each in registration.parsed_limits()}
     gates = {text: not fault for text, fault in faults.items()}
     failed = "; ".join(filter(None, faults.values()))
     headlines = [metric for metric in declared if metric.headline]

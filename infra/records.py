@@ -17,8 +17,8 @@ from superworkflow.infra.promotion import Decision
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.manifest import Manifest, Stat
 
-METRIC_PREFIX = "metrics."
-"""Stats under this prefix are the quality that a run is judged by."""
+METRIC_PREFIX, DRIFT_PREFIX = "metrics.", "drift."
+"""Stats under these prefixes are the quality that a run is judged by, and how far its data are from earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class StageRecord:
         error: why it failed.
         holdings: what was held from when to when, of all attempts one after the other.
         inputs: what it read.
+        course: figures that it told while it worked, `(step, value)` by name.
+        made_cpu_s: CPU seconds of making its dataset, whichever run did that.
         ended: when, in seconds since 1970.
         queued_s: from when it was its turn until it was given its resources.
     """
@@ -85,6 +87,8 @@ class StageRecord:
     compile_s: float = 0.0
     holdings: tuple[Holding, ...] = ()
     inputs: tuple[Used, ...] = ()
+    course: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    made_cpu_s: float = 0.0
     ended: float = field(default_factory=time.time)
     queued_s: float = 0.0
 
@@ -112,10 +116,18 @@ class StageRecord:
     @property
     def metrics(self) -> dict[str, float]:
         """Quality among the stats, without its prefix."""
+        return self._under(METRIC_PREFIX)
+
+    @property
+    def drift(self) -> dict[str, float]:
+        """Figures of drift among the stats, without their prefix."""
+        return self._under(DRIFT_PREFIX)
+
+    def _under(self, prefix: str) -> dict[str, float]:
         return {
-            name.removeprefix(METRIC_PREFIX): float(value)
+            name.removeprefix(prefix): float(value)
             for name, value in self.stats.items()
-            if name.startswith(METRIC_PREFIX) and isinstance(value, int | float)
+            if name.startswith(prefix) and isinstance(value, int | float)
         }
 
     def document(self) -> dict[str, Any]:
@@ -155,6 +167,7 @@ def stage_record(
         resources=resources,
         runtime_s=seconds,
         cpu_s=measured.cpu_s + _members_cpu_s(launched) if ran else 0.0,
+        made_cpu_s=measured.cpu_s + (_members_cpu_s(launched) if ran else 0.0),
         peak_memory_bytes=measured.memory_bytes if ran else 0,
         cost_usd=cost,
         saved_s=0.0 if ran else measured.runtime_s,
@@ -261,6 +274,11 @@ class RunRecord:
         return {f"{record.name}.{name}": value for record in self.stages for name, value in record.metrics.items()}
 
     @property
+    def drift(self) -> dict[str, float]:
+        """How far its data and model are from earlier ones, by the figures' names."""
+        return {name: value for record in self.stages for name, value in record.drift.items()}
+
+    @property
     def cost_usd(self) -> float:
         return sum(record.cost_usd for record in self.stages)
 
@@ -294,6 +312,7 @@ class RunRecord:
             "store": self.store,
             "stages": [record.document() for record in self.stages],
             "metrics": self.metrics,
+            "drift": self.drift,
             "totals": self.totals(),
             "promotion": [each.document() for each in self.decisions],
             **self.outputs,

@@ -15,7 +15,7 @@ from superworkflow.infra.params import StageParams
 from superworkflow.infra.placements import check_placements
 from superworkflow.infra.plan.cost import PriceTable, load_prices
 from superworkflow.infra.profile import Profile, load_profile
-from superworkflow.infra.promotion import Registration, check_gates
+from superworkflow.infra.promotion import Registration, check_gates, check_limits
 from superworkflow.infra.settings import parse_assignments, read_yaml, resolve
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import canonical_json
@@ -118,6 +118,7 @@ def build_request(
     settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
     if registration is not None:
         check_gates(registration.gates, superworkflow.metrics)
+        check_limits(registration.max_drift, superworkflow.drift_names)
     chosen = load_profile(profile, superworkflow.variants)
     table = load_prices(prices or chosen.prices)
     opened: dict[str, Given] = {}

@@ -93,7 +93,8 @@ class Output:
 
     Args:
         rows: rows in the field's sense, such as vertices of a graph.
-        stats: facts that later stages, plans and records read from the manifest. Numbers under `metrics.` are quality.
+        stats: facts that later stages, plans and records read from the manifest. Numbers under `metrics.` are quality,
+            those under `drift.` say how far the data are from what they were; see `Stage.drift`.
     """
 
     rows: int
@@ -201,6 +202,8 @@ class Stage(Generic[P]):
         metrics: names of the figures that it may report as stats under `metrics.`, without their settings.
         steps: of a stage that reports intermediate values (`Progress.report`): the number of them, from its parameters.
             Sweeps stop trials early by these, and plan for so many.
+        drift: names of the figures that it may report as stats under `drift.`: 0 where nothing has changed, and larger
+            where more has.
     """
 
     name: str
@@ -217,6 +220,7 @@ class Stage(Generic[P]):
     check: str = ""
     metrics: tuple[str, ...] = ()
     steps: Callable[[P], int] | None = None
+    drift: tuple[str, ...] = ()
 
     def check_machine(self, params: P) -> None:
         """Refuse parameters that ask for what this machine does not have.

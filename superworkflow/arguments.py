@@ -13,7 +13,7 @@ from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest, parse_model
 from superworkflow.infra.profile import profile_names
-from superworkflow.infra.promotion import Registration, check_gates
+from superworkflow.infra.promotion import Registration, check_gates, check_limits
 from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
@@ -150,6 +150,11 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
         help="limit that a model must keep to be promoted, such as evaluate.macro_f1>=0.4; may be repeated",
     )  # fmt: skip
     parser.add_argument(
+        "--max-drift", metavar="FIGURE=NUMBER", action="append", default=[],
+        help="how far data and model may be from the champion's for it to be promoted, such as degree_psi=0.25; may be "
+        "repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--tolerance", type=float, metavar="X",
         help="how much worse than the champion's a model's quality may be; default: the uncertainty that the "
         "champion's evaluation measures",
@@ -171,7 +176,7 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     Raises:
         UserError: the first thing that is wrong.
     """
-    given = name is not None or options.gate or options.tolerance is not None
+    given = name is not None or options.gate or options.max_drift or options.tolerance is not None
     given = given or options.no_promote or options.warm_start
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
@@ -179,7 +184,9 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     if options.warm_start and not any(model.warm for model in superworkflow.registered):
         raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
     check_gates(options.gate, superworkflow.metrics)
-    values = {"name": name or "", "gates": options.gate, "tolerance": options.tolerance,
+    check_limits(options.max_drift, superworkflow.drift_names)
+    values = {"name": name or "", "gates": options.gate, "max_drift": options.max_drift,
+              "tolerance": options.tolerance,
               "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
     return parse_model(Registration, values, "registration")
 

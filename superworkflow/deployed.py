@@ -34,6 +34,14 @@ def entrypoint(superworkflow: str) -> str:
     return f"{__name__}.{superworkflow}"
 
 
+_WATCHER = "watch_"
+
+
+def watcher(superworkflow: str) -> str:
+    """Import path of the flow that watches the sources of a superworkflow's deployments."""
+    return f"{__name__}.{_WATCHER}{superworkflow}"
+
+
 PULL_STEP = f"{__name__}.installed"
 
 
@@ -47,10 +55,17 @@ def __getattr__(name: str) -> Flow[..., Any]:
         raise AttributeError(name)
     file = os.environ.get(VARIABLE)
     found = load_superworkflow(file) if file else None
-    if found is None or found.name != name:
-        if name not in superworkflow_names():
+    title = name
+    if (found is None or found.name != name) and name not in superworkflow_names():
+        title = name.removeprefix(_WATCHER)
+    if found is None or found.name != title:
+        if title not in superworkflow_names():
             raise AttributeError(name)
-        found = load_superworkflow(name)
+        found = load_superworkflow(title)
+    if title != name:
+        from superworkflow.infra.orchestration.watching import make_watching_flow
+
+        return make_watching_flow(found)
     from superworkflow.dashboards.report import attach_pictures
     from superworkflow.infra.orchestration.flow import make_flow
 

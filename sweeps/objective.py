@@ -21,7 +21,8 @@ class Objective:
 
     Args:
         name: `node.metric`, or `cost` (USD) or `seconds`: of the whole configuration, what is taken from the store
-            included, so that the figure does not depend on which trials were before.
+            included, so that the figure does not depend on which trials were before. On this machine, which trials
+            share, `cost` is that of CPU seconds.
         maximize: larger is better.
     """
 

@@ -203,12 +203,22 @@ class TrialRun:
                 raise Stopped(self._pruned)
 
     def _values(self, record: RunRecord) -> tuple[float, ...]:
-        usd = record.cost_usd + record.saved_usd
+        usd = sum(map(self._cost, record.stages))
         seconds = sum(stage.runtime_s + stage.saved_s for stage in record.stages)
         by_node = {stage.name: stage.metrics for stage in record.stages}
         return tuple(
             objective.value(by_node.get(objective.node or "", {}), usd, seconds) for objective in self.objectives
         )
+
+    def _cost(self, stage: StageRecord) -> float:
+        """What a stage costs when nothing is there yet, in USD.
+
+        On a machine that trials share, wall time says how busy the others were; CPU seconds say what was done. A GPU is
+        one trial's own for as long as it is held.
+        """
+        if str(self.request.profile.launcher) != "process" or stage.resources.gpu.count:
+            return stage.cost_usd + stage.saved_usd
+        return stage.made_cpu_s * self.request.prices.vcpu_hour / 3600
 
     def _outcome(
         self, state: State, values: tuple[float, ...] | None, reason: str, metrics: Mapping[str, float] | None = None

@@ -10,10 +10,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
+from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
+from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
+from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._heterograph import HeteroGraph
 
 _VERTICES = 200
 
@@ -55,8 +63,22 @@ def _make_subgraphs(folder: Path) -> None:
     )
     graph = _make("heterograph", {}, folder / "heterograph", graph=folder)
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
+    _make("aggregate", {}, folder / "aggregate", graph=graph)
+    _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
+
+
+def _compile_batches(graph: HeteroGraph) -> None:
+    """What training calls for a batch, without torch, which the image that compiles has not."""
+    level = Level(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
+    sampler = Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
+    (block,) = sampler.batch("node", order_of(np.arange(_VERTICES), 0, 0), 0, 0, 0).blocks
+    starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
+    rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
+    sum_edges(read_only(rows), starts, senders, out)
+    spread_edges(read_only(out), starts, senders, rows)
+    fill_masks(block.senders["node"], 1, np.uint64(0), rows)
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

@@ -2,7 +2,8 @@
 
 They are read from the lists that apt keeps, by default in `/var/lib/apt/lists`: `*_Packages` of each suite, and where
 there are such, `*_Sources` (`deb-src` in apt's sources) and `*_Contents-*` (which apt fetches where apt-file is
-installed), plain or compressed. A package that several lists have is that of the first one by name.
+installed), plain or compressed. A package that several lists have is that of the first one by name; what it lacks there
+it has from the others, since lists of security updates tell no tags.
 
 | set | what it is | features |
 | --- | --- | --- |
@@ -43,9 +44,9 @@ PLACES = 512
 """Of words."""
 SPEC_FILE, SEEDS_FILE = "spec.pbtxt", "seeds.parquet"
 _HOPS = (
-    ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("recommended", "seed", "recommends", 4),
-    ("users", "seed", "needed_by", 8), ("source", "seed", "built_from", 1), ("maintainer", "seed", "maintained_by", 1),
-    ("siblings", "source", "builds", 8), ("maintained", "maintainer", "maintains", 8),
+    ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("users", "seed", "needed_by", 8),
+    ("source", "seed", "built_from", 1), ("siblings", "source", "builds", 8),
+    ("maintainer", "seed", "maintained_by", 1),
 )  # fmt: skip
 """Ops of the spec: name, input, edge set and sample size."""
 _NAMED = {"built_from": "source", "maintained_by": "maintainer", "tagged": "tag"}
@@ -154,15 +155,20 @@ def _records(folder: Path, kind: str) -> dict[str, Record]:
                     record[field] += line
                 continue
             if not line:
-                found.setdefault(record.get("Package", ""), record)
+                _add(found, record)
                 record = {}
             name, _, value = line.partition(":")
             field = name if name in _FIELDS else ""
             if field:
                 record[field] = value.strip()
-        found.setdefault(record.get("Package", ""), record)
-    found.pop("", None)
+        _add(found, record)
     return found
+
+
+def _add(found: dict[str, Record], record: Record) -> None:
+    """Add a package; if an earlier list has it, its fields fill what that one lacks."""
+    if name := record.get("Package"):
+        found[name] = {**record, **found.get(name, {})}
 
 
 def _relations(records: Mapping[str, Record], fields: Sequence[str], known: Mapping[str, Record]) -> Pairs:

@@ -43,7 +43,7 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
             searched = list(reversed(importances["data"][0]["y"]))
         if searched:
             found.append(("Parallel coordinates", "One line for each trial, coloured by its result.",
-                          _optunas(lambda: views.plot_parallel_coordinate(first, target_name=name), 380)))  # fmt: skip
+                          _parallel(first, name)))  # fmt: skip
         pair = [each for each in searched if _varies(done, each)][:2]
         if len(pair) == 2:
             found.append(("Heat map", f"{name} over {pair[0]} and {pair[1]}, between trials interpolated.",
@@ -70,12 +70,28 @@ def _history(study: Study, place: int, name: str) -> Chart:
     return made
 
 
+def _parallel(first: Study, name: str) -> Chart:
+    plot = optuna.visualization.plot_parallel_coordinate
+    made = _optunas(lambda: plot(first, target_name=name), 380, ground=True, margin={"l": 64, "r": 40})
+    made["layout"]["xaxis"]["ticklabeloverflow"] = "allow"  # the first and the last name are wider than their places
+    return made
+
+
 def _front(study: Study, objectives: Sequence[str]) -> Chart:
-    return _optunas(lambda: optuna.visualization.plot_pareto_front(study, target_names=list(objectives)), 340)
+    return _optunas(
+        lambda: optuna.visualization.plot_pareto_front(study, target_names=list(objectives)), 340, ground=True
+    )
 
 
-def _optunas(make: Callable[[], Any], height: int) -> Chart:
-    """A figure of Optuna's in the dashboard's layout."""
+def _optunas(make: Callable[[], Any], height: int, *, ground: bool = False, **more: Any) -> Chart:
+    """A figure of Optuna's in the dashboard's layout.
+
+    Args:
+        make: draws it.
+        height: in pixels.
+        ground: its colours run from white to dark blue, and need a ground between the two.
+        more: of the layout.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = json.loads(make().to_json())
@@ -89,8 +105,8 @@ def _optunas(make: Callable[[], Any], height: int) -> Chart:
     for trace in made["data"]:
         if trace["type"] == "scatter":
             trace.setdefault("marker", {}).setdefault("line", {"width": 0.5, "color": WAITED})
-    # Its scales of colour run from white to dark blue, for a ground between the two.
-    return chart(made["data"], height, showlegend=len(several) > 1, meta={"ground": True}, **layout)
+    legend = len(several) > 1
+    return chart(made["data"], height, showlegend=legend, meta={"ground": ground}, **layout, **more)
 
 
 def _plain(study: Study, done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | None:

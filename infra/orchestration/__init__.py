@@ -12,3 +12,8 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+
+SERVER_RETRIES = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504"}
+"""Answers of Prefect's server after which its client asks again, besides 408, 429, 502, 503 and broken connections."""
+for _name, _value in SERVER_RETRIES.items():
+    os.environ.setdefault(_name, _value)

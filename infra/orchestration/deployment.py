@@ -22,8 +22,10 @@ from pydantic import ValidationError
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.flow_pod import pool_template
+from superworkflow.infra.orchestration.notifying import NOBODY, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
 from superworkflow.infra.orchestration.server import page
+from superworkflow.infra.orchestration.watching import make_watching_flow, watching_flow_name
 from superworkflow.infra.params import nearest
 
 PoolType = Literal["process", "kubernetes"]
@@ -54,6 +56,10 @@ class Deployment:
         collisions: whether a run that would be one too many is cancelled, or waits.
         paused: whether its schedule rests; None leaves that as it is.
         version: of the project.
+        watcher: import path of the flow that watches its sources where it will run. With one the schedule says when
+            that looks, and the deployment runs when they have been written; empty for none.
+        notify: whom to give word of runs that want a person, see `infra.orchestration.notifying`; empty leaves that as
+            it is.
     """
 
     superworkflow: Superworkflow
@@ -69,6 +75,8 @@ class Deployment:
     collisions: Collisions = "cancel"
     paused: bool | None = None
     version: str | None = None
+    watcher: str = ""
+    notify: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,12 +88,14 @@ class Registered:
         url: its page.
         created: whether it is new; it was updated otherwise.
         pool_created: whether its work pool is new.
+        watcher: id of the deployment that watches its sources; empty where none does.
     """
 
     id: str
     url: str
     created: bool
     pool_created: bool
+    watcher: str = ""
 
 
 def make_schedule(cron: str | None, interval_s: float | None, timezone: str | None) -> Schedule | None:
@@ -143,26 +153,67 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             enforce_parameter_schema=True,
             work_pool_name=deployment.pool,
             job_variables=dict(deployment.job_variables),
-            schedules=schedules,
+            schedules=[] if deployment.watcher else schedules,
             concurrency_limit=deployment.concurrency_limit,
             concurrency_options=ConcurrencyOptions(collision_strategy=_STRATEGIES[deployment.collisions]),
             paused=deployment.paused,
             pull_steps=[{deployment.pull_step: {}}],
             tags=["superworkflow"],
         )
-        return Registered(str(made), page(f"deployments/deployment/{made}"), known is None, pool_created)
+        watcher = _set_watcher(client, deployment, schedules)
+        if deployment.notify:
+            ids = [made, watcher] if watcher is not None else [made]
+            targets = [target for target in deployment.notify if target != NOBODY]
+            set_notifications(client, f"{deployment.superworkflow.name}/{deployment.name}", ids, targets)
+        url = page(f"deployments/deployment/{made}")
+        return Registered(str(made), url, known is None, pool_created, str(watcher or ""))
+
+
+def _set_watcher(
+    client: SyncPrefectClient, deployment: Deployment, schedules: list[DeploymentScheduleCreate]
+) -> UUID | None:
+    """Make, update or remove the deployment that watches the sources; its id."""
+    name = watching_flow_name(deployment.superworkflow.name)
+    if not deployment.watcher:
+        if (known := _find(client, name, deployment.name)) is not None:
+            client.delete_deployment(known)
+        return None
+    flow = make_watching_flow(deployment.superworkflow)
+    return client.create_deployment(
+        flow_id=client.create_flow_from_name(name),
+        name=deployment.name,
+        version=deployment.version,
+        description=flow.description,
+        entrypoint=deployment.watcher,
+        parameters={"deployment": f"{deployment.superworkflow.name}/{deployment.name}"},
+        parameter_openapi_schema=flow.parameters.model_dump(exclude_unset=True),
+        enforce_parameter_schema=True,
+        work_pool_name=deployment.pool,
+        job_variables=dict(deployment.job_variables),
+        schedules=schedules,
+        concurrency_limit=1,
+        concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+        paused=deployment.paused,
+        pull_steps=[{deployment.pull_step: {}}],
+        tags=["superworkflow"],
+    )
 
 
 def remove(superworkflow: str, name: str) -> bool:
-    """Remove a deployment; False when there was none. Its work pool and the records of its runs stay.
+    """Remove a deployment and what belongs to it; False when there was none.
+
+    Its work pool and the records of its runs stay.
 
     Raises:
         UserError: no server.
     """
     with _server() as client:
         known = _find(client, superworkflow, name)
-        if known is not None:
-            client.delete_deployment(known)
+        watcher = _find(client, watching_flow_name(superworkflow), name)
+        for each in (known, watcher):
+            if each is not None:
+                client.delete_deployment(each)
+        set_notifications(client, f"{superworkflow}/{name}", [], [])
         return known is not None
 
 

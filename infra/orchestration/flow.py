@@ -5,8 +5,10 @@ Works with the server that `PREFECT_API_URL` names, and with Prefect's own tempo
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
@@ -26,6 +28,7 @@ from superworkflow.infra.exporting import output_uri
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.masking import masked
+from superworkflow.infra.orchestration.comparing import dataset_digests, measure_drift
 from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new
 from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.node import run_node, used_sources
@@ -33,15 +36,15 @@ from superworkflow.infra.orchestration.parameters import flow_schema, flow_signa
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import settle, terms_of, warm
 from superworkflow.infra.orchestration.server import ask_once, page
-from superworkflow.infra.outcomes import METRICS_TAG, figures, metrics_text
+from superworkflow.infra.outcomes import METRICS_TAG, drift_texts, figures, metrics_text
 from superworkflow.infra.profile import Profile
-from superworkflow.infra.progress import progress_text
+from superworkflow.infra.progress import Course, progress_text
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.request import Request, check_machine
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.addresses import dashboard_page
-from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.base import DATASETS_TAG, Tracker
 
 REJECTED_STATE = "Rejected"
 Listener = Callable[[str, Event], None]
@@ -134,6 +137,8 @@ def _execute(
     tags |= {"superworkflow.profile": request.profile.name, "superworkflow.prices": request.prices.name}
     tags["superworkflow.flow_run_id"] = flow_run_id
     tags |= deployed.tags() if deployed is not None else {}
+    if compared := dataset_digests(request):
+        tags[DATASETS_TAG] = json.dumps(compared)
     declared = request.superworkflow.metrics
     tags[METRICS_TAG] = metrics_text(declared)
     run_id = tracker.begin(name, request.superworkflow.name, request.flat_params(), tags)
@@ -152,6 +157,8 @@ def _execute(
             tracker.sources(run.sources)
             run_nodes(list(request.diagram.nodes.values()))
             _outputs(request, run)
+            if deployed is not None and not request.superworkflow.registered:
+                measure_drift(request, run, tracker.last_datasets(deployed.id), run_nodes)
             run.decisions += settle(request, run, tracker, terms_of(request, deployed), run_nodes)
             run.close(request.prices, time.monotonic() - started)
             _table_artifact(run, tracker.url())
@@ -232,12 +239,14 @@ def _stage_task(
         if failed:
             return Cancelled(message="not started: another stage failed")
         logger = get_run_logger()
-        artifact = ProgressArtifact(node.name)
+        artifact, course = ProgressArtifact(node.name), Course()
 
         def on_event(event: Event) -> None:
             if event["event"] == "log":
                 event = {**event, "message": masked(str(event["message"]))}
             listener(node.name, event)
+            if node.stage.steps is not None:
+                course.add(event)
             if event["event"] == "progress":
                 if artifact.update(event["done"], event["total"]):
                     logger.info(progress_text(event))
@@ -247,6 +256,7 @@ def _stage_task(
         listener(node.name, {"event": "begin"})
         try:
             record = run_node(node, request, launcher, on_event, {"flow-run": run.flow_run_id})
+            record = replace(record, course=course.points)
             artifact.close()
             run.stages.append(record)
             tracker.stage(record)
@@ -300,6 +310,8 @@ def _table_artifact(run: RunRecord, url: str | None) -> None:
     # As code: Prefect's pages make a mail link of `f1@0.5`.
     quality = ", ".join(f"`{each.name}` {each}" for each in figures(run.metrics, run.declared))
     words = [f"Stages of this run. {quality}", *(str(each) for each in run.decisions)]
+    if run.drift:
+        words.append("Drift: " + ", ".join(f"`{name}` {text}" for name, text in drift_texts(run.drift)))
     if url:
         words.append(f"This run [in MLflow]({url}) and [on the dashboard]({dashboard_page(run.run_id)}).")
     create_table_artifact(key="stages", table=rows, description="\n\n".join(words))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from superworkflow.infra.diagram import Node
+from superworkflow.infra.orchestration.comparing import RunNodes, dataset_digests, measure_drift, run_added
 from superworkflow.infra.orchestration.deployed_run import DeployedRun
 from superworkflow.infra.outcomes import Model, headlines
 from superworkflow.infra.owner import user_name
@@ -22,9 +23,6 @@ from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG, Tracker
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry, Version
-
-RunNodes = Callable[[Sequence[Node]], None]
-"""Runs further nodes of a run, each of which gets a record."""
 
 _TRIES = 3
 """Champions that a challenger is compared with, where others are promoted meanwhile."""
@@ -120,7 +118,7 @@ def _tags(request: Request, model: Model) -> dict[str, str]:
     """What a version is made from, and with what it can be scored again."""
     nodes = request.diagram.nodes
     names = [*(model.again.datasets if model.again else ()), *model.warm.values()]
-    datasets = {name: nodes[name].digest for name in names if name in nodes}
+    datasets = {name: nodes[name].digest for name in names if name in nodes} | dataset_digests(request)
     data = {name: source.digest for name, source in request.sources.items()}
     return {DATASETS_TAG: json.dumps(datasets), DATA_TAG: json.dumps(data)}
 
@@ -172,8 +170,10 @@ class _Contest:
 
     def _compare(self, champion: Version | None) -> Decision:
         scored = self._scored(champion) if champion is not None else None
+        if champion is not None:
+            measure_drift(self.request, self.run, champion.datasets, self.run_nodes)
         return decide(self.own.name, self.own.version, self.run.metrics, self.request.superworkflow.metrics, scored,
-                      self.request.registration)  # fmt: skip
+                      self.request.registration, self.run.drift)  # fmt: skip
 
     def _scored(self, champion: Version) -> Scored:
         again = self.model.again
@@ -199,11 +199,7 @@ class _Contest:
 
     def _figures(self, node: Node, judge: str) -> dict[str, float]:
         """Run an added node; its figures under the names that they have at the node `judge`."""
-        known = {record.name: record.digest for record in self.run.stages}
-        if known.get(node.name) != node.digest:
-            self.run.stages[:] = [record for record in self.run.stages if record.name != node.name]
-            self.run_nodes([node])
-        (record,) = [record for record in self.run.stages if record.name == node.name]
+        record = run_added(self.run, node, self.run_nodes)
         declared = [replace(each, node=node.name, headline=False) for each in self.run.declared if each.node == judge]
         self.run.declared += tuple(each for each in declared if each not in self.run.declared)
         return {f"{judge}.{name}": value for name, value in record.metrics.items()}

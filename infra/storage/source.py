@@ -189,6 +189,19 @@ class Source:
                     raise _unreadable(self.location, error) from None
             return self._members
 
+    def states(self) -> Mapping[str, FileState]:
+        """States of the files by their path, as they are now; of content only a description's is read.
+
+        Raises:
+            UserError: it cannot be read, or a table that it names is not there.
+        """
+        try:
+            return {path: found.state for path, found in self._states()[0].items()}
+        except UserError:
+            raise
+        except Exception as error:  # of a file system's client; its own words say what
+            raise _unreadable(self.location, error) from None
+
     def files(self, name: str = "*") -> list[str]:
         """Paths of the members that a name stands for (see `tables`), sorted, without the description's own."""
         return sorted(path for path in matching(self.members, name) if path != self._own_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from superworkflow.infra.outcomes import Model
 from superworkflow.infra.promotion import Decision
 from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.names import is_digest
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
@@ -24,9 +26,21 @@ INPUTS_TAG = "superworkflow.inputs"
 """Tag of a run of a deployment with its own parameters: digest of all that its datasets and its promotion rest on."""
 
 DATASETS_TAG = "superworkflow.datasets"
-"""Tag of a model's version: digests by node of the datasets with which it can be scored again."""
+"""Tag of a model's version: digests by node of the datasets with which it can be scored again, and later ones
+compared. Also of a run whose superworkflow declares drift: of the datasets that the next one is compared with."""
 DATA_TAG = "superworkflow.data"
 """Tag of a model's version: digests by name of the sources that it was made from."""
+
+
+def read_datasets(text: str) -> dict[str, str]:
+    """The digests in a tag, which anyone may have written; none where it holds no such thing."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: digest for name, digest in found.items() if isinstance(digest, str) and is_digest(digest)}
 
 
 class Tracker:
@@ -79,6 +93,14 @@ class Tracker:
             deployment: its id.
         """
         return ""
+
+    def last_datasets(self, deployment: str) -> dict[str, str]:
+        """Digests by node of the datasets of the last run of a deployment that finished, to compare the next one with.
+
+        Args:
+            deployment: its id.
+        """
+        return {}
 
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
         """Record, without `begin`, that a run had nothing to do; at most one run a day for each deployment."""

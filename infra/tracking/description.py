@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from superworkflow.infra.masking import without_user
-from superworkflow.infra.outcomes import figures, headlines
+from superworkflow.infra.outcomes import drift_texts, figures, headlines
 from superworkflow.infra.records import RunRecord, Used
 from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
 
@@ -29,6 +29,8 @@ def description(run: RunRecord, error: str = "") -> str:
     parts.append(", ".join([format_seconds(run.wall_s), format_usd(run.cost_usd), *cached, *places]))
     if run.stages:
         parts.append(_stages(run))
+    if run.drift:
+        parts.append("Drift: " + ", ".join(f"{_cell(name)} {text}" for name, text in drift_texts(run.drift)))
     if run.sources:
         parts.append("\n".join(_source(each) for each in run.sources))
     return "\n\n".join(parts)

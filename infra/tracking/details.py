@@ -15,10 +15,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.tracking.base import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG
+from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
 from superworkflow.infra.tracking.life import ERROR_TAG
 from superworkflow.infra.tracking.mlflow_tracker import (
-    DIGEST_LENGTH,
     EXPERIMENT,
     STAGE_TAG,
     SUPERWORKFLOW_TAG,
@@ -26,7 +26,7 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     page_of_run,
 )
 from superworkflow.infra.tracking.models import ModelRegistry, Version
-from superworkflow.infra.tracking.names import quality_keys, total_keys
+from superworkflow.infra.tracking.names import drift_keys, quality_keys, total_keys
 from superworkflow.infra.tracking.tables import sqlite_path
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -167,7 +167,7 @@ class RunReader:
 def as_detailed(run: RunRecord, page: str, now: datetime | None = None) -> DetailedRun:
     """A run that ends well now, as it will be read."""
     ended = now or datetime.now(UTC)
-    figures = total_keys(run.totals()) | quality_keys(run.metrics)
+    figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
     figures |= {f"promotion/{name}": value for each in run.decisions for name, value in each.figures.items()}
     return DetailedRun(
         run_id=run.run_id, name=run.name, superworkflow=run.superworkflow, status="FINISHED",

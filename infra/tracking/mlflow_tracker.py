@@ -28,15 +28,26 @@ from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.base import (
+    DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
     INPUTS_TAG,
     OUTCOME_TAG,
     UNCHANGED,
     Tracker,
+    read_datasets,
 )
 from superworkflow.infra.tracking.description import description
-from superworkflow.infra.tracking.names import CACHED_TAG, metric_key, quality_keys, stage_keys, total_keys
+from superworkflow.infra.tracking.listening import check_listens
+from superworkflow.infra.tracking.names import (
+    CACHED_TAG,
+    course_key,
+    drift_keys,
+    quality_keys,
+    stage_keys,
+    total_keys,
+)
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
+from superworkflow.infra.tracking.views import show_columns
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -45,17 +56,16 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset as MlflowDataset
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import DatasetInput, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import (
-    MLFLOW_DATASET_CONTEXT,
     MLFLOW_PARENT_RUN_ID,
     MLFLOW_RUN_NOTE,
     MLFLOW_SOURCE_NAME,
     MLFLOW_USER,
 )
 
+from superworkflow.infra.tracking.entities import as_inputs, as_metrics, as_outputs, as_params, course_metrics
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
 
 if TYPE_CHECKING:
@@ -77,8 +87,6 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 _NOTE_LENGTH = 5000
-DIGEST_LENGTH = 32
-"""Characters of a dataset's digest; MLflow's databases keep 36."""
 _LISTINGS = 10
 """Times that datasets are listed before a run fails for it."""
 
@@ -96,10 +104,12 @@ def open_client(uri: str) -> MlflowClient:
     Raises:
         UserError: the database or server cannot be reached.
     """
-    # MLflow retries a dead server for minutes; a run that cannot be recorded must say so at once.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    # A minute of waiting in all: a server that starts anew in the middle of a run is no failure of the run. MLflow asks
+    # again after 408, 429, 500, 502, 503, 504 and connections that break.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
+        check_listens(uri)  # one that is dead at the beginning must be said at once
         with making_tables(uri):
             client = MlflowClient(uri)
             client.search_experiments(max_results=1)
@@ -168,13 +178,13 @@ class MlflowTracker(Tracker):
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._run_id = str(run.info.run_id)
         self._heart = Heartbeat(lambda: give_sign(self._client, self._run_id), self._close_dead)
-        self._client.log_batch(self._run_id, params=_params(params))
+        self._client.log_batch(self._run_id, params=as_params(params))
         return self._run_id
 
     @_told
     def sources(self, given: Sequence[Used]) -> None:
         """Record the run's sources as MLflow's datasets; see `Tracker`."""
-        self._log_inputs(self._run_id, _inputs(given, "source"))
+        self._log_inputs(self._run_id, as_inputs(given, "source"))
 
     def _log_inputs(self, run_id: str, inputs: Sequence[DatasetInput]) -> None:
         """Of two runs that are the first to list a dataset at once MLflow refuses one, which finds it there then."""
@@ -226,9 +236,9 @@ class MlflowTracker(Tracker):
         }
         resources = {f"resources.{key}": value for key, value in record.resources.model_dump(mode="json").items()}
         self._client.log_batch(
-            run.info.run_id, metrics=_metrics(figures), params=_params({**record.params, **resources})
+            run.info.run_id, metrics=as_metrics(figures), params=as_params({**record.params, **resources})
         )
-        self._log_inputs(run.info.run_id, [*_inputs(record.inputs, "input"), *_made(record)])
+        self._log_inputs(run.info.run_id, [*as_inputs(record.inputs, "input"), *as_outputs(record)])
         cancelled = bool(record.attempts) and record.attempts[-1]["reason"] == Reason.CANCELLED.value
         status = "FINISHED" if record.state != "failed" else "KILLED" if cancelled else "FAILED"
         self._client.set_terminated(run.info.run_id, status=status, end_time=int(record.ended * 1000))
@@ -238,7 +248,10 @@ class MlflowTracker(Tracker):
                 self._cached.append(record.name)
                 self._client.set_tag(self._run_id, CACHED_TAG, json.dumps(sorted(self._cached)))
         if record.state != "cached" or record.runtime_s:  # one that waited for another run has cost all the same
-            self._client.log_batch(self._run_id, metrics=_metrics(stage_keys(record.name, record.took)))
+            self._client.log_batch(self._run_id, metrics=as_metrics(stage_keys(record.name, record.took)))
+        for run_id, begin in ((run.info.run_id, ""), (self._run_id, course_key(record.name, ""))):
+            if points := course_metrics(record.course, begin):
+                self._client.log_batch(run_id, metrics=points)
 
     @_told
     def picture(self, path: Path) -> None:
@@ -269,7 +282,7 @@ class MlflowTracker(Tracker):
             f"{decision.name}/{decision.version}")}  # fmt: skip
         figures = {f"promotion/{name}": value for name, value in decision.figures.items() if math.isfinite(value)}
         self._client.log_batch(
-            self._run_id, metrics=_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
+            self._run_id, metrics=as_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
         )
 
     @_told
@@ -279,6 +292,14 @@ class MlflowTracker(Tracker):
         found = self._client.search_runs([self._experiment_id], which, max_results=1,
                                          order_by=["attributes.start_time DESC"])  # fmt: skip
         return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
+
+    @_told
+    def last_datasets(self, deployment: str) -> dict[str, str]:
+        """From the newest finished run with the deployment's tag that has them; see `Tracker`."""
+        which = f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != '' and {_of_deployment(deployment)}"
+        found = self._client.search_runs([self._experiment_id], which, max_results=1,
+                                         order_by=["attributes.start_time DESC"])  # fmt: skip
+        return read_datasets(found[0].data.tags.get(DATASETS_TAG, "")) if found else {}
 
     @_told
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
@@ -303,6 +324,7 @@ class MlflowTracker(Tracker):
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
         self._end("FINISHED", run=run)
+        show_columns(self._client, self._experiment_id, run)
 
     @_told
     def fail(self, message: str, run: RunRecord | None = None) -> None:
@@ -315,12 +337,12 @@ class MlflowTracker(Tracker):
         self._end("KILLED", message, run)
 
     def _totals(self, run: RunRecord, error: str) -> None:
-        figures = total_keys(run.totals()) | quality_keys(run.metrics)
+        figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
         tags = [RunTag("superworkflow.flow_run_id", run.flow_run_id), RunTag("superworkflow.store", run.store)]
         tags.append(RunTag(MLFLOW_RUN_NOTE, description(run, error)[:_NOTE_LENGTH]))
         if run.declared:  # those of a champion that was scored again are known only now
             tags.append(RunTag(METRICS_TAG, metrics_text(run.declared)))
-        self._client.log_batch(self._run_id, metrics=_metrics(figures), tags=tags)
+        self._client.log_batch(self._run_id, metrics=as_metrics(figures), tags=tags)
 
     def _end(self, status: str, message: str = "", run: RunRecord | None = None) -> None:
         if self._heart is not None:
@@ -370,34 +392,3 @@ def _of_deployment(identity: str) -> str:
 def author_tags(source: str) -> dict[str, str]:
     """Who ran what, where MLflow's pages show it."""
     return {MLFLOW_USER: user_name(), MLFLOW_SOURCE_NAME: source}
-
-
-def _inputs(given: Sequence[Used], context: str) -> list[DatasetInput]:
-    """As MLflow lists them."""
-    return [
-        DatasetInput(
-            MlflowDataset(
-                each.name, each.digest[:DIGEST_LENGTH], "superworkflow", json.dumps({"uri": without_user(each.uri)}),
-                profile=json.dumps(dict(each.facts)) if each.facts else None,
-            ),
-            [InputTag(MLFLOW_DATASET_CONTEXT, context)],
-        )
-        for each in given
-    ]  # fmt: skip
-
-
-def _made(record: StageRecord) -> list[DatasetInput]:
-    """The dataset of a stage, so that a search for its digest finds who made it as well as who read it."""
-    if record.state == "failed":
-        return []
-    facts = {"rows": record.rows, "bytes": record.bytes}
-    return _inputs([Used(record.stage, record.digest, record.output, facts)], "output")
-
-
-def _params(values: Mapping[str, Any]) -> list[Param]:
-    return [Param(name, str(value)[:5000]) for name, value in values.items()]
-
-
-def _metrics(values: Mapping[str, float | int]) -> list[Metric]:
-    now = int(time.time() * 1000)
-    return [Metric(metric_key(name), float(value), now, 0) for name, value in values.items()]

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.owner import user_name
 from superworkflow.infra.promotion import MODEL_NAME, Decision
 from superworkflow.infra.storage.names import is_digest
-from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG
-from superworkflow.infra.tracking.names import read_keys
+from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG, read_datasets
+from superworkflow.infra.tracking.names import metric_key, quality_keys, read_keys
 from superworkflow.infra.tracking.registry import DIGEST_TAG
 
 CURRENT, CHALLENGER = "current", "challenger"
@@ -151,10 +152,22 @@ class ModelRegistry:
             self._client.set_registered_model_alias(version.name, CHALLENGER, str(version.version))
 
     def note(self, decision: Decision, quality: Mapping[str, float]) -> None:
-        """Keep with a version what was decided of it, and its headline figures."""
-        with _told(decision.name):
+        """Keep with a version what was decided of it, and its headline figures, where MLflow's pages show them too."""
+        name, number = decision.name, str(decision.version)
+        with _told(name):
             for key, value in ((DECISION_TAG, decision.document()), (QUALITY_TAG, dict(quality))):
-                self._client.set_model_version_tag(decision.name, str(decision.version), key, json.dumps(value))
+                self._client.set_model_version_tag(name, number, key, json.dumps(value))
+            version = self._client.get_model_version(name, number)
+            self._client.update_model_version(name, number, _description(decision, quality, _version(version, {})))
+            source = version.source or ""
+            if version.run_id and source.startswith("models:/"):
+                self._log_quality(version.run_id, source.removeprefix("models:/"), quality)
+
+    def _log_quality(self, run_id: str, model_id: str, quality: Mapping[str, float]) -> None:
+        known = {each.key for each in self._client.get_logged_model(model_id).metrics or ()}
+        for key, figure in quality_keys(quality).items():
+            if metric_key(key) not in known and math.isfinite(figure):
+                self._client.log_metric(run_id, metric_key(key), figure, model_id=model_id)
 
     def recorded(self, version: Version) -> dict[str, float]:
         """Figures that the run of a version recorded; empty where that is gone."""
@@ -284,6 +297,13 @@ class ModelRegistry:
                 return found
 
 
+def _description(decision: Decision, quality: Mapping[str, float], version: Version) -> str:
+    """What a version is, in Markdown."""
+    lines = [", ".join(f"`{name}` **{value:.4f}**" for name, value in quality.items()), decision.why]
+    lines += [f"- {name}: `{digest[:12]}`" for name, digest in version.data.items()]
+    return "\n\n".join([*filter(None, lines[:2]), "\n".join(lines[2:])]).strip()
+
+
 @contextmanager
 def _told(where: str) -> Iterator[None]:
     try:
@@ -305,7 +325,7 @@ def _version(found: ModelVersion, aliases: Mapping[str, Any]) -> Version:
         aliases=tuple(sorted(alias for alias, number in aliases.items() if str(number) == str(found.version))),
         run_id=found.run_id or "", digest=digest if is_digest(digest) else "",
         created=datetime.fromtimestamp((found.creation_timestamp or 0) / 1000, UTC),
-        datasets={name: text for name, text in _texts(tags.get(DATASETS_TAG, "")).items() if is_digest(text)},
+        datasets=read_datasets(tags.get(DATASETS_TAG, "")),
         data={name: text for name, text in _texts(tags.get(DATA_TAG, "")).items() if _HEX.fullmatch(text)},
         quality={
             name: float(value)

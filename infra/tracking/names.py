@@ -6,6 +6,8 @@
 | `cost/<node>_usd`, `runtime/<node>_s`, `memory/<node>_bytes` | of each stage that ran |
 | `cost/total_usd`, `runtime/total_s`, … | of the run, see `TOTALS` |
 | `promotion/…` | by which its model was compared with the champion |
+| `drift/<figure>` | how far data and model are from the champion's |
+| `training/<node>.<figure>` | by step, such as a loss; of stages that report steps |
 
 A stage that was cached has none of them: a zero would count in means and charts. It is named in the tag `CACHED_TAG`.
 """
@@ -31,7 +33,7 @@ TOTALS: Mapping[str, str] = {
 }
 """Metrics by the names of `RunRecord.totals`."""
 _OF_STAGES = {"seconds": ("runtime/", "_s"), "cost_usd": ("cost/", "_usd"), "peak_memory_bytes": ("memory/", "_bytes")}
-_QUALITY = "quality/"
+_QUALITY, _DRIFT = "quality/", "drift/"
 
 
 def metric_key(name: str) -> str:
@@ -47,6 +49,21 @@ def metric_name(key: str) -> str:
 def quality_keys(metrics: Mapping[str, float]) -> dict[str, float]:
     """Quality as a run's metrics, by `node.metric` at first."""
     return {f"{_QUALITY}{name}": value for name, value in metrics.items()}
+
+
+def course_key(node: str, figure: str) -> str:
+    """Name of a figure that a node told while it worked."""
+    return f"training/{node}.{figure}"
+
+
+def drift_keys(drift: Mapping[str, float]) -> dict[str, float]:
+    """Figures of drift as a run's metrics."""
+    return {f"{_DRIFT}{name}": value for name, value in drift.items()}
+
+
+def read_drift(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Figures of drift among a run's metrics."""
+    return {metric_name(key.removeprefix(_DRIFT)): value for key, value in metrics.items() if key.startswith(_DRIFT)}
 
 
 def stage_keys(node: str, took: Mapping[str, float]) -> dict[str, float]:

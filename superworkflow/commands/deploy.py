@@ -21,13 +21,14 @@ from superworkflow.arguments import (
     sources_of,
     tables_from,
 )
-from superworkflow.deployed import PULL_STEP, entrypoint
+from superworkflow.deployed import PULL_STEP, entrypoint, watcher
 from superworkflow.flows import known_names, load_superworkflow
 from superworkflow.infra.code_file import VARIABLE
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables
 from superworkflow.infra.masking import has_password
+from superworkflow.infra.orchestration import SERVER_RETRIES
 from superworkflow.infra.placements import check_placements
 from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.profile import Profile, is_file, load_profile
@@ -56,6 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--timezone", metavar="ZONE", help="time zone of the schedule, such as Europe/Paris; default UTC"
     )
+    parser.add_argument(
+        "--when-changed", action="store_true",
+        help="the schedule says when to look at the sources; a run starts when they have been written since the last",
+    )  # fmt: skip
+    parser.add_argument(
+        "--notify", metavar="URL|TYPE/NAME", action="append", default=[],
+        help="webhook, or block on Prefect's server such as slack-webhook/team, that is called of runs that are "
+        "rejected, fail or are late; may be repeated; `none` ends that",
+    )  # fmt: skip
     parser.add_argument("--image", help="image of the flow on Kubernetes; by default the profile's `flow` image")
     parser.add_argument(
         "--concurrency-limit", type=int, metavar="N", help="most runs at once; default 1 with a schedule, else no limit"
@@ -102,8 +112,14 @@ def run(options: argparse.Namespace) -> int:
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
     from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
+    from superworkflow.infra.orchestration.notifying import check_targets
+
+    check_targets(options.notify)
 
     schedule = make_schedule(options.cron, _seconds(options.interval), options.timezone)
+    if options.when_changed and schedule is None:
+        raise UserError("needs a schedule, which says when to look", where="--when-changed",
+                        remedy="Give --interval 10m, or --cron")  # fmt: skip
     done = register(
         Deployment(
             superworkflow=superworkflow, name=options.name, entrypoint=entrypoint(superworkflow.name),
@@ -111,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
             parameters=parameters, pool=options.pool, pool_type=kind, job_variables=variables, schedule=schedule,
             concurrency_limit=options.concurrency_limit or (1 if schedule is not None else None),
             collisions=options.collisions, paused=options.pause, version=__version__,
+            watcher=watcher(superworkflow.name) if options.when_changed else "", notify=tuple(options.notify),
         ),
         update_pool=options.update_pool,
     )  # fmt: skip
@@ -120,7 +137,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{title}: {'registered' if done.created else 'updated'} on the {kind} pool {options.pool}")
     if schedule is not None:
         when = options.cron or f"every {options.interval}"
-        print(f"schedule     {when} ({options.timezone or 'UTC'}){', paused' if options.pause else ''}")
+        looks = ", looks whether sources have been written" if options.when_changed else ""
+        print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
     print(f"a worker     prefect worker start --pool {options.pool} --type {kind}")
     return 0
@@ -186,7 +204,7 @@ def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict
         values = flow_pod_variables(profile.kubernetes, options.image)
     elif options.image:
         raise UserError("only for --type kubernetes", where="--image", value=options.image)
-    values["env"] |= _tracking(kind)
+    values["env"] = {**SERVER_RETRIES, **values["env"], **_tracking(kind)}
     for text in options.variable:
         name, equals, value = text.partition("=")
         if not (name and equals):

@@ -88,8 +88,8 @@ def _registration(superworkflow: Superworkflow, options: argparse.Namespace) -> 
                         value=options.register)  # fmt: skip
     found = registration_from(options, superworkflow, options.register)
     if found != Registration() and not found.name:
-        raise UserError("this run registers no model", where="--gate, --tolerance, --no-promote, --warm-start",
-                        remedy="Name one with --register NAME")  # fmt: skip
+        where = "--gate, --max-drift, --tolerance, --no-promote, --warm-start"
+        raise UserError("this run registers no model", where=where, remedy="Name one with --register NAME")
     return found
 
 

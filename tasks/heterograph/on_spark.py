@@ -88,7 +88,14 @@ RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
 
 
 def run(job: StageRun[HeterographParams]) -> Output:
-    """Make a heterograph of a schema's tables; see `tasks.heterograph.run`."""
+    """Make a heterograph of a schema's tables; see `tasks.heterograph.run`.
+
+    Raises:
+        UserError: as in process; or there is an edge list instead of a schema.
+    """
+    if "graph" not in job.sources:
+        raise UserError("an edge list without a schema is read in process alone", where="heterograph: engine",
+                        value="spark", remedy="Set the engine to in-process, or give a schema")  # fmt: skip
     with spark_session(job) as session:
         return make(job, session)
 

@@ -21,6 +21,7 @@ from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import Owner, write_features
+from superworkflow.tasks.heterograph.homogeneous import make_homogeneous
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.refusals import (
@@ -44,8 +45,16 @@ def run(job: StageRun[HeterographParams]) -> Output:
     Raises:
         UserError: names schema and line, or file and row, the value and the remedy.
     """
-    source = job.sources["graph"]
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    given = [name for name in ("graph", "edges") if name in job.sources]
+    if len(given) != 1 or (given == ["graph"] and len(job.sources) > 1):
+        raise UserError("a graph comes from a schema, or from an edge list with features and labels",
+                        where="heterograph", value=", ".join(sorted(job.sources)) or "nothing",
+                        remedy="Give either graph, or edges and perhaps features and labels")  # fmt: skip
+    if given == ["edges"]:
+        with small_pages(job.sources["edges"].total_bytes < 1 << 30):
+            return make_homogeneous(job)
+    source = job.sources["graph"]
     text = source.local(job.scratch, source.location.name).read_text(encoding="utf-8")
     layout = layout_of(read_schema(text, source.uri), source.uri)
     with small_pages(source.total_bytes < 1 << 30):

@@ -70,7 +70,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     with path.open("rb") as stream:
         dialect = detect(stream, job.params, where)
     if dialect.kind == "parquet" and dialect.gzipped:
-        path, dialect = _unpacked(path, dialect, where, job.scratch)
+        path, dialect = unpacked_parquet(path, dialect, where, job.scratch)
     job.progress.log(dialect.describe())
     with small_pages(path.stat().st_size < LARGE_TEXT):
         return _index(job, path, dialect, where)
@@ -293,7 +293,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
     )
 
 
-def _unpacked(path: Path, dialect: Dialect, where: str, scratch: Path) -> tuple[Path, Dialect]:
+def unpacked_parquet(path: Path, dialect: Dialect, where: str, scratch: Path) -> tuple[Path, Dialect]:
     """A compressed Parquet file, uncompressed, since its reader must jump about in it."""
     plain = scratch / "edges.parquet"
     with open_unpacked(path, where) as packed, plain.open("wb") as out:

@@ -11,7 +11,7 @@ numbers by value and before others, which go by text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -23,9 +23,14 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 class LabelParams(StageParams):
     """How labels are read."""
 
-    unknown_nodes: Literal["error", "ignore"] = Field(
-        default="error", description="What to do with labels of nodes that are not in the graph: error or ignore."
-    )
+    retired: ClassVar[Mapping[str, Any]] = {"unknown_nodes": "error"}
+
+    max_unknown: float = Field(
+        default=0.05, ge=0, le=1,
+        description="Largest share of rows, 0 to 1, that may be about nodes outside the graph; they are dropped and "
+        "counted. A larger share is an error.",
+        json_schema_extra={"affects_result": False},
+    )  # fmt: skip
 
 
 _PROCESS_BYTES = 134 << 20
@@ -67,4 +72,5 @@ STAGE = Stage(
     run="superworkflow.tasks.label.run:run",
     estimate=estimate,
     help="match a file of labels with the nodes",
+    drift=("labels_unknown_share",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -16,31 +16,32 @@ from superworkflow.tasks.label.text import Rows
 _SHOWN = 3
 
 
-def match(rows: Rows, where: str, nodes: pa.ChunkedArray, unknown: Literal["error", "ignore"]) -> tuple[Labels, int]:
+def match(rows: Rows, where: str, nodes: pa.ChunkedArray, most: float) -> tuple[Labels, int]:
     """Which vertices have which labels, and how many rows are about nodes that the graph does not have.
 
     Args:
         rows: of the file; at least one.
         where: how messages call the file.
         nodes: string array of the graph's nodes in vertex order.
-        unknown: what to do with labels of nodes outside the graph.
+        most: largest share of rows that may be about nodes outside the graph; they are left out.
 
     Raises:
-        UserError: no node is in the graph, or one is not and that is an error; or there is only one kind of label.
+        UserError: no node is in the graph, or too many are not; or there is only one kind of label.
     """
     vertices = _vertices(rows.nodes, nodes)
     strangers = np.flatnonzero(vertices < 0)
     count = int(rows.times[strangers].sum())
-    if len(strangers) and (unknown == "error" or len(strangers) == len(vertices)):
+    share = count / int(rows.times.sum())
+    if len(strangers) and (share > most or len(strangers) == len(vertices)):
         shown = ", ".join(f"{rows.nodes[i]!r} on line {rows.lines[i]}" for i in strangers[:_SHOWN])
         more = f" and {count - _SHOWN} more" if count > _SHOWN and len(strangers) >= _SHOWN else ""
         all_of_them = len(strangers) == len(vertices)
-        which = "all labels are" if all_of_them else "there are labels"
+        which = "all labels are" if all_of_them else f"{share:.1%} of the labels are"
         raise UserError(
             f"{which} for nodes that are not in the graph: {shown}{more}",
             where=f"{where}:{rows.lines[strangers[0]]}", value=count,
             remedy="Check that both files name nodes in the same way (a header row must be `node,label`)"
-            + ("" if all_of_them else ", or skip such rows with --set label.unknown_nodes=ignore"),
+            + ("" if all_of_them else f", or drop up to so many with --set label.max_unknown={_above(share)}"),
         )  # fmt: skip
     known = np.flatnonzero(vertices >= 0)
     names = sorted({rows.labels[i] for i in known}, key=_by_number)
@@ -54,6 +55,11 @@ def match(rows: Rows, where: str, nodes: pa.ChunkedArray, unknown: Literal["erro
     order = np.lexsort((kinds, vertices[known]))
     labelled, first = np.unique(vertices[known][order], return_index=True)
     return Labels(labelled, np.append(first, len(known)).astype(np.int64), kinds[order], names), count
+
+
+def _above(share: float) -> float:
+    """A round share that is no smaller."""
+    return min(1.0, math.ceil(share * 100) / 100)
 
 
 def _vertices(texts: list[str], nodes: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -18,14 +18,15 @@ def run(job: StageRun[LabelParams]) -> Output:
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri)
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
-    labels, unknown = match(rows, source.uri, nodes, job.params.unknown_nodes)
+    labels, unknown = match(rows, source.uri, nodes, job.params.max_unknown)
+    share = unknown / int(rows.times.sum())
     if unknown:
-        job.progress.log(f"{unknown} labels of nodes that are not in the graph are skipped")
+        job.progress.log(f"warning: {unknown} labels ({share:.1%}) are dropped: their nodes are not in the graph")
     write_labels(job.output, labels)
     return Output(
         rows=len(labels.kinds),
         stats={
             "labelled_nodes": len(labels.vertices), "labels": len(labels.names), "unknown_labels": unknown,
-            "bytes": job.output.bytes_written,
+            "drift.labels_unknown_share": share, "bytes": job.output.bytes_written,
         },
     )  # fmt: skip

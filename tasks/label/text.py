@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,51 +27,59 @@ class Rows:
         nodes: names of nodes.
         labels: names of labels.
         times: int64, how often each occurs.
+        splits: of each, where they were asked for; empty where the row has none.
     """
 
     lines: list[int]
     nodes: list[str]
     labels: list[str]
     times: NDArray[np.int64]
+    splits: list[str] = field(default_factory=list)
 
 
-def parse(path: Path, where: str) -> Rows:
+def parse(path: Path, where: str, splits: bool = False) -> Rows:
     """Read a file of labels.
 
     Args:
         path: CSV, TSV or blank-separated text, also gzipped; lines that start with # or % are comments; a header is
             recognised by its names.
         where: how messages call the file.
+        splits: rows may have a third column, `split`.
 
     Raises:
         UserError: with the line, its content and what to do.
     """
     lines: list[int] = []
     times: list[int] = []
-    place: dict[tuple[str, str], int] = {}
+    place: dict[tuple[str, str, str], int] = {}
     delimiter: str | None = None
-    node_at, label_at, width = 0, 1, 2
+    node_at, label_at, split_at, width = 0, 1, -1, 2
     for number, line in _text_lines(path, where):
         if delimiter is None:
             delimiter = "\t" if "\t" in line else "," if "," in line else " "
             header = [name.lower() for name in _fields(line, delimiter)]
             if header[0] in _NODE_HEADERS or {"node", "label"} <= set(header):
                 node_at, label_at, width = _columns(header, f"{where}:{number}", line)
+                split_at = header.index("split") if splits and "split" in header else -1
                 continue
+            if splits and len(header) == 3:
+                split_at, width = 2, 3
         fields = _fields(line, delimiter)
         if len(fields) != width:
             what = f"{len(fields)} {'column' if len(fields) == 1 else 'columns'} instead of {width}"
             raise UserError(what, where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
         if not fields[node_at] or not fields[label_at]:
             raise UserError("node or label is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
-        at = place.setdefault((fields[node_at], fields[label_at]), len(lines))
+        split = fields[split_at] if split_at >= 0 else ""
+        at = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
         if at == len(lines):
             lines.append(number)
             times.append(0)
         times[at] += 1
     if not lines:
         raise UserError("no labels in this file", where=where, remedy=_FORMAT)
-    return Rows(lines, [node for node, _ in place], [label for _, label in place], np.array(times, np.int64))
+    nodes, labels, given = ([row[at] for row in place] for at in range(3))
+    return Rows(lines, nodes, labels, np.array(times, np.int64), given if splits else [])
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:

@@ -15,8 +15,8 @@ from superworkflow.infra.storage.store import Place, Store
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks
 
-MOST_DRAWN = 36
-"""Nodes of the subgraph that is drawn: of the first subgraphs the largest one that has no more."""
+MOST_DRAWN = 28
+"""Nodes of the subgraph that is drawn: of the first ones with no more, the largest of those with nodes of most sets."""
 _MOST_READ = 4 << 20
 """Nodes of sets whose ids are read for it; there is no picture of larger graphs."""
 _MOST_LABEL = 26
@@ -55,10 +55,11 @@ def draw(dataset: Dataset, path: Path) -> None:
 
 
 def _chosen(block: Block) -> int | None:
-    """The largest of the subgraphs that are small enough."""
-    sizes = np.sum([starts[1:] - starts[:-1] for starts in block.node_starts], axis=0)
+    """The subgraph that is drawn."""
+    counts = np.stack([np.diff(starts) for starts in block.node_starts])
+    sizes, sets = counts.sum(axis=0), (counts > 0).sum(axis=0)
     fitting = [number for number in range(block.subgraphs) if sizes[number] <= MOST_DRAWN]
-    return max(fitting, key=lambda number: int(sizes[number]), default=None)
+    return max(fitting, key=lambda number: (sets[number], sizes[number]), default=None)
 
 
 def subgraph_of(graph: HeteroGraph, block: Block, number: int) -> Subgraph:
@@ -167,7 +168,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
                label=f"{plain(_text(sets[number]))} {sum(node[0] == number for node in subgraph.nodes)}")
         for number in used
     ]  # fmt: skip
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.02, 1.0), frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
     axes.set_title(
         plain(f"around {_text(title)}: {len(subgraph.nodes)} nodes, {len(subgraph.edges)} edges"), fontsize=9
     )

@@ -29,7 +29,11 @@ class Nights:
 
     def deploy(self, *arguments: str) -> str:
         """Register a deployment; its id."""
-        return str(self._ask(["deploy", *arguments, "--json"])["id"])
+        return str(self.registered(*arguments)["id"])
+
+    def registered(self, *arguments: str) -> dict[str, Any]:
+        """Register a deployment; the document of `deploy`."""
+        return self._ask(["deploy", *arguments, "--json"])
 
     def __call__(self, deployment: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         """Start a run as a schedule or a person does, and wait for its end; the flow run as the server has it."""
@@ -72,7 +76,6 @@ def main() -> None:
     from superworkflow import deployed
     from superworkflow.__main__ import main as command_line
 
-    flow = deployed.node2vec
     for line in sys.stdin:
         words = json.loads(line)
         if words[0] == "deploy":
@@ -80,6 +83,9 @@ def main() -> None:
         else:
             with get_client(sync_client=True) as client:
                 flow_run = client.read_flow_run(words[1])
+                assert flow_run.deployment_id is not None
+                entrypoint = client.read_deployment(flow_run.deployment_id).entrypoint or ""
+            flow = getattr(deployed, entrypoint.rpartition(".")[2])
             run_flow(flow, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
             print(json.dumps({"ended": words[1]}))  # noqa: T201
         sys.stdout.flush()

@@ -37,6 +37,11 @@ def noisy(share: float) -> list[list[str]]:
     return [chance.sample(NODES, 2) if chance.random() < share else row for row in EDGES]
 
 
+def shared(rows: list[list[str]]) -> set[frozenset[str]]:
+    """The edges of a simple graph."""
+    return {frozenset(row) for row in rows if row[0] != row[1]}
+
+
 class Deployed:
     """A deployment whose edge list changes.
 
@@ -94,7 +99,9 @@ def deploy(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_nights(deploy: Deploy) -> None:
-    deployed = deploy("nightly", "--gate", "evaluate.macro_f1>=0.25", *LABELS)
+    deployed = deploy(
+        "nightly", "--gate", "evaluate.macro_f1>=0.25", "--max-drift", "edges_added_share=0.5", *LABELS
+    )  # fmt: skip
     first = deployed()
     assert first["state_name"] == "Completed", first["state"]
     assert "node2vec-nightly version 1: promoted: the first model under this name" in first["state"]["message"]
@@ -115,6 +122,9 @@ def test_nights(deploy: Deploy) -> None:
     assert (bad["state_type"], bad["state_name"]) == ("COMPLETED", "Rejected"), bad["state"]
     assert "(scored again on the same data)" in bad["state"]["message"]
     assert "gate evaluate.macro_f1>=0.25: evaluate.macro_f1@0.5 is" in bad["state"]["message"]
+    added = shared(noisy(0.5)) - shared(noisy(0.2))
+    limit = f"limit of drift edges_added_share=0.5: edges_added_share is {len(added) / len(shared(noisy(0.2))):.4g}"
+    assert limit in bad["state"]["message"]
     assert deployed.current() == 1
     challenger = deployed.registry.challenger(MODEL)
     assert challenger is not None
@@ -125,6 +135,12 @@ def test_nights(deploy: Deploy) -> None:
     assert figures["quality"] < figures["champion_quality"] - figures["tolerance"]
     assert figures["champion_quality"] == record.metrics["quality/champion-evaluate.macro_f1_at_0.5"]
     assert figures["tolerance"] == record.metrics["quality/champion-evaluate.macro_f1_std_at_0.5"]
+    drift = {name: value for name, value in record.metrics.items() if name.startswith("drift/")}
+    assert drift["drift/edges_added"] == len(added)
+    assert drift["drift/labels_unknown_share"] == 0
+    assert 0 < drift["drift/neighbours_changed"] < 1
+    assert 0 < drift["drift/cosine_distance"] < 1
+    assert f"edges\\_added {len(added):,}" in record.tags["mlflow.note.content"]
     assert deployed()["state_name"] == "Unchanged", "a rejected run has finished"
 
     deployed.write(EDGES)

@@ -73,7 +73,7 @@ def _run(given: list[str], api: str) -> dict[str, Any]:
 
 def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:
     chosen = load_superworkflow("subgraphs")
-    assert node_names(chosen) == set(STAGES)
+    assert node_names(chosen) == {*STAGES, "set_drift"}
     parser = Parser(prog="superworkflow")
     for name, flag in chosen.flags.items():
         parser.add_argument(f"--{name}", metavar=flag.metavar)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from superworkflow.infra.progress import EVENT_PREFIX, Progress, parse_event, progress_text
+from superworkflow.infra.progress import EVENT_PREFIX, MOST_POINTS, Course, Progress, parse_event, progress_text
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,17 @@ def test_lines_for_people() -> None:
     progress.log("trimmed 3 hubs")
     progress.emit("done", reused=False)
     assert stream.getvalue() == "walk        50%  1/2 walks\nwalk       trimmed 3 hubs\n"
+
+
+def test_a_long_course_is_thinned_and_keeps_its_ends() -> None:
+    course = Course()
+    for done in range(5 * MOST_POINTS):
+        course.add({"event": "progress", "done": done, "facts": {"loss": 1 / (1 + done), "tokens_per_s": 1e6}})
+    course.add({"event": "progress", "done": 1, "facts": {"device": "cpu", "loss": float("nan")}})
+    course.add({"event": "log", "message": "done"})
+    (points,) = course.points.values()
+    assert MOST_POINTS // 2 <= len(points) <= MOST_POINTS
+    steps = [step for step, _ in points]
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (0, 5 * MOST_POINTS - 1)
+    assert all(value == 1 / (1 + step) for step, value in points)

@@ -9,7 +9,7 @@ import pytest
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.params import parse_model
-from superworkflow.infra.promotion import Decision, Gate, Registration, Scored, check_gates, decide
+from superworkflow.infra.promotion import Decision, Gate, Limit, Registration, Scored, check_gates, check_limits, decide
 
 F1 = Metric("judge", "f1", headline=True, uncertainty="f1_std")
 LOSS = Metric("judge", "loss", "minimize", headline=True)
@@ -118,3 +118,38 @@ def test_a_decision_says_why() -> None:
 def test_names_that_no_model_can_have(name: str) -> None:
     with pytest.raises(UserError, match="not a name that a model can have"):
         parse_model(Registration, {"name": name}, "registration")
+
+
+@pytest.mark.parametrize("text", ["", "rows", "rows=", "rows=high", "rows=-1", "rows=nan", "rows>=1"])
+def test_what_is_no_limit_of_drift(text: str) -> None:
+    with pytest.raises(UserError, match="not a limit of drift"):
+        Limit.parse(text)
+    with pytest.raises(UserError, match=r"registration\.max_drift: .*not a limit of drift"):
+        parse_model(Registration, {"max_drift": [text]}, "registration")
+
+
+def test_limits_of_figures_that_no_stage_reports() -> None:
+    check_limits(["rows=0.1", "rows@a=0.1"], ("rows",))
+    with pytest.raises(UserError, match=r"no such figure of drift .got 'rowz=1'.. Did you mean rows\?"):
+        check_limits(["rowz=1"], ("rows",))
+
+
+@pytest.mark.parametrize(
+    ("drift", "first", "why"),
+    [
+        ({"rows": 0.2}, False, ""),
+        ({"rows": 0.3}, False, "limit of drift rows=0.25: rows is 0.3"),
+        ({"rows": math.nan}, False, "limit of drift rows=0.25: rows is nan"),
+        ({"rows@a": 0.1, "rows@b": 0.3}, False, "limit of drift rows=0.25: rows@b is 0.3"),
+        ({}, False, "limit of drift rows=0.25: the run reports no rows"),
+        ({}, True, ""),
+        ({"rows": 0.3}, True, "limit of drift rows=0.25: rows is 0.3"),
+    ],
+)
+def test_limits_of_drift(drift: dict[str, float], first: bool, why: str) -> None:
+    registration = parse_model(Registration, {"max_drift": ["rows=0.25"]}, "registration")
+    champion = None if first else Scored(1, {"judge.f1": 0.5}, "rescored")
+    decision = decide("m", 2, {"judge.f1": 0.5}, (F1,), champion, registration, drift)
+    assert decision.verdict == ("rejected" if why else "promoted")
+    assert why in decision.why
+    assert decision.gates == {"drift rows=0.25": not why}

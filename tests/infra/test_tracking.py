@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -32,6 +34,7 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     default_tracking_uri,
     open_client,
 )
+from superworkflow.infra.tracking.names import read_drift
 
 METRICS = (Metric("walk-1", "micro_f1", headline=True), Metric("walk-1", "loss", "minimize", uncertainty="loss_std"))
 
@@ -191,6 +194,56 @@ def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, tw
     stages = find_run(uri, two[1]).stages
     assert stages["index"] == {"seconds": 0.0, "cost_usd": 0.0, "peak_memory_bytes": 0.0, "cached": 1.0}
     assert stages["walk-1"]["cached"] == 0.0
+
+
+@pytest.fixture(scope="module")
+def other_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another store, for runs that the list of the first does not have."""
+    return f"sqlite:///{tmp_path_factory.mktemp('others')}/mlflow.db"
+
+
+def test_loss_by_step_and_drift(other_uri: str) -> None:
+    uri = other_uri
+    points = ((0, 2.0), (500, 1.5), (1000, 1.25))
+    trained = dataclasses.replace(_stage("embed", 2), course={"loss": points})
+    moved = dataclasses.replace(_stage("shift", 1), stats={"drift.psi": 0.2, "drift.rows@a": 0.5})
+    run_id = _record(uri, "trained", {}, [trained, moved])
+    client = MlflowClient(uri)
+    assert [(each.step, each.value) for each in client.get_metric_history(run_id, "training/embed.loss")] == [*points]
+    which = f"tags.`mlflow.parentRunId` = '{run_id}' and tags.`superworkflow.stage` = 'embed'"
+    run = client.get_run(run_id)
+    (stage,) = client.search_runs([run.info.experiment_id], which)
+    assert [each.step for each in client.get_metric_history(stage.info.run_id, "loss")] == [0, 500, 1000]
+    assert read_drift(run.data.metrics) == {"psi": 0.2, "rows@a": 0.5}
+    assert "Drift: psi 0.2, rows@a 0.5" in run.data.tags["mlflow.note.content"]
+    assert find_run(uri, "trained").metrics == {"embed.micro_f1@0.5": 0.4}, "neither is quality"
+
+
+def test_a_view_has_the_columns_that_people_look_for(other_uri: str) -> None:
+    """And one that somebody has changed on the page stays so."""
+    uri, tag = other_uri, "mlflow.sharedViewState.superworkflow-toy"
+    client, experiment = MlflowTracker(uri).handle()
+    if tag in client.get_experiment(experiment).tags:
+        client.delete_experiment_tag(experiment, tag)
+
+    def view() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(client.get_experiment(experiment).tags[tag])
+        return found
+
+    _record(uri, "first", {}, [_stage("index", 3)])
+    assert "micro_f1" not in view()["state"]
+    _record(uri, "second", {}, [_stage("walk-1", 3)])
+    state = json.loads(view()["state"])
+    assert state["searchFilter"] == "tags.`superworkflow.name` = 'toy'"
+    assert state["selectedColumns"] == [
+        "attributes.`Dataset`", "tags.`superworkflow.deployment`", "tags.`superworkflow.outcome`",
+        "metrics.`quality/walk-1.micro_f1_at_0.5`", "metrics.`cost/total_usd`", "metrics.`cost/saved_by_cache_usd`",
+        "metrics.`runtime/wall_s`",
+    ]  # fmt: skip
+    changed = json.dumps({**view(), "updatedAt": view()["updatedAt"] + 1, "state": json.dumps({"groupBy": None})})
+    client.set_experiment_tag(experiment, tag, changed)
+    _record(uri, "third", {}, [_stage("walk-1", 3)])
+    assert client.get_experiment(experiment).tags[tag] == changed
 
 
 def test_records_of_earlier_versions_are_read(tmp_path: Path) -> None:
@@ -365,6 +418,7 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
     assert found.sources == {"edges": ("a" * 32, "b" * 32)}
     assert found.seconds == {"index": (3.0, 0.0), "walk-1": (4.0, 8.0)}
     assert found.cost_usd["walk-1"] == (0.04, 0.08)
+    assert found.totals["full_cost_usd"] == pytest.approx((0.07, 0.11)), "with and without what was there already"
     print_comparison(found)
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
@@ -389,6 +443,37 @@ def test_unreachable(uri: str) -> None:
         open_client(uri)
     assert uri in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times, as one that starts anew does; a stand-in, since MLflow's own server takes long to start."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
+    asked: list[str] = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append(self.path)
+            self.send_response(200 if len(asked) > 4 else 500)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *given: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = open_client(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert client.tracking_uri.endswith(str(server.server_port))
+    assert asked == ["/api/2.0/mlflow/experiments/search"] * 5
 
 
 def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

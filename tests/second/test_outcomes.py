@@ -70,6 +70,11 @@ def test_records(
     assert read_metrics(run.data.tags["superworkflow.metrics"]) == SUPERWORKFLOW.metrics
     pictures = {file.path for file in client.list_artifacts(ran["run_id"], "pictures")}
     assert pictures == {"pictures/stages.png", "pictures/choose-residuals.png"}
+    version = client.get_model_version_by_alias("progression", "current")
+    assert f"`choose.rmse` **{ran['metrics']['choose.rmse']:.4f}**\n\npromoted: the first model" in version.description
+    logged = client.get_logged_model(str(version.source).removeprefix("models:/"))
+    found = {each.key: each.value for each in logged.metrics or ()}
+    assert found == {"quality/choose.rmse": ran["metrics"]["choose.rmse"]}
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert main(["runs", "--store", str(second.store)]) == 0
     (listed,) = [line for line in capsys.readouterr().out.splitlines() if "both" in line]

@@ -38,6 +38,7 @@ MORE = """
 Package: bar
 Maintainer: Nobody
 Section: web
+Tag: use::late
 
 Package: baz
 Maintainer: Team <team@example.org>
@@ -81,7 +82,7 @@ def test_lists_become_a_graph(lists: Path, tmp_path: Path, capsys: pytest.Captur
     assert names == {
         "file": ["bin/bar", "usr/lib/x\ufffd", "usr/share/a b"], "package": ["bar", "baz", "libfoo1"],
         "maintainer": ["Ann Ö. <ann@example.org>", "Team <team@example.org>"],
-        "source": ["bar", "foo", "lonely"], "tag": ["devel::library", "role::shared-lib"],
+        "source": ["bar", "foo", "lonely"], "tag": ["devel::library", "role::shared-lib", "use::late"],
     }  # fmt: skip
     edges = {name: pairs(graph, name) for name, each in graph.edge_sets.items() if each.reversed_of is None}
     assert edges == {
@@ -93,7 +94,7 @@ def test_lists_become_a_graph(lists: Path, tmp_path: Path, capsys: pytest.Captur
         "maintained_by": [("bar", "Team <team@example.org>"), ("baz", "Team <team@example.org>"),
                           ("libfoo1", "Ann Ö. <ann@example.org>")],
         "recommends": [("bar", "baz"), ("bar", "libfoo1")],
-        "tagged": [("libfoo1", "devel::library"), ("libfoo1", "role::shared-lib")],
+        "tagged": [("bar", "use::late"), ("libfoo1", "devel::library"), ("libfoo1", "role::shared-lib")],
     }  # fmt: skip
     assert {each.reversed_of for each in graph.edge_sets.values()} == {None, *edges}
     assert graph.node_feature("package", "section").to_pylist() == [b"games", b"", b"libs"]
@@ -104,7 +105,7 @@ def test_lists_become_a_graph(lists: Path, tmp_path: Path, capsys: pytest.Captur
     seeds = pq.read_table(out / "seeds.parquet")
     assert seeds["id"].to_pylist() == ["libfoo1", "bar"]
     assert set(seeds["split"].to_pylist()) <= {"train", "validation", "test"}
-    for op in ("tagged", "maintains"):
+    for op in ("tagged", "builds"):
         assert f'"{op}"' in (out / "spec.pbtxt").read_text()
 
 

@@ -34,7 +34,7 @@ def graph(tmp_path: Path) -> Dataset:
     return run_index(tmp_path / "edges.csv", header=False).dataset
 
 
-def _label(folder: Path, graph: Dataset, text: str, name: str = "labels", **params: str) -> Dataset:
+def _label(folder: Path, graph: Dataset, text: str, name: str = "labels", **params: float) -> Dataset:
     (folder / f"{name}.csv").write_text(text)
     inputs = {"graph": graph.uri, "labels": str(folder / f"{name}.csv")}
     progress = Progress("label", stream=io.StringIO())
@@ -44,10 +44,11 @@ def _label(folder: Path, graph: Dataset, text: str, name: str = "labels", **para
 def test_the_table_of_a_file(tmp_path: Path, graph: Dataset) -> None:
     nodes = graph.parquet("vertices.parquet").read(["node"])["node"].to_pylist()
     text = "node,label\nc,10\na,9\nc,9\nzz,8\nc,9\nzz,8\nb,x\n"
-    made = _label(tmp_path, graph, text, unknown_nodes="ignore")
+    made = _label(tmp_path, graph, text, max_unknown=0.3)
     assert made.files() == ["kinds.npy", "names.json", "offsets.npy", "vertices.npy"]
     assert dict(made.stats) == {
-        "labelled_nodes": 3, "labels": 3, "unknown_labels": 2, "bytes": made.manifest.bytes,
+        "labelled_nodes": 3, "labels": 3, "unknown_labels": 2, "drift.labels_unknown_share": 2 / 7,
+        "bytes": made.manifest.bytes,
     }  # fmt: skip
     assert made.manifest.rows == 4
     table = open_labels(made, graph, len(nodes))
@@ -71,7 +72,10 @@ def test_the_order_of_the_rows_is_no_matter(tmp_path: Path, graph: Dataset) -> N
     ("text", "message"),
     [
         ("v1,x\nv2,y\n", r"labels.csv:1: all labels are for nodes that are not in the graph: 'v1' on line 1, 'v2' on"),
-        ("a,x\nzz,y\n", r"labels.csv:2: there are labels for nodes.*'zz' on line 2.*--set label.unknown_nodes=ignore"),
+        (
+            "a,x\nzz,y\n",
+            r"labels.csv:2: 50.0% of the labels are for nodes.*'zz' on line 2.* label.max_unknown=0.5",
+        ),
         ("a,x\nb,x\n", "all nodes have the same label"),
         ("a,x\nb\n", "labels.csv:2: 1 column instead of 2"),
     ],

@@ -15,10 +15,10 @@ from superworkflow.tasks.label.text import parse
 NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
 
 
-def read(tmp_path, content, unknown="error", name="labels.csv"):
+def read(tmp_path, content, most=0.05, name="labels.csv"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return match(parse(path, name), name, NODES, unknown)
+    return match(parse(path, name), name, NODES, most)
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_several_labels_quotes_blanks_and_order_by_number(tmp_path):
     np.testing.assert_array_equal(labels.matrix[2], [False, True, True, False])
 
 
-def test_unknown_nodes_are_counted_and_may_be_passed_over(tmp_path):
+def test_a_small_share_of_unknown_nodes_is_counted_and_dropped(tmp_path):
     content = "a,x\nz1,y\nb,y\nz2,y\nz3,q\nz4,q\na,x\n"
     with pytest.raises(UserError) as caught:
         read(tmp_path, content)
     message = str(caught.value)
-    assert message.startswith("labels.csv:2: there are labels for nodes that are not in the graph: 'z1' on line 2")
+    assert message.startswith("labels.csv:2: 57.1% of the labels are for nodes that are not in the graph: 'z1'")
     assert "'z3' on line 5 and 1 more (got 4)" in message
-    assert "label.unknown_nodes=ignore" in message
-    labels, unknown = read(tmp_path, content, unknown="ignore")
+    assert "--set label.max_unknown=0.58" in message
+    labels, unknown = read(tmp_path, content, most=0.8)
     assert (unknown, labels.names) == (4, ["x", "y"])
-    repeated, unknown = read(tmp_path, content + "z1,y\nb,y\n", unknown="ignore")
+    repeated, unknown = read(tmp_path, content + "z1,y\nb,y\n", most=0.8)
     assert (unknown, repeated.names) == (5, ["x", "y"])
     np.testing.assert_array_equal(repeated.matrix, labels.matrix)
 

@@ -1,0 +1,9 @@
+"""What the stages of mini-batch training share: the graph as it is learned on, batches, networks and their files.
+
+A mini-batch is a function of (seed, epoch, step) alone: targets, neighbours and dropout masks come from a hash of these
+with hop, edge set and node number (`streams`). Whoever prepares a batch, in whatever order or after whatever restart,
+draws the same blocks.
+
+A node receives messages from the targets of its edges, in every edge set that starts at its node set, as `sample` and
+`probe` follow them. A schema that has an edge set in both directions names it twice, once as reversed.
+"""

@@ -1,0 +1,203 @@
+"""Mini-batches: which targets belong to a step, and the blocks of sampled neighbours around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
+from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._heterograph import Rows
+
+
+class Hop(NamedTuple):
+    """Drawn edges of one edge set.
+
+    Args:
+        starts: where those of each receiver begin, int64 [receivers + 1].
+        senders: places of the senders among the nodes of their set, int32 [edges].
+        positions: of the edges in their set, int64 [edges].
+        degrees: of the receivers, of which so many were drawn, int64 [receivers].
+    """
+
+    starts: NDArray[np.int64]
+    senders: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    degrees: NDArray[np.int64]
+
+
+class Block(NamedTuple):
+    """What one layer reads and makes.
+
+    Args:
+        receivers, senders: nodes of each node set, int64; the receivers come first among the senders.
+        hops: by the number of the edge set.
+        state: of the random streams of this layer's masks.
+    """
+
+    receivers: Mapping[str, NDArray[np.int64]]
+    senders: Mapping[str, NDArray[np.int64]]
+    hops: Mapping[int, Hop]
+    state: int
+
+
+class Batch(NamedTuple):
+    """The targets of a step, ascending, and the blocks of the layers, the first layer's first."""
+
+    targets: NDArray[np.int64]
+    blocks: tuple[Block, ...]
+
+
+class Draws(NamedTuple):
+    """How neighbours are drawn.
+
+    Args:
+        levels: of the network, the first layer's first.
+        fanouts: of each hop from the targets on; `ALL` for all neighbours.
+        labor: draw by one random number for each sender instead of a number of neighbours.
+        summed: numbers of edge sets whose neighbours the first layer reads as sums, so that none are drawn.
+        seed: of all random numbers.
+    """
+
+    levels: Sequence[Level]
+    fanouts: Sequence[int]
+    labor: bool
+    summed: frozenset[int]
+    seed: int
+
+
+class Sampler:
+    """Draws blocks. It is used by one thread at a time.
+
+    Args:
+        rows: of the edge sets, by number.
+        nodes: sizes of the node sets.
+        draws: see there.
+    """
+
+    def __init__(self, rows: Mapping[int, Rows], nodes: Mapping[str, int], draws: Draws):
+        self._rows = {number: Rows(*map(read_only, each)) for number, each in rows.items()}
+        self._draws = draws
+        self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
+        most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
+        self._marks = np.zeros((most >> 6) + 1, np.uint64)
+
+    def batch(self, target: str, nodes: NDArray[np.int64], *step: int) -> Batch:
+        """The blocks around targets.
+
+        Args:
+            target: their node set.
+            nodes: distinct.
+            step: what makes the step another than all others: whose it is, epoch, step.
+        """
+        receivers = {target: np.sort(nodes)}
+        targets = receivers[target]
+        blocks = []
+        for hop, level in enumerate(reversed(self._draws.levels)):
+            block = self._block(level, receivers, hop, step)
+            blocks.append(block)
+            receivers = dict(block.senders)
+        return Batch(targets, tuple(reversed(blocks)))
+
+    def _block(self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...]) -> Block:
+        draws, nothing = self._draws, np.empty(0, np.int64)
+        receivers = {name: receivers.get(name, nothing) for name in level.receivers}
+        outermost = hop == len(draws.levels) - 1
+        drawn: list[tuple[Relation, NDArray[np.int64], NDArray[np.int64]]] = []
+        more = {name: len(receivers.get(name, ())) for name in level.senders}
+        for relation in level.relations:
+            if outermost and relation.number in draws.summed:
+                continue
+            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
+            state = np.uint64(streams.state(draws.seed, streams.DRAW, *step, hop, relation.number))
+            starts = np.empty(len(nodes) + 1, np.int64)
+            size = draws.fanouts[hop]
+            count_draws(rows.indptr, rows.indices, nodes, size, draws.labor, state, starts)
+            positions = np.empty(int(starts[-1]), np.int64)
+            draw_edges(rows.indptr, rows.indices, nodes, size, draws.labor, state, starts, self._marks, positions)
+            drawn.append((relation, starts, positions))
+            more[relation.senders] += len(positions)
+        frontiers, known = {}, {}
+        for name in level.senders:
+            given = receivers.get(name, nothing)
+            frontiers[name] = np.empty(more[name], np.int64)
+            frontiers[name][: len(given)] = given
+            known[name] = len(given)
+            enter(given, self._places[name])
+        hops = {}
+        for relation, starts, positions in drawn:
+            rows, name = self._rows[relation.number], relation.senders
+            senders = np.empty(len(positions), np.int32)
+            known[name] = compact(rows.indices, positions, self._places[name], frontiers[name], known[name], senders)
+            nodes = receivers[relation.receivers]
+            degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
+            hops[relation.number] = Hop(starts, senders, positions, degrees)
+        senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
+        for name, nodes in senders_of.items():
+            leave(nodes, self._places[name])
+        masks = streams.state(draws.seed, streams.MASK, *step, len(draws.levels) - 1 - hop)
+        return Block(receivers, senders_of, hops, masks)
+
+
+def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order in which an epoch goes through its targets."""
+    keys = np.empty(len(nodes), np.uint64)
+    keys_of(nodes, np.uint64(streams.state(seed, streams.ORDER, epoch)), keys)
+    return nodes[np.argsort(keys, kind="stable")]
+
+
+def is_constant(fanouts: Sequence[int]) -> bool:
+    """Whether the blocks around the same targets are the same in every step."""
+    return all(size == ALL for size in fanouts)
+
+
+class LookAhead:
+    """Prepares batches in threads, some steps ahead of those that are asked for; their order is that of the steps.
+
+    Args:
+        make: a sampler for a thread of its own.
+        threads: how many prepare; with 1 this is beside the thread that trains.
+        window: batches that are ready or being prepared, at most.
+    """
+
+    def __init__(self, make: Callable[[], Sampler], threads: int, window: int):
+        self._window = window
+        self._samplers: SimpleQueue[Sampler] = SimpleQueue()
+        for _ in range(threads if window else 1):
+            self._samplers.put(make())
+        self._pool = ThreadPoolExecutor(threads) if window else None
+
+    def batches(self, target: str, steps: Sequence[tuple[NDArray[np.int64], tuple[int, ...]]]) -> Iterator[Batch]:
+        """The batches of some steps: targets, and what makes the step another than all others."""
+        if self._pool is None:
+            yield from (self._prepare(target, nodes, step) for nodes, step in steps)
+            return
+        running: list[Future[Batch]] = []
+        try:
+            for nodes, step in steps:
+                running.append(self._pool.submit(self._prepare, target, nodes, step))
+                if len(running) > self._window:
+                    yield running.pop(0).result()
+            while running:
+                yield running.pop(0).result()
+        finally:
+            for each in running:
+                each.cancel()
+
+    def _prepare(self, target: str, nodes: NDArray[np.int64], step: tuple[int, ...]) -> Batch:
+        sampler = self._samplers.get()
+        try:
+            return sampler.batch(target, nodes, *step)
+        finally:
+            self._samplers.put(sampler)
+
+    def close(self) -> None:
+        """End its threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,174 @@
+"""Layers: from rows of senders and drawn edges to new rows of receivers.
+
+- `SageLayer`: a receiver's own row and the mean, or the largest, of its neighbours' (Hamilton et al., NeurIPS 2017), a
+  matrix for each edge set; with bases these are sums of a few (R-GCN; Schlichtkrull et al., ESWC 2018).
+- `GcnLayer`: sum over neighbours and the node itself, each edge divided by the roots of both ends' degrees (Kipf and
+  Welling, ICLR 2017). What stands for neighbours that were not drawn is the drawn ones', scaled to the degree.
+- `GatLayer`: a softmax over neighbours and the node itself says how much each counts (Veličković et al., ICLR 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from superworkflow.tasks._gnn.shape import Level, Relation, Shape
+from superworkflow.tasks._gnn.sums import Edges, softmax
+
+Mask = Callable[[torch.Tensor], torch.Tensor]
+_SLOPE = 0.2
+
+
+@dataclass
+class Inputs:
+    """What a layer reads.
+
+    Args:
+        receivers: how many of each node set; they come first among the senders.
+        senders: rows by node set, [nodes, width]; after dropout, as `sums` are.
+        edges: by number of the edge set.
+        degrees: of its receivers, float32 [receivers].
+        scales: of GCN, one over the root of the degree and one, of the senders, float32 [senders].
+        sums: by number of the edge set, what the neighbours of each receiver come to, where it was computed before: a
+            mean; of GCN the sum over neighbours, each by its scale.
+        attention: dropout of weights of edges, or of nodes themselves.
+    """
+
+    receivers: Mapping[str, int]
+    senders: Mapping[str, torch.Tensor]
+    edges: Mapping[int, Edges]
+    degrees: Mapping[int, torch.Tensor]
+    scales: torch.Tensor | None = None
+    sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    attention: tuple[Mask, Mask] | None = None
+
+    def row(self, node_set: str) -> torch.Tensor:
+        """Rows of the receivers."""
+        return self.senders[node_set][: self.receivers[node_set]]
+
+
+class SageLayer(nn.Module):
+    """See the module.
+
+    Args:
+        shape: of the network.
+        number: of the layer, from 0.
+        level: what it computes.
+    """
+
+    def __init__(self, shape: Shape, number: int, level: Level):
+        super().__init__()
+        out = shape.width_out(number)
+        self.level, self.pool = level, shape.model == "sage" and shape.aggregator == "pool"
+        widths = {name: shape.width_in(number, name) for name in level.senders}
+        self.sets = {name: str(at) for at, name in enumerate(level.receivers)}
+        self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
+        shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
+        self.bases: nn.Parameter | None = None
+        if shared:
+            width = widths[level.relations[0].senders]
+            self.bases = nn.Parameter(torch.empty(shape.bases, out, width))
+            self.parts = nn.Parameter(torch.empty(len(level.relations), shape.bases))
+            for basis in self.bases:
+                nn.init.xavier_uniform_(basis)
+            nn.init.xavier_uniform_(self.parts)
+        else:
+            self.neighbours = nn.ModuleDict(
+                {str(each.number): _linear(widths[each.senders], out, bias=False) for each in level.relations}
+            )
+        if self.pool:
+            self.pools = nn.ModuleDict(
+                {str(each.number): _linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+            )
+
+    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+        out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
+        for place, relation in enumerate(self.level.relations):
+            weight = self._weight(place, relation)
+            out[relation.receivers] = out[relation.receivers] + self._message(given, relation, weight)
+        return out
+
+    def _weight(self, place: int, relation: Relation) -> torch.Tensor:
+        if self.bases is None:
+            own: nn.Linear = self.neighbours[str(relation.number)]  # type: ignore[assignment]
+            return own.weight
+        return torch.einsum("b,boi->oi", self.parts[place], self.bases)
+
+    def _message(self, given: Inputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
+        if relation.number in given.sums:
+            return functional.linear(given.sums[relation.number], weight)
+        edges, values = given.edges[relation.number], given.senders[relation.senders]
+        if self.pool:
+            pooled = torch.relu(self.pools[str(relation.number)](values))
+            return functional.linear(edges.largest(pooled), weight)
+        share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)
+        if weight.shape[0] < weight.shape[1]:  # narrower rows are summed; the mean commutes with the matrix
+            return edges.sum(functional.linear(values, weight)) * share
+        return functional.linear(edges.sum(values) * share, weight)
+
+
+class GcnLayer(nn.Module):
+    """See the module; the graph has one edge set."""
+
+    def __init__(self, shape: Shape, number: int, level: Level):
+        super().__init__()
+        self.relation = level.relations[0]
+        self.linear = _linear(shape.width_in(number, shape.target), shape.width_out(number))
+
+    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+        relation, name = self.relation, self.relation.receivers
+        degrees = given.degrees[relation.number]
+        own = torch.rsqrt(degrees + 1).unsqueeze(1)
+        if relation.number in given.sums:
+            total = given.sums[relation.number] + given.row(name) * own
+            return {name: functional.linear(total * own, self.linear.weight, self.linear.bias)}
+        assert given.scales is not None
+        edges = given.edges[relation.number]
+        values = functional.linear(given.senders[name], self.linear.weight) * given.scales.unsqueeze(1)
+        drawn = (degrees / edges.counts.clamp(min=1)).unsqueeze(1)
+        return {name: (edges.sum(values) * drawn + values[: len(edges)]) * own + self.linear.bias}
+
+
+class GatLayer(nn.Module):
+    """See the module; the graph has one edge set. The last layer has one head."""
+
+    def __init__(self, shape: Shape, number: int, level: Level):
+        super().__init__()
+        self.relation, out = level.relations[0], shape.width_out(number)
+        self.heads = 1 if number == shape.layers - 1 else shape.heads
+        self.linear = _linear(shape.width_in(number, shape.target), out, bias=False)
+        self.of_senders = nn.Parameter(torch.empty(self.heads, out // self.heads))
+        self.of_receivers = nn.Parameter(torch.empty(self.heads, out // self.heads))
+        self.bias = nn.Parameter(torch.zeros(out))
+        nn.init.xavier_uniform_(self.of_senders)
+        nn.init.xavier_uniform_(self.of_receivers)
+
+    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+        name = self.relation.receivers
+        edges = given.edges[self.relation.number]
+        values = self.linear(given.senders[name]).view(-1, self.heads, self.of_senders.shape[1])
+        selves = torch.arange(len(edges), device=values.device)
+        senders, receivers = torch.cat([edges.senders, selves]), torch.cat([edges.receivers, selves])
+        scores = (values * self.of_senders).sum(-1).index_select(0, senders)
+        scores = scores + (values[: len(edges)] * self.of_receivers).sum(-1).index_select(0, receivers)
+        share = softmax(functional.leaky_relu(scores, _SLOPE), receivers, len(edges))
+        if given.attention is not None:
+            of_edges, of_nodes = given.attention
+            count = len(edges.senders)
+            share = torch.cat([of_edges(share[:count]), of_nodes(share[count:])])
+        rows = (values.index_select(0, senders) * share.unsqueeze(-1)).flatten(1)
+        out = torch.zeros(len(edges), rows.shape[1], device=rows.device).index_add(0, receivers, rows)
+        return {name: out + self.bias}
+
+
+def _linear(width: int, out: int, bias: bool = True) -> nn.Linear:
+    """A matrix by Glorot and Bengio (2010), and a bias of zeros."""
+    linear = nn.Linear(width, out, bias=bias)
+    nn.init.xavier_uniform_(linear.weight)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear

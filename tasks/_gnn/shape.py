@@ -1,0 +1,138 @@
+"""What a network is made of: all that is known of it without torch, as it is kept beside its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.names import reason_of
+
+FORMAT = 1
+NETWORK_FILE = "network.json"
+MODELS = ("sage", "gcn", "gat", "rgcn")
+
+
+class Relation(NamedTuple):
+    """An edge set as messages flow along it.
+
+    Args:
+        number: of the edge set.
+        name: of it.
+        receivers: node set in which its edges start.
+        senders: node set in which they end.
+    """
+
+    number: int
+    name: str
+    receivers: str
+    senders: str
+
+
+class Level(NamedTuple):
+    """What one layer computes.
+
+    Args:
+        receivers: node sets that get new rows.
+        relations: along which messages flow.
+        senders: node sets whose rows it reads, the receivers among them.
+    """
+
+    receivers: tuple[str, ...]
+    relations: tuple[Relation, ...]
+    senders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A network.
+
+    Args:
+        model: one of `MODELS`.
+        aggregator: `mean` or `pool`, of sage.
+        layers: how many.
+        hidden: width of all but the last.
+        heads: of gat's hidden layers.
+        bases: of rgcn; 0 for a matrix of its own for each relation.
+        classes: names of the classes.
+        target: node set that is classified.
+        nodes: sizes of the node sets.
+        widths: of their features; 0 where they have none, and learn embeddings of the width `hidden` instead.
+        relations: all edge sets.
+        label: of the nodes, as SET.FEATURE.
+    """
+
+    model: str
+    aggregator: str
+    layers: int
+    hidden: int
+    heads: int
+    bases: int
+    classes: tuple[str, ...]
+    target: str
+    nodes: Mapping[str, int]
+    widths: Mapping[str, int]
+    relations: tuple[Relation, ...]
+    label: str
+
+    def levels(self) -> list[Level]:
+        """Layers, the first one first."""
+        found: list[Level] = []
+        receivers = {self.target}
+        for _ in range(self.layers):
+            used = tuple(each for each in self.relations if each.receivers in receivers)
+            senders = receivers | {each.senders for each in used}
+            found.append(Level(tuple(sorted(receivers)), used, tuple(sorted(senders))))
+            receivers = senders
+        return found[::-1]
+
+    def width_in(self, layer: int, node_set: str) -> int:
+        """Width of the rows that a layer, from 0, reads of a node set."""
+        return self.hidden if layer else self.widths[node_set] or self.hidden
+
+    def width_out(self, layer: int) -> int:
+        """Width of the rows that a layer makes."""
+        return len(self.classes) if layer == self.layers - 1 else self.hidden
+
+    def embedded(self) -> list[str]:
+        """Node sets that learn embeddings."""
+        return [name for name in self.levels()[0].senders if not self.widths[name]]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"format": FORMAT, **asdict(self), "relations": [list(each) for each in self.relations]}
+
+
+def read_shape(dataset: Dataset) -> Shape:
+    """The network of a dataset of stage train.
+
+    Raises:
+        DatasetDamaged: its description cannot be.
+    """
+    try:
+        document = dict(dataset.json(NETWORK_FILE))
+        if document.pop("format") != FORMAT:
+            raise ValueError(f"this version reads format {FORMAT}")
+        document["relations"] = tuple(Relation(*each) for each in document["relations"])
+        document["classes"] = tuple(document["classes"])
+        shape = Shape(**document)
+        if shape.model not in MODELS or not all(isinstance(each, str) for each in shape.classes):
+            raise ValueError("no such model, or classes without names")
+        sets = {
+            shape.target,
+            *(each.receivers for each in shape.relations),
+            *(each.senders for each in shape.relations),
+        }
+        counts = [shape.layers, shape.hidden, shape.heads, *(1 + each for each in shape.nodes.values())]
+        if not all(isinstance(each, int) and each > 0 for each in counts) or shape.layers > 64:
+            raise ValueError("a size is not a positive number")
+        if not sets <= shape.nodes.keys() or not sets <= shape.widths.keys() or len(shape.classes) < 2:
+            raise ValueError("a node set without a size")
+        return shape
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DatasetDamaged(
+            f"no network is described: {reason_of(error)}", where=f"{dataset.uri}/{NETWORK_FILE}",
+            remedy="Remove this dataset, and its stage will make it again",
+        ) from None  # fmt: skip

@@ -1,0 +1,81 @@
+"""Sums over the drawn edges of each receiver, with their gradients, on processors and on CUDA devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from superworkflow.tasks._gnn.kernels import read_only, spread_edges, sum_edges
+
+
+class Edges:
+    """Drawn edges of one edge set as tensors.
+
+    Args:
+        starts: int64 [receivers + 1], on the host.
+        senders: places of the senders, int32 [edges], on the host.
+        device: where the sums are to be made.
+    """
+
+    def __init__(self, starts: torch.Tensor, senders: torch.Tensor, device: torch.device):
+        self.host_starts, self.host_senders = read_only(starts.numpy()), read_only(senders.numpy())
+        self.starts, self.senders = starts.to(device), senders.to(device)
+        self.counts = self.starts[1:] - self.starts[:-1]
+        self._receivers: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.host_starts) - 1
+
+    @property
+    def receivers(self) -> torch.Tensor:
+        """Place of the receiver of each edge, int64 [edges]."""
+        if self._receivers is None:
+            places = torch.arange(len(self), device=self.starts.device)
+            self._receivers = torch.repeat_interleave(places, self.counts)
+        return self._receivers
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum of the senders' rows of each receiver: values [senders, d], result [receivers, d]."""
+        if values.device.type == "cpu":
+            summed: torch.Tensor = _Sum.apply(values, self)  # type: ignore[no-untyped-call]
+            return summed
+        out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
+        return out.index_add(0, self.receivers, values.index_select(0, self.senders))
+
+    def largest(self, values: torch.Tensor) -> torch.Tensor:
+        """Largest of the senders' rows of each receiver, by column; 0 where there is no sender."""
+        rows = values.index_select(0, self.senders)
+        out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
+        places = self.receivers.unsqueeze(1).expand_as(rows)
+        return out.scatter_reduce(0, places, rows, "amax", include_self=False)
+
+
+class _Sum(torch.autograd.Function):
+    """`Edges.sum` by the compiled kernels: each number is summed in the order of the edges."""
+
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor, edges: Edges) -> torch.Tensor:
+        context.edges, context.rows = edges, len(values)
+        out = torch.empty(len(edges), values.shape[1], dtype=torch.float32)
+        given = values.detach().contiguous().numpy()
+        sum_edges(read_only(given), edges.host_starts, edges.host_senders, out.numpy())
+        return out
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        edges = context.edges
+        out = torch.empty(context.rows, gradients[0].shape[1], dtype=torch.float32)
+        spread_edges(read_only(gradients[0].contiguous().numpy()), edges.host_starts, edges.host_senders, out.numpy())
+        return out, None
+
+
+def softmax(scores: torch.Tensor, places: torch.Tensor, receivers: int) -> torch.Tensor:
+    """Softmax of the scores [edges, heads] over the edges of each receiver."""
+    wide = places.unsqueeze(1).expand_as(scores)
+    largest = torch.full((receivers, scores.shape[1]), -torch.inf, device=scores.device, dtype=scores.dtype)
+    largest = largest.scatter_reduce(0, wide, scores.detach(), "amax")
+    powers = torch.exp(scores - largest.index_select(0, places))
+    totals = torch.zeros(receivers, scores.shape[1], device=scores.device, dtype=scores.dtype)
+    totals = totals.index_add(0, places, powers)
+    return powers / totals.index_select(0, places)

@@ -1,0 +1,166 @@
+"""What is learned: classes of the nodes of one set, and who of them is trained on, validated on, and tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.kernels import keys_of
+from superworkflow.tasks._heterograph import STRING, Feature, HeteroGraph
+
+WHERE = "train.label"
+SPLITS = ("train", "validation", "test")
+SPLIT_FEATURE = "split"
+NONE = -1
+_DEFAULT = "node.label"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Classes of nodes.
+
+    Args:
+        node_set: whose.
+        label: `SET.FEATURE`.
+        names: of the classes; numbers by value and before others, which go by text.
+        classes: number of each node's class, int64 [nodes], -1 for none.
+        splits: number of each node's split in `SPLITS`, int8 [nodes], -1 for none.
+    """
+
+    node_set: str
+    label: str
+    names: tuple[str, ...]
+    classes: NDArray[np.int64]
+    splits: NDArray[np.int8]
+
+    def nodes(self, split: str) -> NDArray[np.int64]:
+        """Nodes of a split, ascending."""
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+
+def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> Targets:
+    """The targets in a graph.
+
+    Args:
+        graph: that has them.
+        label: a feature as SET.FEATURE; empty for that of a graph from an edge list.
+        shares: of the nodes of each class to train and to validate on, where the set has no feature `split`.
+        seed: of the order in which they are divided.
+
+    Raises:
+        UserError: there is no such feature, it is no label, or a class has no node to train on.
+    """
+    node_set, feature = _feature(graph, label)
+    kinds, has = _values(graph, feature, node_set)
+    where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
+    names = sorted(set(kinds[has].tolist()), key=_by_number)
+    if len(names) < 2:
+        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
+                        remedy="Give labels of at least two kinds")  # fmt: skip
+    number = {name: at for at, name in enumerate(names)}
+    classes = np.full(len(kinds), NONE, np.int64)
+    classes[has] = [number[kind] for kind in kinds[has].tolist()]
+    splits = _given_splits(graph, node_set)
+    if splits is None:
+        splits = _divided(classes, len(names), shares, seed)
+    splits[~has] = NONE
+    trained = np.bincount(classes[splits == 0], minlength=len(names))
+    if not trained.all():
+        lacking = [name for name, count in zip(names, trained, strict=True) if not count]
+        raise UserError(
+            "a class has no node to train on", where=where, value=", ".join(lacking)[:200],
+            remedy="Put a node of each class into the split train, or leave the labels of such classes out",
+        )  # fmt: skip
+    return Targets(node_set, f"{node_set}.{feature.name}", tuple(names), classes, splits)
+
+
+def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
+    """The label of each node as text, None for none."""
+    node_set, feature = _feature(graph, label)
+    kinds, has = _values(graph, feature, node_set)
+    return [str(kind) if known else None for kind, known in zip(kinds.tolist(), has.tolist(), strict=True)]
+
+
+def _feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+    label = text or _DEFAULT
+    found = [
+        (name, feature) for name, nodes in graph.node_sets.items() for feature in nodes.features
+        if label == f"{name}.{feature.name}"
+    ]  # fmt: skip
+    if not found:
+        valid = [f"{name}.{feature.name}" for name, nodes in graph.node_sets.items() for feature in nodes.features]
+        remedy = f"Give --label SET.FEATURE, of {', '.join(valid)[:500] or 'none'}"
+        what = "the graph has no such feature of nodes" if text else "no label is named"
+        raise UserError(what, where=WHERE, value=text, remedy=remedy)
+    node_set, feature = found[0]
+    if feature.is_ragged or feature.width != 1 or feature.dtype in ("float", "double", "half"):
+        kind = f"{label}: {feature.dtype}{list(feature.shape)}"
+        raise UserError("a label is one whole number or text for each node", where=WHERE, value=kind,
+                        remedy="Give another feature")  # fmt: skip
+    return node_set, feature
+
+
+def _values(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Labels as texts, and which nodes have one: numbers not below 0, texts that are not empty."""
+    values = graph.node_feature(node_set, feature.name)
+    if feature.dtype != STRING:
+        numbers = np.asarray(values).reshape(-1).astype(np.int64)
+        return numbers.astype(str), numbers >= 0
+    return _texts(values, feature, f"{graph.dataset.uri}, {node_set}.{feature.name}")
+
+
+def _texts(values: Any, feature: Feature, where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if feature.shape:
+        column = pc.list_element(column, 0)
+    try:
+        texts = column.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        raise UserError("a text is not UTF-8", where=where, remedy="Give text in UTF-8") from None
+    return np.array(texts.to_pylist(), object), pc.greater(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+
+
+def _given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
+    """Splits as a feature of the nodes says; None where there is none."""
+    feature = next((each for each in graph.node_sets[node_set].features if each.name == SPLIT_FEATURE), None)
+    if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
+        return None
+    where = f"{graph.dataset.uri}, {node_set}.{SPLIT_FEATURE}"
+    texts, has = _texts(graph.node_feature(node_set, SPLIT_FEATURE), feature, where)
+    splits = np.full(len(texts), NONE, np.int8)
+    for number, name in enumerate(SPLITS):
+        splits[texts == name] = number
+    strangers = np.flatnonzero(has & (splits == NONE))
+    if len(strangers):
+        raise UserError("no such split", where=where, value=texts[strangers[0]],
+                        remedy=f"Valid: {', '.join(SPLITS)}, or nothing")  # fmt: skip
+    return splits
+
+
+def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
+    """Splits by a hash of the nodes' numbers, each class by itself; each has at least one node to train on."""
+    splits = np.full(len(classes), NONE, np.int8)
+    keys = np.empty(len(classes), np.uint64)
+    keys_of(np.arange(len(classes)), np.uint64(streams.state(seed, streams.SPLIT)), keys)
+    order = np.lexsort((keys, classes))
+    bounds = np.searchsorted(classes[order], np.arange(kinds + 1))
+    for first, last in pairwise(bounds.tolist()):
+        count = last - first
+        train = max(1, round(shares[0] * count))
+        valid = min(count, train + round(shares[1] * count))
+        splits[order[first : train + first]] = 0
+        splits[order[first + train : first + valid]] = 1
+        splits[order[first + max(valid, train) : last]] = 2
+    return splits
+
+
+def _by_number(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)

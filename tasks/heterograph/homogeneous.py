@@ -1,0 +1,275 @@
+"""A graph of one kind of nodes and edges, from what is at hand of it: an edge list, features, labels.
+
+The edge list is read as the stage `index` reads it, without direction: loops are dropped, equal edges merged. The set
+`edge` has each edge in both directions, so that a node's row holds its neighbours; weights are not kept.
+
+Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
+of them, and together become the feature `features`, float [nodes, values]. Such a table lists the nodes of the graph,
+also those without edges; without it these are the nodes that edges name.
+
+Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
+from superworkflow.tasks import _csr
+from superworkflow.tasks._dtypes import STRING
+from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem
+from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_ids, write_rows
+from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, HeterographParams
+from superworkflow.tasks.heterograph.csr import order_edges, pack
+from superworkflow.tasks.heterograph.ids import Ids, first_repeated
+from superworkflow.tasks.heterograph.refusals import UNKNOWN
+from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
+from superworkflow.tasks.index import IndexParams
+from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
+from superworkflow.tasks.index.source import detect
+from superworkflow.tasks.label.text import Rows, parse
+
+MOST_ARCS = 2**31 - 1
+SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
+_NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
+_SHOWN = 3
+_PIECE = 1 << 20
+_PARQUET = b"PAR1"
+
+
+def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
+    """Make a heterograph of an edge list.
+
+    Raises:
+        UserError: a file cannot be read, or the files name different nodes; with file and row or line.
+    """
+    labels, u, v = _edges(job)
+    ids = Ids(job.threads)
+    features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
+    pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
+    if features is None:
+        for piece in pieces:
+            ids.add(piece)
+    rank, names = ids.ranked()
+    node = np.concatenate([ids.ranks_of(piece) for piece in pieces])
+    if features is not None and (node == UNKNOWN).any():
+        raise _without_features(job, labels.filter(pa.array(node == UNKNOWN)), features.source)
+    u, v = node[u], node[v]
+    job.progress.update(1, 4, "parts")
+    nodes, arcs = len(rank), 2 * len(u)
+    if arcs > MOST_ARCS:
+        what = f"a graph from an edge list has at most {MOST_ARCS // 2} edges"
+        where = job.sources["edges"].uri
+        raise UserError(what, where=where, value=len(u), remedy="Give a schema of several sets")
+    ordered = order_edges(
+        pack(np.concatenate([u, v]), np.concatenate([v, u])), np.zeros(arcs, np.int32), nodes, nodes, job.threads
+    )
+    write_rows(job.output, 0, ordered.indptr, ordered.indices)
+    del ordered, u, v
+    job.progress.update(2, 4, "parts")
+    write_ids(job.output, 0, names)
+    found = [] if features is None else [Feature(FEATURES, "float", (features.width,))]
+    if features is not None:
+        features.write(rank)
+        job.progress.update(3, 4, "parts")
+    found += _write_labels(job, names, place=len(found))
+    node_set, edge_set = NodeSet(NODE_SET, nodes, tuple(found)), EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, ())
+    write_graph_file(job.output, [node_set], [edge_set])
+    job.progress.update(4, 4, "parts")
+    stats = stats_of([node_set], [edge_set]) | {
+        "node_sets": 1, "edge_sets": 1, "dangling_edges": 0, "parallel_edges": 0, "bytes": job.output.bytes_written,
+    }  # fmt: skip
+    return Output(rows=nodes + arcs, stats=stats)
+
+
+def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int32]]:
+    """Labels of the nodes that edges name, and the ends of each edge as numbers of these."""
+    source = job.sources["edges"]
+    reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
+    path = source.local(job.scratch)
+    with path.open("rb") as stream:
+        dialect = detect(stream, IndexParams(), source.uri)
+    if dialect.kind == "parquet" and dialect.gzipped:
+        path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
+    job.progress.log(dialect.describe() + ("; weights are not used" if dialect.weighted else ""))
+    graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
+    if not len(graph.edges):
+        raise UserError(
+            "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
+            where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
+        )  # fmt: skip
+    ends = _csr.unpack(graph.edges)
+    return graph.labels, ends[:, 0], ends[:, 1]
+
+
+@dataclass
+class _Features:
+    """A table of features, whose nodes are added to `ids` when it is opened."""
+
+    job: StageRun[HeterographParams]
+    source: Source
+    ids: Ids
+
+    def __post_init__(self) -> None:
+        self.table = Table(self.source, self.source.location.name, self.job.scratch, self.job.threads)
+        names = _column_names(self.source, self.job)
+        self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
+        self.columns = [name for name in names if name != self.node]
+        if not self.columns or len(set(names)) < len(names):
+            raise UserError(
+                "the table has two columns of one name" if self.columns else "the table has no features",
+                where=self.source.uri, value=", ".join(names)[:200],
+                remedy="Give a column `node`, and columns of numbers or lists of them, each with a name of its own",
+            )  # fmt: skip
+        parts: list[NDArray[np.int32]] = []
+        for batch in self.table.batches([self.node]):
+            parts.append(self.ids.add(self._ids(batch)))
+        rows = sum(map(len, parts))
+        if not rows:
+            raise UserError("the table has no rows", where=self.source.uri, remedy="Give each node a row")
+        self._numbers = np.concatenate(parts)
+        if self.ids.count < rows:
+            row = first_repeated(self._numbers)
+            raise UserError("an earlier row has the same node", where=f"{self.source.uri}, row {row + 1}",
+                            value=self._id(row), remedy="Give each node one row")  # fmt: skip
+        self.widths = self._widths()
+        self.width = sum(self.widths)
+
+    def write(self, rank: NDArray[np.int32]) -> None:
+        """Write the features, in the order of the nodes."""
+        place = rank[self._numbers]
+        with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
+            shape = (len(rank), self.width)
+            filled = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+            row = 0
+            for batch in self.table.batches(self.columns, self.width):
+                count = len(batch.columns[0])
+                values = self._values(batch)
+                bad = ~np.isfinite(values)
+                if bad.any():
+                    at, column = (int(each[0]) for each in np.nonzero(bad))
+                    fault = BadValue(at, "a feature is not a finite number", float(values[at, column]))
+                    raise batch.fault(fault, "Give each node a number for each feature")
+                filled[place[row : row + count]] = values
+                row += count
+            filled.flush()
+        self.table.close()
+
+    def _values(self, batch: Batch) -> NDArray[np.float32]:
+        parts = []
+        for name, width, column in zip(self.columns, self.widths, batch.columns, strict=True):
+            given = column if isinstance(column, pa.Array) else column.combine_chunks()
+            shape = (width,) if _is_list(given.type) else ()
+            try:
+                values = values_of(given, Feature(name, "float", shape), batch.text)
+            except BadValue as error:
+                raise batch.fault(error, "Give each node the same number of features, all of them numbers") from None
+            parts.append(np.asarray(values, np.float32).reshape(len(given), width))
+        return np.concatenate(parts, axis=1)
+
+    def _widths(self) -> list[int]:
+        """Values of each column, as the first row has them."""
+        first = next(self.table.batches(self.columns))
+        columns = [column[:1] for column in first.columns]
+        lengths = [pc.list_value_length(each)[0].as_py() or 0 if _is_list(each.type) else 1 for each in columns]
+        if not all(lengths):
+            raise UserError("a list of features is empty", where=f"{self.source.uri}, row 1",
+                            value=self.columns[lengths.index(0)], remedy="Give each node its features")  # fmt: skip
+        return lengths
+
+    def _ids(self, batch: Batch) -> pa.Array:
+        try:
+            return ids_of(batch.columns[0])
+        except BadValue as error:
+            raise batch.fault(error, "Name a node in each row") from None
+
+    def _id(self, row: int) -> str:
+        for batch in self.table.batches([self.node]):
+            if row < len(batch.columns[0]):
+                return str(self._ids(batch)[row].as_py())
+            row -= len(batch.columns[0])
+        raise AssertionError
+
+
+def _column_names(source: Source, job: StageRun[HeterographParams]) -> list[str]:
+    path = source.local(job.scratch)
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(_PARQUET)) == _PARQUET
+    try:
+        if is_parquet:
+            return list(pq.read_schema(path).names)
+        csv.field_size_limit(LINE_BYTES)
+        with open_unpacked(path, source.uri) as stream:
+            line = stream.readline(LINE_BYTES)
+        return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], strict=True), [""])]
+    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"the names of the columns cannot be read: {error}", where=source.uri,
+                        remedy="Give Parquet, or CSV in UTF-8 with a header") from None  # fmt: skip
+
+
+def _without_features(job: StageRun[HeterographParams], missing: pa.Array, source: Source) -> UserError:
+    shown = ", ".join(repr(each) for each in missing[:_SHOWN].to_pylist())
+    return UserError(
+        f"edges name nodes without features, such as {shown}", where=source.uri, value=f"{len(missing)} nodes",
+        remedy=f"Give each node of {job.sources['edges'].uri} a row of features",
+    )  # fmt: skip
+
+
+def _write_labels(job: StageRun[HeterographParams], names: pa.Array, place: int) -> Iterator[Feature]:
+    """Write labels and splits, as features of these numbers on."""
+    if "labels" not in job.sources:
+        return
+    source = job.sources["labels"]
+    rows = parse(source.local(job.scratch), source.uri, splits=True)
+    node = _nodes_of(rows, names, source.uri)
+    labels, splits = np.full(len(names), "", object), np.full(len(names), "", object)
+    for row, number in enumerate(node):
+        where = f"{source.uri}:{rows.lines[row]}"
+        if labels[number]:
+            raise UserError("a node has a second label", where=where, value=rows.nodes[row],
+                            remedy="Give each node one label and one split")  # fmt: skip
+        labels[number] = rows.labels[row]
+        if rows.splits[row]:
+            if rows.splits[row].lower() not in SPLITS:
+                raise UserError("no such split", where=where, value=rows.splits[row],
+                                remedy="Valid: train, validation, test, or nothing")  # fmt: skip
+            splits[number] = SPLITS[rows.splits[row].lower()]
+    given: dict[str, Any] = {LABEL: labels} | ({SPLIT: splits} if splits.any() else {})
+    for number, (name, texts) in enumerate(given.items(), place):
+        feature = Feature(name, STRING, ())
+        column = pa.array(texts.tolist(), pa.large_string()).cast(pa.large_binary())
+        write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
+        yield feature
+
+
+def _nodes_of(rows: Rows, names: pa.Array, where: str) -> NDArray[np.int64]:
+    """Number of the node of each row."""
+    found = pc.index_in(pa.array(rows.nodes, names.type), value_set=names)
+    if found.null_count:
+        strangers = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
+        shown = ", ".join(f"{rows.nodes[row]!r} on line {rows.lines[row]}" for row in strangers[:_SHOWN])
+        raise UserError(
+            f"there are labels of nodes that are not in the graph: {shown}",
+            where=f"{where}:{rows.lines[strangers[0]]}", value=len(strangers),
+            remedy="Check that both files name nodes in the same way (a header row must be `node,label` or "
+            "`node,label,split`), or leave such rows out",
+        )  # fmt: skip
+    numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -1,0 +1,63 @@
+"""Stage `infer`: a trained network applied to all nodes, layer by layer, each with all its neighbours.
+
+Files: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and `label` and `split`,
+null where there is none; `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
+a network of one layer, its scores). Both have the nodes of the classified set, by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class InferParams(StageParams):
+    """Parameters of inference."""
+
+    batch: int = Field(default=8192, ge=1, le=1 << 20, description="Nodes that are computed together, 1 to 1048576.")
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to compute: cpu or cuda.")
+
+
+_PROCESS_BYTES = 420 << 20
+_START_S = 2.6
+
+
+def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Every edge once in each layer, every node once through each matrix; rows of two layers are held."""
+    graph, network = inputs.get("graph", {}), inputs.get("network", {})
+    nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
+    hidden, layers = int(network.get("hidden") or 256), int(network.get("layers") or 2)
+    width = max(hidden, int(int(graph.get("bytes") or 0) / nodes / 4))
+    products = 2.0 * nodes * hidden * (width + (layers - 1) * hidden)
+    sums = 1.0 * edges * (width + (layers - 1) * hidden)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 4 * nodes * (width + 2 * hidden) + params.batch * 12 * (width + hidden),
+        cpu_s=_START_S + products / 3e10 + sums * 2e-9 + 4e-8 * edges * layers + 2e-6 * nodes,
+        output_bytes=nodes * (4 * hidden + 40),
+        stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
+        parallel=0.6,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )
+
+
+STAGE = Stage(
+    name="infer",
+    version="1",
+    params=InferParams,
+    inputs={
+        "graph": Input("heterograph dataset: the graph with features and labels"),
+        "network": Input("train dataset: the trained network"),
+    },
+    run="superworkflow.tasks.infer.run:run",
+    check="superworkflow.tasks.train.device:check_device",
+    estimate=estimate,
+    image="torch",
+    help="predictions and embeddings of all nodes",
+)

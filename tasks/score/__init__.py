@@ -1,0 +1,42 @@
+"""Stage `score`: what predictions are worth, on the nodes to validate on and to test.
+
+File: `metrics.json`. With one label for each node Micro-F1 is the accuracy; Macro-F1 is the mean over the classes that
+occur in the split or are predicted there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class ScoreParams(StageParams):
+    """Parameters of the stage score: there are none."""
+
+
+_PROCESS_BYTES = 110 << 20
+_START_S = 0.4
+
+
+def estimate(params: ScoreParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Four columns of text, and a table of nodes and classes."""
+    nodes = int(inputs.get("predictions", {}).get("nodes") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 150 * nodes, cpu_s=_START_S + 1e-6 * nodes, output_bytes=1 << 10,
+        parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    name="score",
+    version="1",
+    params=ScoreParams,
+    inputs={"predictions": Input("infer dataset: the predictions to judge")},
+    run="superworkflow.tasks.score.run:run",
+    estimate=estimate,
+    help="accuracy and F1 of predictions",
+    metrics=("accuracy", "micro_f1", "macro_f1"),
+)

@@ -1,0 +1,212 @@
+"""Stage `train`: a graph neural network that classifies the nodes of one set, trained in mini-batches.
+
+A step's batch is a function of (seed, epoch, step): `tasks._gnn`. Whatever prepares batches ahead, and whenever an
+attempt was killed, the same blocks are drawn; with one thread the same weights come out, bit by bit.
+
+Loss is cross entropy; dense weights are trained by Adam, embeddings of nodes without features by its sparse form. The
+weights that are kept are those of the epoch with the lowest loss on the split validation.
+
+Files: `model.safetensors` and `network.json`, weights and what they are of; `splits.npy` int8 [nodes], 0 to 2 for
+train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a row
+for each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+ALL = "all"
+MOST_FANOUT = 1 << 20
+
+
+class TrainParams(StageParams):
+    """Parameters of training."""
+
+    label: str = Field(
+        default="",
+        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0 or an "
+        "empty text is none. Not needed with an edge list.",
+    )
+    model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
+        default="sage",
+        description="sage, gcn, gat or rgcn; gcn and gat take graphs of one node set and one edge set.",
+        json_schema_extra={"search": {"type": "categorical", "choices": ["sage", "gcn", "gat"]}},
+    )
+    aggregator: Literal["mean", "pool"] = Field(
+        default="mean", description="What sage makes of neighbours: their mean, or pool, the largest of each column."
+    )
+    layers: int = Field(default=2, ge=1, le=5, description="Layers, 1 to 5.")
+    fanouts: str = Field(
+        default="10,all",
+        description="Neighbours that are drawn in each hop, from the targets outwards, as many as layers: numbers from "
+        "1, or all, with commas between them.",
+        json_schema_extra={
+            "search": {"type": "categorical", "choices": ["5,all", "10,all", "25,all"], "by_default": False}
+        },
+    )
+    sampler: Literal["neighbor", "labor"] = Field(
+        default="neighbor",
+        description="neighbor: as many of each node as the fan-out says. labor: so many on average, by one random "
+        "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023).",
+    )
+    hidden: int = Field(
+        default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
+        json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
+    )  # fmt: skip
+    heads: int = Field(default=8, ge=1, le=64, description="Heads of gat's hidden layers, 1 to 64; divide `hidden`.")
+    bases: int = Field(
+        default=0, ge=0, le=256, description="Matrices of which rgcn's are sums, 0 to 256; 0: one for each edge set."
+    )
+    batch: int | Literal["all"] = Field(
+        default=1024, description="Targets of a step, 1 to 1048576, or all.",
+        json_schema_extra={"search": {"type": "categorical", "choices": [256, 1024, 4096], "by_default": False}},
+    )  # fmt: skip
+    epochs: int = Field(default=30, ge=1, le=100_000, description="Most passes over the training nodes, 1 to 100,000.")
+    patience: int = Field(
+        default=0, ge=0, description="Epochs without a better one after which training ends; 0: none does."
+    )
+    learning_rate: float = Field(
+        default=0.01, gt=0, le=10, description="Learning rate of Adam, greater than 0, at most 10.",
+        json_schema_extra={"search": {"type": "float", "low": 0.001, "high": 0.05, "log": True}},
+    )  # fmt: skip
+    weight_decay: float = Field(
+        default=0.0, ge=0, le=1, description="L2 penalty of the dense weights, 0 to 1.",
+        json_schema_extra={"search": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True}},
+    )  # fmt: skip
+    dropout: float = Field(
+        default=0.5, ge=0, le=0.95,
+        description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95.",
+        json_schema_extra={"search": {"type": "float", "low": 0.0, "high": 0.8}},
+    )  # fmt: skip
+    train_share: float = Field(
+        default=0.6, gt=0, le=1,
+        description="Of the labelled nodes of each class, the share to train on where the labels name no splits.",
+    )  # fmt: skip
+    validation_share: float = Field(
+        default=0.2, ge=0, lt=1, description="The same of the nodes to validate on; all others are tested."
+    )
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
+    lookahead: int = Field(
+        default=4, ge=0, le=64,
+        description="Batches that are prepared ahead, 0 to 64; with 0 the thread that trains prepares them.",
+        json_schema_extra={"affects_result": False},
+    )  # fmt: skip
+    seed: int = Field(default=42, ge=0, lt=2**63, description="Seed of all random numbers, 0 to 2**63 - 1.")
+
+    @field_validator("fanouts", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("fanouts")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        words = [word.strip() for word in value.split(",")]
+        for word in words:
+            fits = word == ALL or (word.isascii() and word.isdecimal() and 1 <= int(word) <= MOST_FANOUT)
+            if not fits:
+                raise ValueError(f"{word!r} is no fan-out")
+        return ",".join(words)
+
+    @field_validator("batch")
+    @classmethod
+    def _in_range(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and not 1 <= value <= 1 << 20:
+            raise ValueError("must be 1 to 1048576, or all")
+        return value
+
+    @model_validator(mode="after")
+    def _fit(self) -> TrainParams:
+        if len(self.sizes) != self.layers:
+            raise ValueError(
+                f"{len(self.sizes)} fan-outs ({self.fanouts}) for {self.layers} layers: give `fanouts` one for each"
+            )
+        if self.model == "gat" and self.hidden % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
+        if self.train_share + self.validation_share > 1:
+            raise ValueError("train_share and validation_share are more than 1 together")
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Fan-outs from the targets outwards; -1 for all."""
+        return tuple(-1 if word == ALL else int(word) for word in self.fanouts.split(","))
+
+    @property
+    def sums_features(self) -> bool:
+        """Whether the first layer reads means of neighbours' features, which no step changes."""
+        mean = self.model == "rgcn" or (self.model == "sage" and self.aggregator == "mean")
+        return mean and self.sizes[-1] < 0
+
+
+_PROCESS_BYTES = 420 << 20
+"""Resident set of the interpreter with NumPy, Arrow, torch and the compiled kernels."""
+_START_S = 2.6
+_CLASSES = 40
+"""Taken for granted: what comes before does not tell."""
+_NODES_AN_EDGE = 0.6
+"""Different nodes among those drawn."""
+
+
+def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Rows and products of a step, times steps; figures of one core, from Cora and generated graphs of 1M edges."""
+    graph = inputs.get("graph", {})
+    nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
+    degree = edges / nodes
+    width = max(params.hidden, int(int(graph.get("bytes") or 0) / nodes / 4)) if graph.get("bytes") else params.hidden
+    trained = max(1, int(params.train_share * nodes))
+    batch = trained if params.batch == ALL else min(trained, int(params.batch))
+    rows, drawn = [batch], 0.0
+    for hop, size in enumerate(params.sizes):
+        count = rows[-1] * (degree if size < 0 else min(size, degree))
+        if params.sums_features and hop == params.layers - 1:
+            count = 0.0
+        drawn += min(count, float(edges))
+        rows.append(round(min(nodes, rows[-1] + count * _NODES_AN_EDGE)))
+    widths = [width] + [params.hidden] * params.layers
+    flops = (
+        sum(4.0 * rows[params.layers - i - 1] * widths[i] * params.hidden for i in range(params.layers)) * 3
+    )  # forward, and twice that backward
+    moved = drawn * params.hidden * (8 if params.model == "gat" else 2) + rows[-1] * width
+    step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
+    steps = params.epochs * -(-trained // batch)
+    validation = 1.3
+    weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * _CLASSES) * 2
+    activations = 12 * sum(rows[i] * widths[params.layers - i] for i in range(params.layers + 1))
+    memory = _PROCESS_BYTES + 5 * weights + (3 + params.lookahead) * activations // 2 + 16 * nodes + round(40 * drawn)
+    return Estimate(
+        memory_bytes=memory,
+        cpu_s=_START_S + steps * step_s * validation,
+        output_bytes=weights + nodes + 20 * steps + (1 << 12),
+        stats={"hidden": params.hidden, "nodes": nodes, "layers": params.layers},
+        parallel=0.6,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        kind=params.model,
+    )
+
+
+STAGE = Stage(
+    name="train",
+    version="1",
+    params=TrainParams,
+    inputs={
+        "graph": Input("heterograph dataset: the graph with features and labels"),
+        "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
+    },
+    run="superworkflow.tasks.train.run:run",
+    check="superworkflow.tasks.train.device:check_device",
+    estimate=estimate,
+    image="torch",
+    help="train a graph neural network in mini-batches",
+    steps=lambda params: params.epochs,
+)

@@ -1,0 +1,107 @@
+"""What training and inference read of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.features import features_of, width_of
+from superworkflow.tasks._gnn.kernels import read_only, sum_edges
+from superworkflow.tasks._gnn.network import Known
+from superworkflow.tasks._gnn.shape import Relation, Shape
+from superworkflow.tasks._gnn.targets import Targets
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks.aggregate import sums_file
+from superworkflow.tasks.train import TrainParams
+
+
+@dataclass(frozen=True)
+class Data:
+    """A graph with what a network of this shape reads of it: rows by the number of their edge set, and `Known`."""
+
+    rows: Mapping[int, Rows]
+    known: Known
+
+
+def shape_of(graph: HeteroGraph, targets: Targets, params: TrainParams) -> Shape:
+    """The network that the parameters ask for.
+
+    Raises:
+        UserError: the graph has no edges that lead to the targets, or is none that the model can read.
+    """
+    relations = tuple(
+        Relation(number, each.name, each.source, each.target) for number, each in enumerate(graph.edge_sets.values())
+    )
+    if not any(each.receivers == targets.node_set for each in relations):
+        raise UserError(
+            "no edge set starts at the nodes that are classified, so that nothing reaches them",
+            where=graph.dataset.uri, value=targets.node_set, remedy="Add the edge set the other way round, as reversed",
+        )  # fmt: skip
+    if params.model in ("gcn", "gat") and (len(relations) > 1 or len(graph.node_sets) > 1):
+        raise UserError(
+            f"{params.model} takes a graph of one node set and one edge set", where="train.model", value=params.model,
+            remedy="Set train.model=sage or rgcn",
+        )  # fmt: skip
+    return Shape(
+        params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, targets.names,
+        targets.node_set, {name: each.count for name, each in graph.node_sets.items()},
+        {name: width_of(graph, name) for name in graph.node_sets}, relations, targets.label,
+    )  # fmt: skip
+
+
+def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermost: bool) -> Data:
+    """What the network reads.
+
+    Args:
+        graph: that is learned on.
+        shape: of the network.
+        sums: dataset of stage aggregate.
+        sums_outermost: GCN reads its first layer as sums, which are computed here.
+
+    Raises:
+        UserError: a feature is not a finite number, or the sums are those of another graph.
+    """
+    levels = shape.levels()
+    rows = {each.number: graph.rows(each.name) for each in levels[0].relations}
+    features = {}
+    for name in levels[0].senders:
+        values = features_of(graph, name)
+        if values is not None:
+            features[name] = values
+    degrees = None
+    known_sums: dict[int, NDArray[np.float32]] = {}
+    if shape.model == "gcn":
+        (number,) = rows
+        degrees = np.diff(rows[number].indptr).astype(np.float32)
+        if sums_outermost and features:
+            scaled = features[shape.target] / np.sqrt(degrees + 1)[:, None]
+            known_sums[number] = np.empty_like(scaled)
+            starts, indices = map(read_only, rows[number])
+            sum_edges(read_only(scaled), starts, indices, known_sums[number])
+    if sums is not None:
+        made_of = sums.manifest.inputs.get("graph")
+        if made_of is not None and made_of.digest != graph.dataset.digest:
+            raise UserError("these are means of another graph's features", where=sums.uri, value=made_of.digest,
+                            remedy="Give the graph that they were made of")  # fmt: skip
+        for relation in levels[0].relations:
+            if relation.senders in features:
+                known_sums[relation.number] = _sums(sums, relation, shape)
+    return Data(rows, Known(features, degrees, known_sums or None))
+
+
+def _sums(dataset: Dataset, relation: Relation, shape: Shape) -> NDArray[np.float32]:
+    name = sums_file(relation.number)
+    wanted = (shape.nodes[relation.receivers], shape.widths[relation.senders])
+    values: NDArray[np.float32] = dataset.array(name) if name in dataset else np.empty((0, 0), np.float32)
+    if values.dtype != np.float32 or values.shape != wanted:
+        raise DatasetDamaged(
+            "files do not fit each other: means have another shape than the graph's sets",
+            where=f"{dataset.uri}/{name}", value=list(values.shape),
+            remedy="Remove this dataset, and its stage will make it again",
+        )  # fmt: skip
+    return values

@@ -1,0 +1,187 @@
+"""The training loop: epochs of steps in the order of their hash, validation, the best epoch, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.progress import Progress
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.batches import Batch, LookAhead, is_constant, order_of
+from superworkflow.tasks._gnn.network import Known, Network
+from superworkflow.tasks._gnn.targets import Targets
+from superworkflow.tasks.train import ALL, TrainParams
+from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, save_checkpoint
+
+CHECKPOINT_SECONDS = 60.0
+"""All is saved after a step when the last save is older than this."""
+VALIDATED_AT_ONCE = 4096
+
+
+class Trainer:
+    """Trains a network.
+
+    Args:
+        network: to train, on its device.
+        known: what it reads of the graph.
+        targets: what it learns.
+        params: the stage's parameters.
+        ahead: prepares batches.
+        checkpoint, saved: folder of checkpoints, and what to call when there is one.
+        progress: where to report.
+    """
+
+    def __init__(
+        self, network: Network, known: Known, targets: Targets, params: TrainParams, ahead: LookAhead,
+        checkpoint: Path, saved: Callable[[], None], progress: Progress,
+    ):  # fmt: skip
+        self.network, self.known, self.targets, self.params, self.ahead = network, known, targets, params, ahead
+        self._folder, self._saved, self._progress = checkpoint, saved, progress
+        self.optimizers = _optimizers(network, params)
+        self.position, self.best = Position(), Arrays()
+        self._train, self._validate = targets.nodes("train"), targets.nodes("validation")
+        self._classes = torch.from_numpy(targets.classes)
+        size = len(self._train) if params.batch == ALL else min(int(params.batch), len(self._train))
+        self._size = size
+        self.steps = -(-len(self._train) // size)
+        self._constant: dict[int, Batch] = {}
+        self._saved_at = time.monotonic()
+
+    def resume(self) -> bool:
+        """Go back to a checkpoint, if there is one."""
+        found = load_checkpoint(self._folder, self.network, self.optimizers)
+        if found is not None:
+            self.position, self.best = found
+        return found is not None
+
+    def train(self) -> None:
+        """Train from `position` to the end; the network has the best weights then.
+
+        Raises:
+            UserError: training diverged.
+        """
+        at = self.position
+        while at.epoch < self.params.epochs and not self._is_over():
+            if at.step == 0:
+                at.losses.append([])
+            for batch in self._batches(at.epoch, at.step):
+                at.losses[-1].append(self._step(batch))
+                at.step += 1
+                self._tell()
+                if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS and at.step < self.steps:
+                    self._save()
+            self._end_epoch()
+            if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+                self._save()
+        if self.best:
+            self.network.load_arrays(self.best)
+
+    def _is_over(self) -> bool:
+        return bool(self.params.patience) and self.position.worse >= self.params.patience
+
+    def _step(self, batch: Batch) -> float:
+        self.network.train()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        scores = self.network(batch, self.known, self.params.dropout)
+        loss = functional.cross_entropy(scores, self._classes[batch.targets].to(scores.device))
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._diverged(value)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return value
+
+    def _end_epoch(self) -> None:
+        at = self.position
+        row = {"epoch": at.epoch + 1.0, "loss": float(np.mean(at.losses[-1]))}
+        if len(self._validate):
+            loss, accuracy = self._validated(at.epoch)
+            if not math.isfinite(loss):
+                raise self._diverged(loss)
+            row |= {"validation_loss": loss, "validation_accuracy": accuracy}
+            best = at.epochs[at.best - 1] if at.best else None
+            if best is None or loss < best["validation_loss"]:
+                at.best, at.worse = at.epoch + 1, 0
+                self.best = {name: np.array(values) for name, values in self.network.arrays().items()}
+            else:
+                at.worse += 1
+        at.epochs.append(row)
+        value = row.get("validation_accuracy", -row["loss"])
+        self._progress.report(at.epoch + 1, self.params.epochs, value)
+        at.epoch, at.step = at.epoch + 1, 0
+
+    @torch.no_grad()
+    def _validated(self, epoch: int) -> tuple[float, float]:
+        """Mean loss and accuracy on the nodes to validate on, with neighbours drawn as in training."""
+        self.network.eval()
+        loss, hits = 0.0, 0
+        for batch in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
+            scores = self.network(batch, self.known)
+            classes = self._classes[batch.targets].to(scores.device)
+            loss += float(functional.cross_entropy(scores, classes, reduction="sum"))
+            hits += int((scores.argmax(1) == classes).sum())
+        return loss / len(self._validate), hits / len(self._validate)
+
+    def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        nodes = order_of(self._train, self.params.seed, epoch)
+        return self._batches_of(nodes, self._size, streams.TRAINING, epoch, first)
+
+    def _batches_of(self, nodes: NDArray[np.int64], size: int, whose: int, epoch: int, first: int) -> Iterator[Batch]:
+        """Batches from step `first` on. One that has all nodes and all neighbours is made once."""
+        if len(nodes) <= size and is_constant(self.params.sizes):
+            if whose not in self._constant:
+                (self._constant[whose],) = self.ahead.batches(self.targets.node_set, [(nodes, (whose, 0, 0))])
+            # Masks differ from step to step nevertheless.
+            yield _masked_anew(self._constant[whose], self.params.seed, whose, epoch)
+            return
+        cuts = list(range(0, len(nodes), size))
+        steps = [(nodes[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)]
+        yield from self.ahead.batches(self.targets.node_set, steps[first:])
+
+    def _tell(self) -> None:
+        at = self.position
+        facts = {"loss": at.losses[-1][-1]}
+        if at.epochs and "validation_accuracy" in at.epochs[-1]:
+            facts["validation"] = at.epochs[-1]["validation_accuracy"]
+        self._progress.update(at.epoch * self.steps + at.step, self.params.epochs * self.steps, "steps", **facts)
+
+    def _save(self) -> None:
+        save_checkpoint(self._folder, self.network, self.optimizers, self.best, self.position)
+        self._saved()
+        self._saved_at = time.monotonic()
+
+    def _diverged(self, loss: float) -> UserError:
+        at = self.position
+        return UserError(
+            f"training diverged in epoch {at.epoch + 1}, step {at.step + 1}: the loss is {loss}",
+            where="train.learning_rate", value=self.params.learning_rate, remedy="Lower train.learning_rate",
+        )  # fmt: skip
+
+
+def _optimizers(network: Network, params: TrainParams) -> list[torch.optim.Optimizer]:
+    """Adam of the dense weights, and its sparse form of the embeddings, of which a step reads few."""
+    sparse = list(network.embeddings.parameters())
+    embedded = {id(each) for each in sparse}
+    dense = [each for each in network.parameters() if id(each) not in embedded]
+    made: list[torch.optim.Optimizer] = [
+        torch.optim.Adam(dense, lr=params.learning_rate, weight_decay=params.weight_decay, foreach=False)
+    ]
+    return made + ([torch.optim.SparseAdam(sparse, lr=params.learning_rate)] if sparse else [])
+
+
+def _masked_anew(batch: Batch, seed: int, whose: int, epoch: int) -> Batch:
+    blocks = tuple(
+        block._replace(state=streams.state(seed, streams.MASK, whose, epoch, 0, layer))
+        for layer, block in enumerate(batch.blocks)
+    )
+    return batch._replace(blocks=blocks)

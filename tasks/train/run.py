@@ -1,0 +1,100 @@
+"""The work of stage `train`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks._arrow import column
+from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
+from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_network
+from superworkflow.tasks._gnn.shape import NETWORK_FILE
+from superworkflow.tasks._gnn.targets import SPLITS, targets_of
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.data import data_of, shape_of
+from superworkflow.tasks.train.device import check_device
+from superworkflow.tasks.train.loop import Trainer
+
+load_kernels_fast()
+
+
+def run(job: StageRun[TrainParams]) -> Output:
+    """Train a network; see `tasks.train`.
+
+    Raises:
+        UserError: the device is not there, labels or features cannot be used, or training diverged.
+    """
+    params = job.params
+    check_device(params)
+    nb.set_num_threads(min(job.threads, nb.get_num_threads()))
+    graph = HeteroGraph.open(job.inputs["graph"])
+    targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
+    shape = shape_of(graph, targets, params)
+    outermost = shape.model == "gcn" and params.sizes[-1] < 0
+    data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
+    counts = {split: len(targets.nodes(split)) for split in SPLITS}
+    job.progress.log(f"{len(targets.names)} classes; nodes: {', '.join(f'{n} {split}' for split, n in counts.items())}")
+    draws = Draws(
+        shape.levels(), params.sizes, params.sampler == "labor", frozenset(data.known.sums or ()), params.seed
+    )
+    with torch_threads(job.threads):
+        network = Network(shape, params.seed).to(params.device)
+        ahead = LookAhead(lambda: Sampler(data.rows, shape.nodes, draws), max(1, job.threads - 1), params.lookahead)
+        trainer = Trainer(
+            network, data.known, targets, params, ahead, job.checkpoint, job.save_checkpoint, job.progress
+        )
+        if trainer.resume():
+            job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
+        try:
+            trainer.train()
+        finally:
+            ahead.close()
+    with job.output.file(WEIGHTS_FILE) as path:
+        write_network(path, network)
+    job.output.json(NETWORK_FILE, shape.document())
+    job.output.array("splits.npy", targets.splits)
+    at = trainer.position
+    _write_losses(job, at.losses)
+    job.output.json("history.json", at.epochs)
+    best = at.epochs[at.best - 1] if at.best else at.epochs[-1]
+    facts: dict[str, Stat] = {
+        "nodes": shape.nodes[shape.target], "classes": len(shape.classes), "hidden": shape.hidden,
+        "layers": shape.layers, "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
+        "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
+        "parameters": sum(each.numel() for each in network.parameters()),
+        **{f"{split}_nodes": count for split, count in counts.items()},
+    }  # fmt: skip
+    if "validation_accuracy" in best:
+        facts["validation_accuracy"] = best["validation_accuracy"]
+    return Output(rows=sum(counts.values()), stats=facts)
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """torch works in so many threads meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _write_losses(job: StageRun[TrainParams], losses: list[list[float]]) -> None:
+    counts = np.array([len(each) for each in losses])
+    epochs = np.repeat(np.arange(1, len(losses) + 1, dtype=np.int32), counts)
+    steps = np.concatenate([np.arange(1, count + 1, dtype=np.int32) for count in counts])
+    values = np.array([value for each in losses for value in each], np.float64)
+    with job.output.file("losses.parquet") as path:
+        table = pa.table({"epoch": column(epochs), "step": column(steps), "loss": column(values)})
+        pq.write_table(table, path, compression="zstd")

@@ -1,0 +1,112 @@
+"""The superworkflow `gnn` end to end: from an edge list, and from a schema, to a model that answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from superworkflow.__main__ import main
+from superworkflow.tasks.publish_predictions.serving import load
+
+STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]
+FAST = ["--set", "train.epochs=4", "train.hidden=16", "train.batch=32"]
+NODES = 120
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two communities: an edge list, features that say little, labels; and the same with a schema."""
+    folder = tmp_path_factory.mktemp("gnn")
+    rng = np.random.default_rng(4)
+    pairs = sorted({(int(u), int(v)) for u, v in rng.integers(0, NODES, (2400, 2)) if u < v and (u - v) % 2 == 0})
+    numbers = rng.normal(size=(NODES, 4)) + (np.arange(NODES) % 2)[:, None]
+    (folder / "edges.csv").write_text("source,target\n" + "".join(f"v{u},v{v}\n" for u, v in pairs))
+    rows = [",".join([f"v{i}", *(f"{x:.4f}" for x in row)]) for i, row in enumerate(numbers)]
+    (folder / "features.csv").write_text("node,a,b,c,d\n" + "\n".join(rows))
+    labels = [f"v{i},{('even', 'odd')[i % 2]}\n" for i in range(NODES)]
+    (folder / "labels.csv").write_text("node,label\n" + "".join(labels))
+    typed = folder / "typed"
+    typed.mkdir()
+    table = [f"v{i},{numbers[i, 0]:.4f},{i % 2}\n" for i in range(NODES)]
+    (typed / "nodes.csv").write_text("id,a,kind\n" + "".join(table))
+    (typed / "edges.csv").write_text((folder / "edges.csv").read_text())
+    ends = 'source: "n" target: "n" metadata { filename: "edges.csv"'
+    (typed / "schema.pbtxt").write_text(
+        'node_sets { key: "n" value { metadata { filename: "nodes.csv" }\n'
+        'features { key: "a" value { dtype: DT_FLOAT } } features { key: "kind" value { dtype: DT_INT64 } } } }\n'
+        f'edge_sets {{ key: "to" value {{ {ends} }} }} }}\n'
+        f'edge_sets {{ key: "from" value {{ {ends} extra {{ key: "edge_type" value: "reversed" }} }} }} }}\n'
+    )
+    return folder
+
+
+def _edges(files: Path, store: Path, *more: str) -> list[str]:
+    given = [word for name in ("edges", "features", "labels") for word in (f"--{name}", str(files / f"{name}.csv"))]
+    return ["gnn", *given, "--store", str(store), *more]
+
+
+def _run(given: list[str], api: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
+        env=os.environ | {"PREFECT_API_URL": api},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]):
+    given = _edges(files, tmp_path / "store", *FAST)
+    assert main(["plan", *given, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [(stage["name"], stage["state"]) for stage in planned] == [(name, "run") for name in STAGES]
+    run = _run([*given, "--register", "parity"], prefect_api)
+    assert [stage["name"] for stage in run["stages"]] == STAGES
+    assert run["metrics"]["score.accuracy@test"] > 0.9
+    assert Path(run["embeddings"]).name == "embeddings.parquet"
+    bundle = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
+    answer = load(bundle).predict(pd.DataFrame({"node": ["v3", "v118"]}), {})
+    assert answer["predicted"].tolist() == ["odd", "even"]
+    with pytest.raises(ValueError, match="'w'"):
+        load(bundle).predict(pd.DataFrame({"node": ["w"]}), {})
+    assert main(["explain", *given]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ["cached" in line for line in lines if line.split()[:1] and line.split()[0] in STAGES] == [True] * 6
+    other = _edges(files, tmp_path / "store", *FAST, "train.dropout=0.2")
+    assert main(["plan", *other, "--json"]) == 0
+    states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
+    assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "run", "run"]
+
+
+def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["gnn", "--graph", str(files / "typed"), "--label", "n.kind", "--store", str(tmp_path), *FAST]
+    assert main(["plan", *given, "train.model=rgcn", "train.fanouts=5,5", "--json"]) == 0
+    planned = [stage["name"] for stage in json.loads(capsys.readouterr().out)]
+    assert planned == [name for name in STAGES if name != "aggregate"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["edges"], "gnn needs labels"),
+        (["labels"], "gnn needs a graph"),
+        (["edges", "labels", "graph"], "in one form"),
+        (["graph", "labels"], "columns of its tables"),
+    ],
+)
+def test_sources_that_make_no_labelled_graph(
+    files: Path, tmp_path: Path, names: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = {name: files / f"{name}.csv" for name in names} | ({"graph": files / "typed"} if "graph" in names else {})
+    given = [word for name, path in paths.items() for word in (f"--{name}", str(path))]
+    assert main(["plan", "gnn", *given, "--store", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err

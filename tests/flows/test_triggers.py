@@ -1,0 +1,150 @@
+"""What starts a deployment by itself, and who hears of it: on a real server, with a web server that hears."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.flows.deployments import ask, cancel_run, eventually, start_run
+from tests.flows.nightly import Nights, nights
+from tests.s3_proxy import S3Proxy
+
+
+class Hook:
+    """A web server that keeps what is posted to it."""
+
+    def __init__(self) -> None:
+        heard: list[dict[str, Any]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.headers["Content-Type"] == "application/json"
+                heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *given: Any) -> None:
+                """Say nothing."""
+
+        self.heard = heard
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    """What hears."""
+    made = Hook()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def night(proxy: S3Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nights]:
+    """A process that registers and runs deployments."""
+    folder = tmp_path_factory.mktemp("triggers")
+    with nights(f"{proxy.url}/api", {"MLFLOW_TRACKING_URI": "", "PREFECT_HOME": str(folder)}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def proxy(prefect_api: str) -> Iterator[S3Proxy]:
+    """Through which that process reaches the server."""
+    made = S3Proxy("127.0.0.1", urlsplit(prefect_api).port or 0)
+    yield made
+    made.close()
+
+
+def _arguments(folder: Path, name: str) -> list[str]:
+    edges = folder / "edges.csv"
+    if not edges.exists():
+        edges.write_text("a,b\nb,c\n")
+    return ["node2vec", "--name", name, "--edges", str(edges), "--store", str(folder / "store")]
+
+
+def test_word_of_runs_that_want_a_person(
+    night: Nights, hook: Hook, proxy: S3Proxy, prefect_api: str, tmp_path: Path
+) -> None:
+    """The states are set as a run sets them; the server's automation does the rest."""
+    given = _arguments(tmp_path, "told")
+    deployment = night.deploy(*given, "--notify", hook.url)
+    assert night.deploy(*given) == deployment, "without --notify it stays as it is"
+
+    def ended(name: str, kind: str) -> str:
+        run = start_run(prefect_api, deployment)
+        state = {"type": kind, "name": name, "message": f'for "{name}"'}
+        ask("POST", f"{prefect_api}/flow_runs/{run}/set_state", {"state": state, "force": True}).raise_for_status()
+        return run
+
+    ended("Completed", "COMPLETED")
+    expected = {
+        name: ended(name, kind)
+        for name, kind in (("Rejected", "COMPLETED"), ("Failed", "FAILED"), ("Late", "SCHEDULED"))
+    }
+    eventually(lambda: len(hook.heard) >= 3, seconds=120)
+    assert {each["state"]: each["flow_run_id"] for each in hook.heard} == expected
+    for each in hook.heard:
+        assert (each["deployment"], each["message"]) == ("told", f'for "{each["state"]}"')
+        assert each["text"].startswith("told: ")
+        assert each["url"] == f"{proxy.url}/runs/flow-run/{each['flow_run_id']}"
+    named = {"automations": {"name": {"any_": ["superworkflow node2vec/told"]}}}
+    (automation,) = ask("POST", f"{prefect_api}/automations/filter", named).json()
+    assert hook.url not in json.dumps(automation), "a webhook's address may be a secret"
+    night.deploy(*given, "--notify", "none")
+    assert ask("POST", f"{prefect_api}/automations/filter", named).json() == []
+
+
+def test_a_run_starts_when_a_source_has_been_written(
+    night: Nights, proxy: S3Proxy, prefect_api: str, tmp_path: Path
+) -> None:
+    """Also through a server that answers 500 for a while, and breaks all connections, in the middle of a run."""
+    given = _arguments(tmp_path, "watched")
+    made = night.registered(*given, "--when-changed", "--interval", "1d", "--pause")
+    watcher = ask("GET", f"{prefect_api}/deployments/{made['watcher']}").json()
+    assert watcher["name"] == "watched"
+    assert [each["schedule"]["interval"] for each in watcher["schedules"]] == [86_400]
+    assert ask("GET", f"{prefect_api}/deployments/{made['id']}").json()["schedules"] == []
+
+    def runs() -> list[dict[str, Any]]:
+        chosen = {"deployments": {"id": {"any_": [made["id"]]}}, "sort": "START_TIME_DESC"}
+        found: list[dict[str, Any]] = ask("POST", f"{prefect_api}/flow_runs/filter", chosen).json()
+        return found
+
+    def look(quiet_s: float = 0.0) -> tuple[str, str]:
+        state = night(made["watcher"], {"quiet_s": quiet_s})["state"]
+        return state["name"], state["message"]
+
+    assert look(3600.0)[0] == "Waits", "the file has just been written"
+    proxy.trip = (b"/set_state", "broken", 1.0)
+    assert look()[0] == "Started"
+    assert proxy.tripped.is_set()
+    (first,) = runs()
+    assert look()[0] == "Unchanged"
+    edges = tmp_path / "edges.csv"
+    edges.write_text("a,b\nb,d\n")
+    os.utime(edges, (1e9, 1e9))  # another time, also where clocks are coarse
+    assert look() == ("Waits", "sources have been written, and a run goes on already")
+    cancel_run(prefect_api, first["id"])
+    state = {"type": "CANCELLED", "name": "Cancelled"}
+    ask("POST", f"{prefect_api}/flow_runs/{first['id']}/set_state", {"state": state, "force": True}).raise_for_status()
+    assert look()[0] == "Started"
+    assert len(runs()) == 2
+    assert not (tmp_path / "store").joinpath("index").exists(), "nothing but looking has been done here"
+
+    edges.unlink()
+    name, message = look()
+    assert name == "Failed"
+    assert "no such file" in message
+    edges.write_text("a,b\nb,d\n")
+    assert night.registered(*given)["watcher"] == ""
+    assert ask("GET", f"{prefect_api}/deployments/{made['watcher']}").status_code == 404

@@ -1,0 +1,124 @@
+"""The kernels of training, with guard zones; see `tests.kernels.guarded`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks._gnn.kernels import (
+    ALL,
+    compact,
+    count_draws,
+    draw_edges,
+    enter,
+    fill_masks,
+    keys_of,
+    leave,
+    read_only,
+    spread_edges,
+    sum_edges,
+)
+
+
+def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    lists = [np.sort(rng.integers(0, senders, rng.integers(0, most + 1))) for _ in range(receivers)]
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    indices = np.concatenate([*lists, np.empty(0)]).astype(np.int32)
+    return read_only(indptr), read_only(indices)
+
+
+@given(
+    receivers=st.integers(1, 9), senders=st.integers(1, 70), most=st.sampled_from([0, 1, 5, 200]),
+    size=st.sampled_from([ALL, 1, 2, 3, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_draws(receivers, senders, most, size, labor, seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, receivers, senders, most)
+    nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
+    starts = np.empty(len(nodes) + 1, np.int64)
+    count_draws(indptr, indices, nodes, size, labor, np.uint64(seed), starts)
+    positions = np.empty(starts[-1], np.int64)
+    marks = np.zeros((int(np.diff(indptr).max(initial=0)) >> 6) + 1, np.uint64)
+    draw_edges(indptr, indices, nodes, size, labor, np.uint64(seed), starts, marks, positions)
+    assert not marks.any()
+    for i, node in enumerate(nodes):
+        mine, degree = positions[starts[i] : starts[i + 1]], indptr[node + 1] - indptr[node]
+        assert (np.diff(mine) > 0).all()
+        assert ((mine >= indptr[node]) & (mine < indptr[node + 1])).all()
+        if size == ALL or degree <= size:
+            assert len(mine) == degree
+        elif not labor:
+            assert len(mine) == size
+    places = np.full(senders, -1, np.int32)
+    first = rng.permutation(senders)[: rng.integers(0, senders + 1)].astype(np.int64)
+    frontier = np.empty(len(first) + len(positions), np.int64)
+    frontier[: len(first)] = first
+    enter(first, places)
+    found = np.empty(len(positions), np.int32)
+    known = compact(indices, positions, places, frontier, len(first), found)
+    assert (frontier[found] == indices[positions]).all()
+    assert len(set(frontier[:known].tolist())) == known
+    leave(frontier[:known].copy(), places)
+    assert (places == -1).all()
+
+
+@given(
+    receivers=st.integers(0, 7), senders=st.integers(1, 9), width=st.sampled_from([1, 3, 16, 17, 40]),
+    seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_sums_and_their_transpose(receivers, senders, width, seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, receivers, senders, 5)
+    dense = np.zeros((receivers, senders))
+    np.add.at(dense, (np.repeat(np.arange(receivers), np.diff(indptr)), indices), 1)
+    values = rng.normal(size=(senders, width)).astype(np.float32)
+    out = np.empty((receivers, width), np.float32)
+    sum_edges(read_only(values), indptr, indices, out)
+    assert out == pytest.approx(dense @ values, abs=1e-4)
+    back = np.empty((senders, width), np.float32)
+    spread_edges(read_only(out), indptr, indices, back)
+    assert back == pytest.approx(dense.T @ out, abs=1e-3)
+
+
+@given(
+    rows=st.integers(0, 9), width=st.integers(1, 21), dropped=st.sampled_from([1, 6554, 32768, 62259]),
+    seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_masks_are_the_items_own(rows, width, dropped, seed):
+    numbers = np.random.default_rng(seed).permutation(50)[:rows].astype(np.int64)
+    mask = np.empty((rows, width), np.float32)
+    fill_masks(numbers, dropped, np.uint64(seed), mask)
+    scale = np.float32(65536 / (65536 - dropped))
+    assert np.isin(mask, [0, scale]).all()
+    again = np.empty((rows, width), np.float32)
+    fill_masks(numbers[::-1].copy(), dropped, np.uint64(seed), again)
+    assert (again[::-1] == mask).all()
+
+
+def test_masks_drop_the_share_that_is_asked_for():
+    mask = np.empty((2000, 50), np.float32)
+    fill_masks(np.arange(2000), 19661, np.uint64(7), mask)
+    assert (mask == 0).mean() == pytest.approx(0.3, abs=0.01)
+    assert mask.mean() == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("labor", [False, True])
+def test_each_neighbour_is_drawn_as_often(labor):
+    """Of 12 neighbours 3: over 1,200 draws each is among them a quarter of the time; chi-square, 11 degrees."""
+    indptr, indices = read_only(np.array([0, 12], np.int64)), read_only(np.arange(12, dtype=np.int32))
+    counts, marks = np.zeros(12), np.zeros(1, np.uint64)
+    keys = np.empty(1200, np.uint64)
+    keys_of(np.arange(1200), np.uint64(5), keys)
+    for state in keys:
+        starts = np.empty(2, np.int64)
+        count_draws(indptr, indices, np.zeros(1, np.int64), 3, labor, state, starts)
+        positions = np.empty(starts[-1], np.int64)
+        draw_edges(indptr, indices, np.zeros(1, np.int64), 3, labor, state, starts, marks, positions)
+        counts[positions] += 1
+    spread = ((counts - 300) ** 2 / (300 * 0.75)).sum()
+    assert spread < 31  # 0.1%

@@ -1,0 +1,82 @@
+"""Small graphs to train on, and dense networks that say what the layers are to compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.kernels import ALL
+from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.targets import targets_of
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.data import Data, data_of, shape_of
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+
+NODES, KINDS, WIDTH = 90, 3, 12
+
+
+def one_kind(folder: Path, features: bool = True, seed: int = 1) -> Dataset:
+    """A symmetric graph of three communities; a node's own features say little of its community."""
+    rng = np.random.default_rng(seed)
+    kind = np.arange(NODES) % KINDS
+    names = [f"n{i:03}" for i in range(NODES)]
+    pairs = {
+        (int(u), int(v)) for u, v in rng.integers(0, NODES, (900, 2))
+        if u != v and (kind[u] == kind[v] or rng.random() < 0.05)
+    }  # fmt: skip
+    rows = sorted({(names[a], names[b]) for u, v in pairs for a, b in ((u, v), (v, u))})
+    given: dict[str, Any] = {
+        "label": [f"k{k}" for k in kind],
+        "split": [("train", "validation", "test")[(i // KINDS) % 3] for i in range(NODES)],
+    }
+    if features:
+        given["features"] = (rng.normal(size=(NODES, WIDTH)) + np.eye(KINDS, WIDTH)[kind]).astype(np.float32)
+    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
+
+
+def two_kinds(folder: Path) -> Dataset:
+    """Papers with features, authors without; edges both ways."""
+    rng = np.random.default_rng(2)
+    papers, authors = [f"p{i:02}" for i in range(40)], [f"a{i:02}" for i in range(15)]
+    venue = np.arange(40) % 2
+    features = {"venue": venue, "numbers": (rng.normal(size=(40, 5)) + venue[:, None]).astype(np.float32)}
+    cites = sorted({(papers[u], papers[v]) for u, v in rng.integers(0, 40, (150, 2)) if u != v})
+    pairs = zip(rng.integers(0, 15, 90), rng.integers(0, 40, 90), strict=True)
+    writes = sorted({(authors[a], papers[p]) for a, p in pairs})
+    edges = {
+        "cites": Edges("paper", "paper", cites), "writes": Edges("author", "paper", writes),
+        "written": Edges("paper", "author", reversed_of="writes"),
+    }  # fmt: skip
+    return write_heterograph(folder, {"paper": Nodes(papers, features), "author": Nodes(authors)}, edges)
+
+
+def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, Shape, Data]:
+    """What stage train makes of a graph, without means from elsewhere."""
+    graph = HeteroGraph.open(dataset)
+    targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
+    shape = shape_of(graph, targets, params)
+    return graph, targets, shape, data_of(graph, shape, None, False)
+
+
+def sampler_of(shape: Shape, data: Data, sizes: tuple[int, ...], labor: bool = False, seed: int = 42) -> Sampler:
+    return Sampler(data.rows, shape.nodes, Draws(shape.levels(), sizes, labor, frozenset(), seed))
+
+
+def everything(layers: int) -> tuple[int, ...]:
+    return (ALL,) * layers
+
+
+def adjacency(graph: HeteroGraph, edge_set: str) -> torch.Tensor:
+    """1 where a receiver (row) has an edge to a sender (column)."""
+    edges = graph.edge_sets[edge_set]
+    matrix = torch.zeros(graph.node_sets[edges.source].count, graph.node_sets[edges.target].count)
+    indptr, indices = graph.rows(edge_set)
+    for i in range(len(matrix)):
+        matrix[i, torch.from_numpy(np.array(indices[indptr[i] : indptr[i + 1]], np.int64))] = 1
+    return matrix

@@ -1,0 +1,267 @@
+"""Training: losses of a plain loop, the same blocks whoever draws them, resuming after SIGKILL, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.progress import Progress, parse_event
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import aggregate, infer, score
+from superworkflow.tasks._gnn.batches import LookAhead, order_of
+from superworkflow.tasks._gnn.network import Network
+from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.tasks.train import STAGE, TrainParams
+from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+
+SMALL = {"hidden": 16, "batch": 8, "epochs": 6, "fanouts": "3,all"}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> Dataset:
+    return one_kind(tmp_path_factory.mktemp("train") / "graph")
+
+
+@pytest.fixture(scope="module")
+def sums(graph, tmp_path_factory) -> Dataset:
+    given = {"graph": str(graph.location.local_path)}
+    return run_stage(aggregate.STAGE, {}, given, tmp_path_factory.mktemp("aggregate") / "sums")
+
+
+def trained(graph: Dataset, folder: Path, sums: Dataset | None = None, cpu: int = 1, **params) -> Dataset:
+    given = {"graph": str(graph.location.local_path)}
+    if sums is not None:
+        given["sums"] = str(sums.location.local_path)
+    return run_stage(STAGE, {**SMALL, **params}, given, folder, cpu)
+
+
+def losses(dataset: Dataset) -> list[float]:
+    with dataset.parquet("losses.parquet") as file:
+        return file.read(["loss"])["loss"].to_pylist()
+
+
+def sums_of(dataset: Dataset) -> dict[str, str]:
+    return {file.path: file.sha256 for file in dataset.manifest.files}
+
+
+@pytest.mark.parametrize("with_sums", [False, True])
+def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums):
+    """All neighbours, no dropout: batches give the losses of products with the whole matrix."""
+    params = {"fanouts": "all,all", "dropout": 0.0, "batch": 10, "epochs": 8, "patience": 0}
+    found = losses(trained(graph, tmp_path / "found", sums if with_sums else None, **params))
+    opened, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, **params}))
+    network = Network(shape, 42)
+    weights = dict(network.named_parameters())
+    optimizer = torch.optim.Adam(list(weights.values()), lr=0.01)
+    matrix = adjacency(opened, "edge")
+    matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
+    wanted = []
+    for epoch in range(8):
+        order = order_of(targets.nodes("train"), 42, epoch)
+        for first in range(0, len(order), 10):
+            rows = torch.from_numpy(np.array(data.known.features["node"]))
+            for layer in range(2):
+                own, neighbour = f"layers.{layer}.own.0.", f"layers.{layer}.neighbours.0.weight"
+                made = rows @ weights[f"{own}weight"].T + weights[f"{own}bias"] + matrix @ rows @ weights[neighbour].T
+                rows = torch.relu(made) if layer == 0 else made
+            nodes = order[first : first + 10]
+            loss = torch.nn.functional.cross_entropy(rows[nodes], torch.from_numpy(targets.classes[nodes]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            wanted.append(loss.item())
+    assert len(found) == 24
+    assert found == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "params", [{"sampler": "labor", "layers": 3, "fanouts": "2,3,4"}, {"model": "gat", "fanouts": "3,5"}]
+)
+def test_whoever_prepares_a_batch_the_weights_are_the_same(tmp_path, graph, params):
+    made = [trained(graph, tmp_path / f"{n}", lookahead=n, **params) for n in (0, 5)]
+    assert sums_of(made[0]) == sums_of(made[1])
+    other = trained(graph, tmp_path / "other", seed=43, **params)
+    assert losses(other) != losses(made[0])
+
+
+def test_batches_are_the_same_from_many_threads(graph):
+    _, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, "fanouts": "2,3"}))
+    nodes = targets.nodes("train")
+    steps = [(nodes[step % 20 :: 3], (0, 0, step)) for step in range(40)]
+    plain = [sampler_of(shape, data, (2, 3)).batch("node", *step[:1], *step[1]) for step in steps]
+    ahead = LookAhead(lambda: sampler_of(shape, data, (2, 3)), 3, 6)
+    for wanted, found in zip(plain, ahead.batches("node", steps), strict=True):
+        for one, other in zip(wanted.blocks, found.blocks, strict=True):
+            assert one.state == other.state
+            assert (one.senders["node"] == other.senders["node"]).all()
+            assert all((a == b).all() for a, b in zip(one.hops[0], other.hops[0], strict=True))
+    ahead.close()
+
+
+KILLED = """
+import os, signal, sys
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks.train import STAGE, loop
+import json
+save, left = loop.save_checkpoint, [int(sys.argv[4])]
+def then_die(*given):
+    save(*given)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+loop.save_checkpoint, loop.CHECKPOINT_SECONDS = then_die, -1.0
+graph, output, params = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30), Progress("train"))
+"""
+
+
+def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
+    """Killed in the midst of the third epoch. Without features, so that sparse Adam of embeddings goes on as well."""
+    graph = one_kind(tmp_path / "graph", features=False)
+    params = {**SMALL, "fanouts": "2,3"}
+    whole = run_stage(STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "whole", cpu=1)
+    command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
+    done = subprocess.run([*command, json.dumps(params), "10"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    log = io.StringIO()
+    given = {"graph": str(graph.location.local_path)}
+    progress = Progress("train", stream=log)
+    resumed = execute(STAGE, params, given, str(tmp_path / "killed"), Resources(cpu=1, memory=4 << 30), progress)
+    assert "resuming at epoch 3, step 3" in log.getvalue()
+    assert sums_of(resumed.dataset) == sums_of(whole)
+
+
+def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):
+    stream = io.StringIO()
+    progress = Progress("train", events=True, stream=stream)
+    given = {"graph": str(graph.location.local_path)}
+    params = {**SMALL, "epochs": 30, "patience": 3}
+    made = execute(STAGE, params, given, str(tmp_path / "made"), Resources(cpu=1, memory=4 << 30), progress).dataset
+    events = [event for line in stream.getvalue().splitlines() if (event := parse_event(line))]
+    reports = [event for event in events if event["event"] == "report"]
+    history = made.json("history.json")
+    assert [event["value"] for event in reports] == [row["validation_accuracy"] for row in history]
+    assert {event["steps"] for event in reports} == {30} == {STAGE.steps(parse_params(TrainParams, params, "train"))}
+    best = min(history, key=lambda row: row["validation_loss"])
+    assert made.stats["best_epoch"] == best["epoch"]
+    assert made.stats["epochs"] == min(30, best["epoch"] + 3)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed):
+    made_of = two_kinds(tmp_path / "typed") if typed else graph
+    params = {"fanouts": "all,all", **({"label": "paper.venue", "model": "rgcn", "bases": 2} if typed else {})}
+    network = trained(made_of, tmp_path / "network", **params)
+    given = {"graph": str(made_of.location.local_path), "network": str(network.location.local_path)}
+    found = run_stage(infer.STAGE, {"batch": 7}, given, tmp_path / "infer")
+    _, targets, shape, data = prepared(made_of, TrainParams(**{**SMALL, **params}))
+    model = Network(shape, 0)
+    model.load_arrays(read_tensors(network.local("model.safetensors")))
+    nodes = np.arange(len(targets.classes))
+    batch = sampler_of(shape, data, everything(2)).batch(shape.target, nodes, 0, 0, 0)
+    with torch.no_grad():
+        likely, classes = torch.softmax(model(batch, data.known), 1).max(1)
+    with found.parquet("predictions.parquet") as file:
+        table = file.read()
+    assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
+    assert table["predicted"].to_pylist() == [targets.names[number] for number in classes]
+    assert table["label"].to_pylist() == [targets.names[number] for number in targets.classes]
+    with found.parquet("embeddings.parquet") as file:
+        assert file.read()["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), 16).min() >= 0
+    scored = run_stage(score.STAGE, {}, {"predictions": str(found.location.local_path)}, tmp_path / "score")
+    tested = targets.nodes("test")
+    right = float((classes.numpy()[tested] == targets.classes[tested]).mean())
+    assert scored.stats["metrics.accuracy@test"] == pytest.approx(right)
+    assert typed or right > 0.8
+
+
+def test_aggregated_means_give_what_gathered_rows_give(tmp_path, graph, sums):
+    plain, summed = (trained(graph, tmp_path / f"{bool(s)}", s, dropout=0.0) for s in (None, sums))
+    assert losses(summed) == pytest.approx(losses(plain), abs=1e-4)
+
+
+def _changed(folder: Path, **features) -> Dataset:
+    names = [f"n{i}" for i in range(12)]
+    label = [f"k{i % 2}" for i in range(12)]
+    given = {"label": label, "features": np.ones((12, 2), np.float32), **features}
+    rows = [(names[i], names[(i + step) % 12]) for i in range(12) for step in (1, 11)]
+    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
+
+
+BAD = np.ones((12, 2), np.float32)
+BAD[4, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("features", "params", "words"),
+    [
+        ({"features": BAD}, {}, ["not a finite number", "'n4'"]),
+        ({"split": ["train"] * 5 + ["test"] * 7, "label": ["a"] * 5 + ["b"] * 7}, {}, ["no node to train on", "'b'"]),
+        ({"split": ["train", "tset"] * 6}, {}, ["no such split", "'tset'"]),
+        ({"label": ["a"] * 12}, {}, ["labels of two kinds"]),
+        ({}, {"label": "node.colour"}, ["train.label", "'node.colour'", "node.label"]),
+        ({}, {"label": "node.features"}, ["one whole number or text", "float[2]"]),
+        ({"features": np.full((12, 2), 3e38, np.float32)}, {"dropout": 0}, ["training diverged", "learning_rate"]),
+    ],
+)
+def test_refused(tmp_path, features, params, words):
+    with pytest.raises(UserError) as refused:
+        trained(_changed(tmp_path / "graph", **features), tmp_path / "train", **params)
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"fanouts": "10,all", "layers": 3}, "2 fan-outs .10,all. for 3 layers"),
+        ({"fanouts": "10,some"}, "'some' is no fan-out"),
+        ({"model": "gat", "hidden": 20}, "8 heads do not divide a hidden width of 20"),
+        ({"batch": 0}, "1 to 1048576, or all"),
+    ],
+)
+def test_parameters_that_do_not_fit(params, words):
+    with pytest.raises(UserError, match=words):
+        parse_params(TrainParams, params, "train")
+
+
+def test_a_gpu_that_is_not_there(tmp_path, graph):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UserError, match="no CUDA device"):
+        trained(graph, tmp_path / "train", device="cuda")
+
+
+def test_models_for_one_kind_refuse_others(tmp_path):
+    with pytest.raises(UserError, match=r"gcn takes a graph of one node set.*rgcn"):
+        trained(two_kinds(tmp_path / "graph"), tmp_path / "train", model="gcn", label="paper.venue")
+
+
+def test_tensors_are_read_as_they_were_written(tmp_path):
+    given = {"a.b": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array(7), "é": np.zeros((0, 2), np.float16)}
+    write_tensors(tmp_path / "t", given, {"format": "pt"})
+    found = read_tensors(tmp_path / "t")
+    assert {name: values.dtype for name, values in found.items()} == {n: v.dtype for n, v in given.items()}
+    assert all((found[name] == given[name]).all() and found[name].shape == given[name].shape for name in given)
+    whole = (tmp_path / "t").read_bytes()
+    for broken in (whole[:-1], whole[:20], b"", whole + b"x", b"\xff" * 8 + whole[8:]):
+        (tmp_path / "t").write_bytes(broken)
+        with pytest.raises(ValueError):
+            read_tensors(tmp_path / "t")

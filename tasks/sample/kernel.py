@@ -143,8 +143,8 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     digits = np.empty(MOST_DIGITS, np.int64)
     sums = np.empty(1 << 10, np.int64)
     by_source = np.empty(1 << 10, np.int64)
-    marks = np.zeros(1 << 4, np.uint64)
-    work = Work(marks, np.empty(1 << 6, np.int64), np.empty(1 << 6, np.int64))
+    marks = np.zeros(1, np.uint64)
+    work = Work(marks, np.empty(1, np.int64), np.empty(1, np.int64))
     ends = np.empty(2, np.int64)
 
     entries = np.int64(0)

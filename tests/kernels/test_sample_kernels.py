@@ -29,7 +29,7 @@ def specs(draw: st.DrawFn) -> Spec:
         edge_set = draw(st.sampled_from(sorted(name for name, (a, _) in ENDS.items() if a in leads.values())))
         valid = sorted(name for name, end in leads.items() if end == ENDS[edge_set][0])
         inputs = draw(st.lists(st.sampled_from(valid), min_size=1, max_size=3, unique=True))
-        size = draw(st.sampled_from([1, 2, 3, 7, 30]))
+        size = draw(st.sampled_from([1, 2, 3, 7, 30, 100]))
         ops.append(Op(f"op{number}", tuple(inputs), edge_set, size, draw(st.sampled_from(STRATEGIES))))
         leads[f"op{number}"] = ENDS[edge_set][1]
     return Spec("spec", "seed", "a", draw(st.booleans()), tuple(ops))

@@ -37,7 +37,7 @@ def test_schema_has_descriptions_and_ranges() -> None:
     from superworkflow.infra.orchestration.parameters import flow_schema
 
     schema = flow_schema(NODE2VEC).model_dump()
-    folded = ["index", "label", "holdout", "evaluate", "publish", "registration"]
+    folded = ["index", "label", "holdout", "evaluate", "publish", "drift", "registration"]
     assert sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"]) == [
         "edges", "labels", "initial", "node2vec", "walk", "prepare", "embed", "profile", "store", "prices", *folded,
     ]  # fmt: skip

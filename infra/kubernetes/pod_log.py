@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import aiohttp
 
 from superworkflow.infra.kubernetes.api import ApiError, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?")
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ?")
 
 
 class LogCursor:
     """How far a log with timestamps has been read.
 
-    A stream that is opened again starts at a whole second before the last line; lines that were read are passed over.
+    A stream that is opened again starts a second before the last line; lines that were read are passed over. Stamps of
+    standard output and standard error may be out of order, by the time that it takes to write a line to the log.
     """
 
     def __init__(self) -> None:
         self.since: str | None = None
-        self._last: tuple[str, str] = ("", "")
-        self._at_last = 0
-        self._skip = 0
+        self._latest = ""  # second of the last line
+        self._read: Counter[str] = Counter()  # lines that a stream opened now may show again
+        self._again: Counter[str] = Counter()  # of these, what this stream has not shown yet
+        self._opened_at = ""
 
     def reopen(self) -> None:
         """The next line comes from a stream that was opened anew."""
-        self._skip = self._at_last
+        self._again, self._opened_at = self._read.copy(), self.since or ""
 
     def feed(self, line: str) -> str | None:
         """The line without its timestamp, or None when it was read before."""
@@ -36,17 +40,17 @@ class LogCursor:
         if match is None:
             return None  # the server's own words about the log
         # Of one log the zone does not change, so that text in the order of time is enough.
-        stamp = (match[1], (match[2] or "").ljust(9, "0"))
-        if stamp < self._last:
+        if match[1] < self._opened_at[: len(match[1])]:
             return None
-        if stamp == self._last:
-            if self._skip:
-                self._skip -= 1
-                return None
-            self._at_last += 1
-        else:
-            self._last, self._at_last, self._skip = stamp, 1, 0
-            self.since = match[1] + match[3]
+        if self._again[line] > 0:
+            self._again[line] -= 1
+            return None
+        if match[1] > self._latest:
+            self._latest = match[1]
+            begin = (datetime.fromisoformat(match[1]) - timedelta(seconds=1)).isoformat()
+            self.since = begin + match[2]
+            self._read = Counter({each: count for each, count in self._read.items() if each[: len(begin)] >= begin})
+        self._read[line] += 1
         return line[match.end() :]
 
 

@@ -42,11 +42,25 @@ def test_each_line_once_wherever_the_connection_broke(broken: int) -> None:
     assert _read(cursor, LINES) == []
 
 
-def test_log_is_asked_for_from_the_last_whole_second() -> None:
+@pytest.mark.parametrize("broken", range(4))
+def test_lines_whose_stamps_are_out_of_order_are_not_lost(broken: int) -> None:
+    """Standard error was stamped later, and written to the log first."""
+    lines = [LINES[0], "2026-01-02T03:04:06.000001Z warns", "2026-01-02T03:04:05.999999Z prints"]
+    cursor = LogCursor()
+    assert _read(cursor, lines[:broken]) + _read(cursor, lines) == ["one", "warns", "prints"]
+    assert _read(cursor, [*lines, *LINES[-1:]]) == [""]
+
+
+def test_log_is_asked_for_from_a_second_before_its_last_line() -> None:
     cursor = LogCursor()
     assert cursor.since is None
     _read(cursor, LINES[:3])
-    assert cursor.since == "2026-01-02T03:04:05Z"
+    assert cursor.since == "2026-01-02T03:04:04Z"
+    _read(cursor, ["2026-01-01T00:00:00.5+02:00 of a new year"])
+    assert cursor.since == "2026-01-02T03:04:04Z"
+    other = LogCursor()
+    _read(other, ["2026-01-01T00:00:00.5+02:00 of a new year"])
+    assert other.since == "2025-12-31T23:59:59+02:00"
 
 
 def test_words_of_the_server_are_no_log() -> None:

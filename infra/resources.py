@@ -187,6 +187,10 @@ RoleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
 RolesOfWorkers = Annotated[dict[RoleName, Workers], BeforeValidator(_roles)]
 
 
+GROUPS = ("executors", "workers")
+"""Fields of `Resources` with groups of members."""
+
+
 class Resources(BaseModel):
     """Resources of one stage: of its own process or pod, and of members beside it in groups of one role each."""
 

@@ -14,6 +14,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.records import RunRecord, StageRecord
+from superworkflow.infra.resources import GROUPS
 from superworkflow.infra.tracking.base import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG
 from superworkflow.infra.tracking.entities import DIGEST_LENGTH
 from superworkflow.infra.tracking.history import RecordedRun, recorded_run
@@ -206,7 +207,7 @@ def _stage(run: Any) -> StageRun:
         memory_bytes=take("peak_memory_bytes"), rows=take("rows"), cost_usd=take("cost_usd"),
         saved_usd=take("saved_usd"), cpu=_number(params.get("resources.cpu")),
         memory=int(_number(params.get("resources.memory"))),
-        members=any(params.get(f"resources.{group}", "None") != "None" for group in ("executors", "workers")),
+        members=any(params.get(f"resources.{group}", "None") != "None" for group in GROUPS),
         queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
     )  # fmt: skip
 

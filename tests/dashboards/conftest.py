@@ -104,9 +104,9 @@ def served(recorded: Recorded) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The Chromium that is installed."""
+    """The Chromium that is installed; not for longer, since it keeps an event loop, and other modules run their own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install -r requirements-dev.txt")
     if CHROMIUM is None:
         pytest.skip("no Chromium: apt-get install --no-install-recommends chromium")

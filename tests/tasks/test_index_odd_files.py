@@ -100,21 +100,14 @@ def test_as_executors_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 @needs_spark
 @pytest.mark.usefixtures("java")
 def test_on_spark(tmp_path: Path) -> None:
-    """A few of each kind, as each takes Spark seconds; what executors read of the others is tested without it."""
-    wanted = ("comments-of-unix-below-one-of-dos.csv", "cases.parquet", "heavy-sum.csv")
-    for odd in (odd for odd in ODD_FILES if odd.name in wanted):
-        path = written(odd, tmp_path)
-        if odd.error:
-            messages = []
-            for engine in ("in-process", "spark"):
-                with pytest.raises(UserError) as caught:
-                    make(path, tmp_path / f"{engine}-{odd.name}", engine, **odd.params)
-                messages.append(str(caught.value))
-            assert messages[0] == messages[1]
-        else:
-            there = make(path, tmp_path / f"spark-{odd.name}", "spark", **odd.params)
-            here = make(path, tmp_path / f"here-{odd.name}", "in-process", **odd.params)
-            assert there.manifest.files == here.manifest.files
+    """One that Spark itself finds; what its executors read of the others is tested without it, which takes long."""
+    (odd,) = (each for each in ODD_FILES if each.name == "heavy-sum.csv")
+    path, messages = written(odd, tmp_path), []
+    for engine in ("in-process", "spark"):
+        with pytest.raises(UserError) as caught:
+            make(path, tmp_path / engine, engine, **odd.params)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize("engine", ["compiled", "relational"])

@@ -96,7 +96,7 @@ def test_does_not_fit_the_graph(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "params",
     [{"repeats": 0}, {"repeats": 1001}, {"size_factor": 0.2}, {"sizes": {"cited": 0}}, {"fractions": [0.5, 0.1, 0.1]},
-     {"fractions": [1]}, {"aggregation": "graph"}, {"inputs": "twice"}, {"spark_mode": "partitioned"}],
+     {"fractions": [1]}, {"aggregation": "graph"}, {"inputs": "twice"}, {"spark_mode": "alone"}],
 )  # fmt: skip
 def test_refused_parameters(params: dict[str, object]) -> None:
     with pytest.raises(UserError):

@@ -107,7 +107,7 @@ def test_the_walks_of_one_process(tmp_path, monkeypatch, p, q, large, weighted, 
     st.integers(1, 60), st.integers(0, 400), st.booleans(), st.booleans(), st.sampled_from(BIASES),
     st.integers(1, 12), st.integers(1, 30), st.integers(0, 2**63 - 1), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, parts, length, seed, large):
     graph = random_csr(n, edges, seed % 2**20, directed=directed)
     rules = rules_of(*bias, length, directed=directed, seed=seed)
@@ -186,7 +186,7 @@ def test_no_task_has_a_hub_alone(tmp_path, make, p, q):
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=80), st.integers(1, 20))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ranges_share_arcs_and_vertices(tmp_path, degrees, parts):
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     np.save(tmp_path / "indptr.npy", indptr)

@@ -67,8 +67,10 @@ class Beginning:
 
     Args:
         own_cpu_s: CPU seconds of the stage's own process.
-        own_share: of these, the share that must be over before its members start.
+        own_share: of what the own process does, the share that others wait for: the rest it does beside them, as Java
+            compiles on threads of its own, which use idle cores.
         member_cpu_s: CPU seconds of each member.
+        member_share: the same of what each member does.
         wait_s: wall seconds in which members get their places.
         engine_bytes: what the engine itself holds, in the stage's own pod and in each member.
         forked: members are forked below the stage's own process: they do not start as a process of a stage does, are
@@ -78,6 +80,7 @@ class Beginning:
     own_cpu_s: float = 0.0
     own_share: float = 1.0
     member_cpu_s: float = 0.0
+    member_share: float = 1.0
     wait_s: float = 0.0
     engine_bytes: int = 0
     forked: bool = False
@@ -112,8 +115,11 @@ def by_members(
         estimate, memory_bytes=base + estimate.coordinator_bytes, mapped_bytes=0, output_bytes=0,
         cpu_s=estimate.start_s + begins.own_cpu_s + estimate.coordinator_s,
     )  # fmt: skip
-    alone_s = begins.own_share * begins.own_cpu_s / (max(1.0, resources.cpu) if begins.forked else resources.cpu)
-    start_s = alone_s + begins.wait_s + member_cpu_s / slowest
-    work_s = estimate.runtime_s(width) - estimate.start_s
+    own_cpu = max(1.0, resources.cpu) if begins.forked else resources.cpu
+    alone_s = begins.own_share * begins.own_cpu_s / own_cpu
+    waited_s = member_cpu_s - (1 - begins.member_share) * begins.member_cpu_s
+    start_s = alone_s + begins.wait_s + waited_s / slowest
+    shared = replace(estimate, cpu_s=estimate.cpu_s - estimate.coordinator_s)
+    work_s = shared.runtime_s(width) - estimate.start_s + begins.own_share * estimate.coordinator_s / own_cpu
     held_later_s = 0.0 if begins.forked else alone_s
     return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, held_later_s)

@@ -166,7 +166,8 @@ def test_members_do_the_work(tmp_path: Path) -> None:
     found = _forecast(tmp_path, lines=80, profile=CLUSTER, placement=ON_SPARK)
     assert (found.width, found.runs) == (8, 0)
     work_s = 80 * (0.5 + 0.5 / 8)
-    start_s = 1 + _BEGINNING.own_share * _BEGINNING.own_cpu_s + _BEGINNING.wait_s + (1 + _BEGINNING.member_cpu_s) / 2
+    own_s, member_s = (_BEGINNING.own_share * _BEGINNING.own_cpu_s, _BEGINNING.member_share * _BEGINNING.member_cpu_s)
+    start_s = 1 + own_s + _BEGINNING.wait_s + (1 + member_s) / 2
     assert (found.start_s, found.runtime_s) == (pytest.approx(start_s), pytest.approx(start_s + work_s))
     assert found.cpu_s == pytest.approx(1 + _BEGINNING.own_cpu_s)
     assert found.memory_bytes == CONTAINER_SHARE * 100 * MIB + _JAVA_BYTES

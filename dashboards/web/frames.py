@@ -181,14 +181,18 @@ class DeploymentHistory:
 
     @property
     def drift(self) -> pd.DataFrame:
-        """Figures of drift that runs recorded: a column for each, by the beginning of the run."""
+        """Figures of drift that runs recorded: a column for each, by the beginning of the run.
+
+        A count of which there is a share as well is left out: on its scale shares could not be told from 0.
+        """
         rows = {
             each.run.started: {
                 name.removeprefix(DRIFT): value for name, value in each.run.figures.items() if name.startswith(DRIFT)
             }
             for each in self.runs
         }
-        return pd.DataFrame.from_dict({start: row for start, row in rows.items() if row}, orient="index")
+        found = pd.DataFrame.from_dict({start: row for start, row in rows.items() if row}, orient="index")
+        return found[[name for name in found.columns if f"{name}_share" not in found.columns]]
 
 
 def deployments(runs: Sequence[DetailedRun], versions: Sequence[Version]) -> list[DeploymentHistory]:

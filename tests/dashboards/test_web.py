@@ -292,7 +292,8 @@ def test_a_deployment_by_its_nights(recorded: Recorded) -> None:
     assert second.quality == second.run.figures["promotion/quality"]
     assert first.gates == second.gates == ((GATE, True),)
     assert [str(gate) for gate in history.limits] == [GATE]
-    assert history.drift.empty or set(history.drift.columns)
+    assert "edges_added_share" in history.drift
+    assert "edges_added" not in history.drift
 
 
 def test_runs_side_by_side(recorded: Recorded) -> None:

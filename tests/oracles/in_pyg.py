@@ -91,7 +91,8 @@ def compare(folder: str, spec: str, seeds: str) -> None:
     assert found["our loader"] > found["full batch"] - POINT, found
 
 
-if code := pytest.main(["-q", "-p", "no:cacheprovider", "tests/tasks/test_loader.py", "-k", "pyg or dgl"]):
-    sys.exit(int(code))
-if len(sys.argv) > 1:
-    compare(*sys.argv[1:])
+if __name__ == "__main__":  # workers of PyG's loader start from this file as well
+    if code := pytest.main(["-q", "-p", "no:cacheprovider", "tests/tasks/test_loader.py", "-k", "pyg or dgl"]):
+        sys.exit(int(code))
+    if len(sys.argv) > 1:
+        compare(*sys.argv[1:])

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._bundle import write_names
 from superworkflow.tasks.evaluate.vectors import batches, dimensions_of, open_embeddings, vectors_of
 from superworkflow.tasks.publish import PublishParams
 
@@ -54,11 +55,7 @@ def run(job: StageRun[PublishParams]) -> Output:
             "a node has two embeddings", where=embeddings.uri,
             value=ordered[pc.index(twice, True).as_py()].as_py(), remedy="Give each node one row",
         )  # fmt: skip
-    _, offsets, text = nodes.buffers()
-    cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + n + 1]
-    characters = np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]]
-    out.array("nodes.npy", characters)
-    out.array("node_offsets.npy", cuts - cuts[0])
+    write_names(out, nodes)
     out.array("node_order.npy", order)
     evaluation = job.inputs.get("evaluation")
     out.json("bundle.json", {

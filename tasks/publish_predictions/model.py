@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import ModelCard
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._bundle import facts_of
 
 
 def card(bundle: Dataset) -> ModelCard:
@@ -13,14 +13,7 @@ def card(bundle: Dataset) -> ModelCard:
     Raises:
         UserError: the dataset is none.
     """
-    if "bundle.json" not in bundle:
-        raise UserError(
-            "not a bundle that can be registered (no bundle.json)", where=bundle.uri,
-            remedy="Give a dataset that the publish_predictions stage made",
-        )  # fmt: skip
-    facts = bundle.json("bundle.json")
-    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
-    first = bytes(text[offsets[0] : offsets[1]]).decode("utf-8")
+    facts, first = facts_of(bundle, "publish_predictions")
     return ModelCard(
         kind="classification",
         columns=({"name": "node", "type": "string", "required": True},),

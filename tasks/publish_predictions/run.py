@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._bundle import write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
 
 BUNDLE_FORMAT = 1
@@ -35,10 +36,7 @@ def run(job: StageRun[PublishPredictionsParams]) -> Output:
         node = nodes[pc.index(twice, True).as_py()].as_py()
         raise UserError("a node has two predictions", where=predictions.uri, value=node, remedy="Give each node a row")
     coded = table["predicted"].combine_chunks().dictionary_encode()
-    _, offsets, text = nodes.buffers()
-    cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + len(nodes) + 1]
-    out.array("nodes.npy", np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]])
-    out.array("node_offsets.npy", cuts - cuts[0])
+    write_names(out, nodes)
     out.array("classes.npy", coded.indices.take(order).to_numpy().astype(np.int32))
     out.array("probabilities.npy", table["probability"].take(order).to_numpy().astype(np.float32))
     scores = job.inputs.get("scores")

@@ -127,3 +127,15 @@ def await_stage(command: subprocess.Popen[str], store: Path, dataset: str) -> li
             return [*started, *found]
         time.sleep(0.01)
     raise AssertionError(f"no stage began to write to {dataset}")
+
+
+def run_document(given: list[str], api: str) -> dict[str, Any]:
+    """What a run prints as JSON; it has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
+        env=os.environ | {"PREFECT_API_URL": api},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert isinstance(document, dict)
+    return document

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +11,7 @@ import pytest
 
 from superworkflow.__main__ import main
 from superworkflow.tasks.publish_predictions.serving import load
+from tests.flows.command_line import run_document
 
 STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]
 FAST = ["--set", "train.epochs=4", "train.hidden=16", "train.batch=32"]
@@ -53,23 +50,12 @@ def _edges(files: Path, store: Path, *more: str) -> list[str]:
     return ["gnn", *given, "--store", str(store), *more]
 
 
-def _run(given: list[str], api: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
-        env=os.environ | {"PREFECT_API_URL": api},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    document = json.loads(done.stdout)
-    assert isinstance(document, dict)
-    return document
-
-
 def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]):
     given = _edges(files, tmp_path / "store", *FAST)
     assert main(["plan", *given, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert [(stage["name"], stage["state"]) for stage in planned] == [(name, "run") for name in STAGES]
-    run = _run([*given, "--register", "parity"], prefect_api)
+    run = run_document([*given, "--register", "parity"], prefect_api)
     assert [stage["name"] for stage in run["stages"]] == STAGES
     assert run["metrics"]["score.accuracy@test"] > 0.9
     assert Path(run["embeddings"]).name == "embeddings.parquet"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from superworkflow.infra.settings import parse_assignments
 from superworkflow.infra.storage.elsewhere import VARIABLE
 from superworkflow.parser import Parser
 from superworkflow.tasks._generate_mag import generate_mag
+from tests.flows.command_line import run_document
 
 STAGES = ["heterograph", "sample", "records", "probe"]
 
@@ -40,7 +38,7 @@ def test_run_then_cached(graph: Path, tmp_path: Path, prefect_api: str, capsys: 
     assert main(["plan", *given, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert [(stage["name"], stage["state"]) for stage in planned] == [(name, "run") for name in STAGES]
-    first = _run(given, prefect_api)
+    first = run_document(given, prefect_api)
     assert [stage["name"] for stage in first["stages"]] == STAGES
     rows = {stage["name"]: stage["rows"] for stage in first["stages"]}
     assert rows["sample"] == rows["records"] == 736
@@ -58,17 +56,6 @@ def test_run_then_cached(graph: Path, tmp_path: Path, prefect_api: str, capsys: 
     engines = {stage["name"]: stage["engine"] for stage in json.loads(capsys.readouterr().out)}
     assert engines["records"] == "spark"
     assert states == {"heterograph": "cached", "sample": "cached", "records": "run"}
-
-
-def _run(given: list[str], api: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
-        env=os.environ | {"PREFECT_API_URL": api},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    document = json.loads(done.stdout)
-    assert isinstance(document, dict)
-    return document
 
 
 def test_flags_take_texts_and_profiles_may_name_what_they_bring_in() -> None:

@@ -85,9 +85,10 @@ def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
     plan = replace(plan, cuts=(np.array([0, _VERTICES]),))
     routes, nodes, count = Routes.shared([np.array([_VERTICES])], 1), np.arange(_VERTICES), np.array([_VERTICES])
     none, links = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-    drawn = answer(plan, routes, 0, [Request(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)])
-    found = join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)])
-    assert [len(reply.counts) for _, reply in (*drawn, *found)] == [_VERTICES, _VERTICES]
+    for _ in answer(plan, routes, 0, [Request(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
+        pass
+    for _ in join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)]):
+        pass
 
 
 def _compile_batches(graph: HeteroGraph) -> None:

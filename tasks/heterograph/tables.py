@@ -84,7 +84,9 @@ class Table:
             if path.stat().st_size == 0:
                 continue  # an empty shard
             readers: dict[str, _Reader] = {"csv": self._csv, "parquet": read_parquet, "tfrecord": self._tfrecord}
-            read = readers[_format(path, where)]
+            with path.open("rb") as stream:
+                magic = stream.read(len(PARQUET))
+            read = readers[format_of(magic, where)]
             first = 1
             for columns in read(path, where, names, rows):
                 if len(columns[0]):
@@ -203,11 +205,14 @@ def _is_absent(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
 
 
-def _format(path: Path, where: str) -> str:
-    """Of a file, by its first bytes and its name."""
-    with path.open("rb") as stream:
-        if stream.read(len(PARQUET)) == PARQUET:
-            return "parquet"
+def format_of(magic: bytes, where: str) -> str:
+    """Of a file, by its first bytes and its name: `parquet`, `tfrecord` or `csv`.
+
+    Raises:
+        UserError: neither tells.
+    """
+    if magic == PARQUET:
+        return "parquet"
     name = where.rpartition("/")[2].lower()
     if _TFRECORD.search(name):
         return "tfrecord"

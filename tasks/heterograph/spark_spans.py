@@ -16,7 +16,8 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES
 from superworkflow.tasks.heterograph.tables import PARQUET, format_of
-from superworkflow.tasks.index.spark_rows import BadRow, whole_lines
+from superworkflow.tasks.index.spark_rows import whole_lines
+from superworkflow.tasks.index.text import BadRow
 
 _BLOCK = 1 << 20
 _BOM = b"\xef\xbb\xbf"

@@ -82,12 +82,17 @@ def write_rows(
     table_rows: NDArray[np.int32] | None = None,
 ) -> None:
     """Write the rows of an edge set, of one that reverses another its edges' positions there, and rows of its table."""
-    output.array(f"edges-{number}-indptr.npy", indptr)
-    output.array(f"edges-{number}-indices.npy", indices)
+    for name, values in zip(rows_names(number), (indptr, indices), strict=True):
+        output.array(name, values)
     if origin is not None:
         output.array(f"edges-{number}-origin.npy", origin)
     if table_rows is not None:
         output.array(f"edges-{number}-row.npy", table_rows)
+
+
+def rows_names(number: int) -> tuple[str, str]:
+    """Files of an edge set's rows: where they begin, and the targets in them."""
+    return f"edges-{number}-indptr.npy", f"edges-{number}-indices.npy"
 
 
 def write_column(

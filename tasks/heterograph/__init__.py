@@ -37,6 +37,7 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._csr_size import MOST_ARCS, PIECE
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
 
@@ -107,11 +108,11 @@ def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> 
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
     values = int(features.get("bytes") or 0)
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
+    rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes
     output = 8 * edges + 20 * nodes + values + 10 * labelled
     work_s = 1.5e-7 * edges + 6e-7 * nodes + 3e-8 * values + 4e-6 * labelled
     return Estimate(
-        memory_bytes=max(reading.memory_bytes, _PROCESS_BYTES + 32 * edges + _NODE_BYTES * nodes) + 500 * labelled
-        + min(values, _FILL_BYTES),
+        memory_bytes=max(reading.memory_bytes, rows) + 500 * labelled + min(values, _FILL_BYTES),
         cpu_s=reading.cpu_s + _START_S + work_s,
         output_bytes=output,
         stats={

@@ -40,7 +40,9 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     rows = {id(each): _rows(source, layout, each, look) for each in sets}
     named = [rows[id(each)] for each in layout.edge_sets if each.name not in layout.reversed_of]
     latent = sum(named) // _EDGES_PER_NODE + 1
-    nodes = [rows[id(each)] if layout.table(each) else latent for each in layout.node_sets]
+    nodes = [
+        rows[id(each)] if layout.table(each) else (each.metadata.cardinality or latent) for each in layout.node_sets
+    ]
     edges = [rows[id(each)] for each in layout.edge_sets]
     naming = named_ends(layout)
     number = {each.name: at for at, each in enumerate(layout.node_sets)}

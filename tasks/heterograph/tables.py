@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
+from superworkflow.tasks._arrow import is_damage
 from superworkflow.tasks.heterograph.values import BadValue
 
 BATCH_ROWS = 1 << 17
@@ -172,6 +173,8 @@ def read_parquet(
             for batch in opened.iter_batches(rows, row_groups=groups, columns=chosen, use_threads=False):
                 yield [batch.column(column) for column in columns]
     except (pa.ArrowException, OSError, KeyError) as error:
+        if not (is_damage(error) or isinstance(error, KeyError)):
+            raise
         raise UserError(f"the table cannot be read: {error}", where=where,
                         remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
 

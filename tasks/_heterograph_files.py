@@ -23,7 +23,7 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
-from superworkflow.tasks._heterograph_names import record_stats
+from superworkflow.tasks._heterograph_names import end_stats, record_stats
 from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
@@ -111,7 +111,7 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
     """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
 
-    `edges.<edge set>.source` is the name of the node set that the edges start from.
+    Of edges also the names of the node sets at their ends; see `end_stats`.
     """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
@@ -120,9 +120,7 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
     stats |= record_stats("nodes", node_sets) | record_stats("edges", edge_sets)
-    return stats | {
-        f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
-    }
+    return stats | end_stats(edge_sets)
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

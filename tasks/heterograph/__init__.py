@@ -93,7 +93,11 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
         6e-7 * (nodes + known("named_edges")) + 4e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
     )
     kept = ("nodes", "edges", "node_sets", "edge_sets")
-    facts = {name: value for name, value in source.items() if name in kept or name.startswith(("nodes.", "edges."))}
+    facts = {
+        name: value
+        for name, value in source.items()
+        if name in kept or name.startswith(("nodes.", "edges.", "values."))
+    }
     return Estimate(
         memory_bytes=memory, cpu_s=_START_S + work_s, output_bytes=output, stats={**facts, "bytes": output},
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES,
@@ -117,8 +121,10 @@ def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> 
         output_bytes=output,
         stats={
             "nodes": nodes, "edges": 2 * edges, "node_sets": 1, "edge_sets": 1, f"nodes.{NODE_SET}": nodes,
-            f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET, "bytes": output,
+            f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET,
+            f"edges.{EDGE_SET}.target": NODE_SET, "bytes": output,
             f"record_bytes.nodes.{NODE_SET}": values // max(nodes, 1),
+            f"values.nodes.{NODE_SET}": values // 4 // max(nodes, 1),
         },
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES, kind="edges",
     )  # fmt: skip

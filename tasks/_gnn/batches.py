@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._heterograph import Rows
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Hop(NamedTuple):
@@ -48,9 +51,9 @@ class Block(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The targets of a step, ascending, and the blocks of the layers, the first layer's first."""
+    """The targets of a step by node set, ascending, and the blocks of the layers, the first layer's first."""
 
-    targets: NDArray[np.int64]
+    targets: Mapping[str, NDArray[np.int64]]
     blocks: tuple[Block, ...]
 
 
@@ -88,16 +91,15 @@ class Sampler:
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
 
-    def batch(self, target: str, nodes: NDArray[np.int64], *step: int) -> Batch:
+    def batch(self, targets: Mapping[str, NDArray[np.int64]], *step: int) -> Batch:
         """The blocks around targets.
 
         Args:
-            target: their node set.
-            nodes: distinct.
+            targets: nodes by node set, distinct, int64.
             step: what makes the step another than all others: whose it is, epoch, step.
         """
-        receivers = {target: np.sort(nodes)}
-        targets = receivers[target]
+        receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
+        targets = dict(receivers)
         blocks = []
         for hop, level in enumerate(reversed(self._draws.levels)):
             block = self._block(level, receivers, hop, step)
@@ -173,15 +175,15 @@ class LookAhead:
             self._samplers.put(make())
         self._pool = ThreadPoolExecutor(threads) if window else None
 
-    def batches(self, target: str, steps: Sequence[tuple[NDArray[np.int64], tuple[int, ...]]]) -> Iterator[Batch]:
-        """The batches of some steps: targets, and what makes the step another than all others."""
+    def each(self, prepare: Callable[[Sampler, S], T], steps: Sequence[S]) -> Iterator[T]:
+        """What `prepare` makes of each step with a sampler that no other thread has meanwhile."""
         if self._pool is None:
-            yield from (self._prepare(target, nodes, step) for nodes, step in steps)
+            yield from (self._prepare(prepare, step) for step in steps)
             return
-        running: list[Future[Batch]] = []
+        running: list[Future[T]] = []
         try:
-            for nodes, step in steps:
-                running.append(self._pool.submit(self._prepare, target, nodes, step))
+            for step in steps:
+                running.append(self._pool.submit(self._prepare, prepare, step))
                 if len(running) > self._window:
                     yield running.pop(0).result()
             while running:
@@ -190,10 +192,10 @@ class LookAhead:
             for each in running:
                 each.cancel()
 
-    def _prepare(self, target: str, nodes: NDArray[np.int64], step: tuple[int, ...]) -> Batch:
+    def _prepare(self, prepare: Callable[[Sampler, S], T], step: S) -> T:
         sampler = self._samplers.get()
         try:
-            return sampler.batch(target, nodes, *step)
+            return prepare(sampler, step)
         finally:
             self._samplers.put(sampler)
 

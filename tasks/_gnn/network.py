@@ -43,7 +43,7 @@ class Known:
 
 
 class Network(nn.Module):
-    """A network for the classes of one node set.
+    """A network that makes a row for each target.
 
     Args:
         shape: of it.
@@ -54,6 +54,7 @@ class Network(nn.Module):
         super().__init__()
         self.shape = shape
         self._numbers = {name: number for number, name in enumerate(sorted(shape.nodes))}
+        self._only = shape.head.node_sets[0]  # where the model takes no more than one
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(streams.state(seed, streams.EMBEDDING) >> 1)
             levels = shape.levels()
@@ -69,12 +70,12 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def forward(self, batch: Batch, known: Known, dropout: float = 0.0) -> torch.Tensor:
-        """Scores of the targets, float32 [targets, classes]."""
+    def forward(self, batch: Batch, known: Known, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+        """Rows of the targets by node set, float32 [targets, width of the head]."""
         rows = self.first_rows(batch.blocks[0], known)
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, known, dropout)
-        return rows[self.shape.target]
+        return rows
 
     def first_rows(self, block: Block, known: Known) -> dict[str, torch.Tensor]:
         """What the first layer reads of its senders; where all of them come as sums, of its receivers."""
@@ -116,9 +117,9 @@ class Network(nn.Module):
                         degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
         if self.shape.model == "gcn":
             assert known.degrees is not None
-            scales = torch.rsqrt(torch.from_numpy(known.degrees[block.senders[self.shape.target]]).to(device) + 1)
+            scales = torch.rsqrt(torch.from_numpy(known.degrees[block.senders[self._only]]).to(device) + 1)
         if self.shape.model == "gat" and dropout:
-            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self.shape.target])
+            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
         made = self.layers[number](Inputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={

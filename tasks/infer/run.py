@@ -19,7 +19,8 @@ from superworkflow.tasks._gnn.features import width_of
 from superworkflow.tasks._gnn.kernels import ALL
 from superworkflow.tasks._gnn.network import Network, read_network
 from superworkflow.tasks._gnn.shape import Shape, read_shape
-from superworkflow.tasks._gnn.targets import SPLITS, label_texts
+from superworkflow.tasks._gnn.splits import SPLITS
+from superworkflow.tasks._gnn.targets import label_texts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.infer import InferParams
@@ -43,6 +44,7 @@ def run(job: StageRun[InferParams]) -> Output:
     shape = read_shape(trained)
     _check(graph, shape, trained.uri)
     data = data_of(graph, shape, None, False)
+    (target,) = shape.head.node_sets
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
         network.eval()
@@ -50,21 +52,21 @@ def run(job: StageRun[InferParams]) -> Output:
         hidden: NDArray[np.float32] | None = None
         for number in range(shape.layers):
             if number == shape.layers - 1 and number:
-                hidden = rows[shape.target]
+                hidden = rows[target]
             rows = _layer(job, network, data, number, rows)
-        scores = rows[shape.target]
+        scores = rows[target]
         probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
-    names = graph.ids(shape.target).combine_chunks()
+    names = graph.ids(target).combine_chunks()
     with job.output.file("embeddings.parquet") as path:
         _write_vectors(path, names, scores if hidden is None else hidden)
     splits = trained.array("splits.npy", mmap=False)
     with job.output.file("predictions.parquet") as path:
-        classes = pa.array(shape.classes, pa.string())
+        classes = pa.array(shape.head.classes, pa.string())
         table = pa.table({
             "node": names.cast(pa.string()),
             "predicted": classes.take(column(predicted.numpy())),
             "probability": column(probabilities.numpy()),
-            "label": pa.array(label_texts(graph, shape.label), pa.string()),
+            "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
             "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
         })  # fmt: skip
         pq.write_table(table, path, compression="zstd", row_group_size=1 << 17)
@@ -112,7 +114,7 @@ def _layer(
     for name in level.receivers:
         for first in range(0, shape.nodes[name], job.params.batch):
             nodes = np.arange(first, min(shape.nodes[name], first + job.params.batch))
-            block = sampler.batch(name, nodes).blocks[0]
+            block = sampler.batch({name: nodes}).blocks[0]
             read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in level.senders}
             given = {each: values.to(network.device) for each, values in read.items()}
             found = network.layer(number, block, given, data.known)[name]

@@ -197,7 +197,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="train",
-    version="1",
+    version="2",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

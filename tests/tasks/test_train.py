@@ -102,9 +102,11 @@ def test_batches_are_the_same_from_many_threads(graph):
     _, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, "fanouts": "2,3"}))
     nodes = targets.nodes("train")
     steps = [(nodes[step % 20 :: 3], (0, 0, step)) for step in range(40)]
-    plain = [sampler_of(shape, data, (2, 3)).batch("node", *step[:1], *step[1]) for step in steps]
+    plain = [sampler_of(shape, data, (2, 3)).batch({"node": given}, *step) for given, step in steps]
     ahead = LookAhead(lambda: sampler_of(shape, data, (2, 3)), 3, 6)
-    for wanted, found in zip(plain, ahead.batches("node", steps), strict=True):
+    for wanted, found in zip(
+        plain, ahead.each(lambda sampler, step: sampler.batch({"node": step[0]}, *step[1]), steps), strict=True
+    ):
         for one, other in zip(wanted.blocks, found.blocks, strict=True):
             assert one.state == other.state
             assert (one.senders["node"] == other.senders["node"]).all()
@@ -175,9 +177,9 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     model = Network(shape, 0)
     model.load_arrays(read_tensors(network.local("model.safetensors")))
     nodes = np.arange(len(targets.classes))
-    batch = sampler_of(shape, data, everything(2)).batch(shape.target, nodes, 0, 0, 0)
+    batch = sampler_of(shape, data, everything(2)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     with torch.no_grad():
-        likely, classes = torch.softmax(model(batch, data.known), 1).max(1)
+        likely, classes = torch.softmax(model(batch, data.known)[shape.head.node_sets[0]], 1).max(1)
     with found.parquet("predictions.parquet") as file:
         table = file.read()
     assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)

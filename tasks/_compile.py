@@ -73,6 +73,8 @@ def _make_subgraphs(folder: Path) -> None:
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
     _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
+    divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
+    _make("shard", {}, folder / "shard", graph=graph, partition=divided)
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)

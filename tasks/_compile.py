@@ -73,6 +73,8 @@ def _make_subgraphs(folder: Path) -> None:
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
     _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
+    divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
+    _make("shard", {}, folder / "shard", graph=graph, partition=divided)
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
@@ -95,7 +97,7 @@ def _compile_batches(graph: HeteroGraph) -> None:
     """What training calls for a batch, without torch, which the image that compiles has not."""
     level = Level(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
     sampler = Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
-    (block,) = sampler.batch("node", order_of(np.arange(_VERTICES), 0, 0), 0, 0, 0).blocks
+    (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
     starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
     rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
     sum_edges(read_only(rows), starts, senders, out)

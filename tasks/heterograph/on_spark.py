@@ -201,7 +201,7 @@ class _Maker:
 
     def _split(self) -> None:
         """Find where rows begin in large files of text and records."""
-        sets = [*self.layout.node_sets, *self.own.values()]
+        sets: list[Any] = [*self.layout.node_sets, *self.own.values()]
         tables = dict.fromkeys(self.layout.table(each) for each in sets if self.layout.table(each))
         pieces = large_pieces(self.job.sources["graph"], tables)
         self.spans = spans_of(pieces, run_tasks(self.session, look, pieces))

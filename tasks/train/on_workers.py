@@ -132,7 +132,7 @@ def _scaled_sums(store: Store, name: str) -> NDArray[np.float32]:
     """What GCN's first layer reads of the owned nodes: see `data.data_of`."""
     (rows,) = store.piece.rows.values()
     low, high, halo = store.piece.low[name], store.piece.high[name], store.piece.halo[name]
-    scaled: NDArray[np.float32] = store.piece.features[name] / np.sqrt(store.degrees + 1)
+    scaled = (store.piece.features[name] / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
     (others,) = store.rows_of([(name, store.piece.halo_numbers[name].astype(np.int64), scaled)])
     table = np.concatenate([scaled, others])
     inside = (rows.indices >= low) & (rows.indices < high)

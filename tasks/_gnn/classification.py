@@ -40,7 +40,7 @@ class Classification:
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
-        return Example({self.targets.node_set: nodes}, (self.targets.classes[nodes],))
+        return Example({self.targets.node_set: nodes}, {}, (self.targets.classes[nodes],))
 
     def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]

@@ -13,7 +13,8 @@ from superworkflow.infra.storage.names import reason_of
 FORMAT = 2
 NETWORK_FILE = "network.json"
 MODELS = ("sage", "gcn", "gat", "rgcn")
-CLASSIFICATION = "node_classification"
+CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+DECODERS = ("dot", "distmult")
 
 
 class Relation(NamedTuple):
@@ -56,6 +57,8 @@ class Head:
         width: of these rows.
         classes: of `CLASSIFICATION` their names.
         label: of it the feature that is learned, as SET.FEATURE.
+        edges: of `LINKS` the edge set that is predicted.
+        decoder: of it, one of `DECODERS`: what makes a number of the rows of two nodes.
     """
 
     task: str
@@ -63,14 +66,18 @@ class Head:
     width: int
     classes: tuple[str, ...] = ()
     label: str = ""
+    edges: str = ""
+    decoder: str = ""
 
     def fault(self) -> str:
         """What is wrong with it; empty where nothing is."""
-        texts = (self.task, self.label, *self.node_sets, *self.classes)
+        texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
         if not self.node_sets or not all(isinstance(each, str) for each in texts):
             return "no node set, or one without a name"
         if not isinstance(self.width, int) or self.width < 1:
             return "a width is not a positive number"
+        if self.task == LINKS:
+            return "" if self.decoder in DECODERS else "no such decoder"
         if self.task != CLASSIFICATION:
             return "no such task"
         return "" if self.width == len(self.classes) > 1 else "classes without names"

@@ -30,10 +30,12 @@ class Example(NamedTuple):
 
     Args:
         nodes: by node set those whose rows the loss reads: int64, distinct, ascending.
+        lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
         wanted: what the task's loss compares them with; each task knows its own.
     """
 
     nodes: Mapping[str, NDArray[np.int64]]
+    lost: Mapping[int, NDArray[np.int64]]
     wanted: tuple[NDArray[Any], ...]
 
 
@@ -84,4 +86,4 @@ class Task(Protocol):
 def prepare(task: Task, sampler: Sampler, items: NDArray[np.int64], step: Step) -> tuple[Example, Batch]:
     """A step's example, and the blocks around it."""
     example = task.example(items, step)
-    return example, sampler.batch(example.nodes, *step)
+    return example, sampler.batch(example.nodes, *step, lost=example.lost)

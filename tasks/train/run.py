@@ -11,19 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
+from superworkflow.tasks._gnn.link_prediction import LinkPrediction
+from superworkflow.tasks._gnn.links import has_links
 from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_network
 from superworkflow.tasks._gnn.shape import NETWORK_FILE
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import targets_of
+from superworkflow.tasks._gnn.task import Task
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.data import data_of, shape_of
 from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.loop import Trainer
@@ -42,10 +46,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     check_device(params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
-    targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
-    task = Classification(targets)
+    task = task_of(graph, params)
     shape = shape_of(graph, task.head, params)
-    outermost = shape.model == "gcn" and params.sizes[-1] < 0
+    outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
     counts = {split: len(task.items(split)) for split in SPLITS}
     facts = task.facts()
@@ -86,6 +89,25 @@ def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
         "parameters": sum(each.numel() for each in network.parameters()),
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
     }  # fmt: skip
+
+
+def task_of(graph: HeteroGraph, params: TrainParams) -> Task:
+    """What is to be learned: links where some were held out of the graph, else classes of nodes.
+
+    Raises:
+        UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.
+    """
+    if not has_links(graph.dataset):
+        shares = params.train_share, params.validation_share
+        return Classification(targets_of(graph, params.label, shares, params.seed))
+    by_degree = params.negatives_by == "degree"
+    task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
+    if params.batch == ALL:
+        raise UserError(
+            "a step of all links leaves no edges that pass messages", where="train.batch", value=params.batch,
+            remedy=f"Set train.batch to a number; a step has {task.most()} of these links at most",
+        )  # fmt: skip
+    return task
 
 
 @contextlib.contextmanager

@@ -244,7 +244,7 @@ class Store:
         for name, nodes in senders_of.items():
             leave(nodes, self._found[name])
         masks = streams.state(self.draws.seed, streams.MASK, *step, len(self.draws.levels) - 1 - hop)
-        return Block(dict(receivers), senders_of, hops, masks)
+        return Block(dict(receivers), senders_of, hops, masks, {})
 
     def _known(self, batches: Sequence[Batch]) -> list[Known]:
         """Features, sums and degrees of the nodes of each batch."""

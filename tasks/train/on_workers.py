@@ -28,6 +28,7 @@ from superworkflow.tasks._gnn.asking import Book, Exchange, Store
 from superworkflow.tasks._gnn.batches import Draws
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
+from superworkflow.tasks._gnn.links import has_links
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import Shape
 from superworkflow.tasks._gnn.shards import Shards
@@ -48,7 +49,7 @@ def run(job: StageRun[TrainParams]) -> Output:
     """Coordinate; the workers train, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, or it is another graph's.
+        UserError: there is no graph in parts, it is another graph's, or links are to be learned.
     """
     graph, shards = job.inputs["graph"], job.inputs.get("shards")
     if shards is None:
@@ -63,6 +64,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     if summed and (of_sums is None or of_sums.digest != job.inputs["sums"].digest):
         raise UserError("the graph in parts is not with these means", where=shards.uri, value=job.inputs["sums"].uri,
                         remedy="Give stage shard the same sums")  # fmt: skip
+    if has_links(graph):
+        raise UserError("a worker group trains networks that classify nodes, and these predict links", where="train",
+                        value="engine: workers", remedy="Train links in process")  # fmt: skip
     job.output.claim([*FILES, SPLITS_FILE])
     with worker_group(job) as group:
         told = group.run(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, summed,

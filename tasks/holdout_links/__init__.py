@@ -51,11 +51,18 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
     """Links are sorted once; features are copied."""
     graph = inputs.get("graph", {})
     edges, size = int(graph.get("edges") or 0), int(graph.get("bytes") or 0)
+    links = edges // 2  # each has an edge either way
     return Estimate(
         memory_bytes=_PROCESS_BYTES + 48 * edges,
         cpu_s=_START_S + 3e-7 * edges + 1e-9 * size,
         output_bytes=size,
-        stats={**graph, "edges": round(edges * (1 - params.test_share - params.validation_share))},
+        stats={
+            **graph,
+            "edges": round(edges * (1 - params.test_share - params.validation_share)),
+            "links": links,
+            "validation_links": int(links * params.validation_share),
+            "test_links": int(links * params.test_share),
+        },
         parallel=0.0,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,

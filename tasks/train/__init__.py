@@ -178,7 +178,12 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     width = max(params.hidden, int(int(graph.get("bytes") or 0) / nodes / 4)) if graph.get("bytes") else params.hidden
     trained = max(1, int(params.train_share * nodes))
     batch = trained if params.batch == ALL else min(trained, int(params.batch))
-    rows, drawn = [batch], 0.0
+    ends = 1
+    if links := int(graph.get("links") or 0):  # of which a step has an eighth at most; two nodes each, and negatives
+        trained = max(1, links - int(graph.get("validation_links") or 0) - int(graph.get("test_links") or 0))
+        batch, ends = min(max(1, trained // 8), int(params.batch) if params.batch != ALL else trained), 2
+        ends += params.negatives
+    rows, drawn = [min(nodes, batch * ends)], 0.0
     for hop, size in enumerate(params.sizes):
         count = rows[-1] * (degree if size < 0 else min(size, degree))
         if params.sums_features and hop == params.layers - 1:

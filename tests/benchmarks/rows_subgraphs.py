@@ -67,7 +67,7 @@ def _own(setting: Setting, tables: Path) -> float:
 
 
 def _sampled(setting: Setting, tables: Path, converted: Path, count: int) -> Measured:
-    ids = pq.read_table(next(iter(sorted(tables.glob("paper*.parquet")))), columns=["id"])["id"]
+    ids = pq.read_table(next(iter(sorted(tables.glob("nodes-paper*.parquet")))), columns=["id"])["id"]
     chosen = np.random.default_rng(1).choice(len(ids), count, replace=False)
     seeds, samples = setting.folder / f"seeds-{count}.csv", setting.folder / "samples"
     seeds.write_text("id\n" + "".join(f"{ids[row].as_py()}\n" for row in chosen.tolist()))

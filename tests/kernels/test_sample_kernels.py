@@ -36,7 +36,7 @@ def specs(draw: st.DrawFn) -> Spec:
 
 
 @given(
-    spec=specs(), seed=st.integers(0, 2**63 - 1), nodes=st.sampled_from([1, 2, 9, 40]), weighted=st.booleans(),
+    spec=specs(), seed=st.integers(0, 2**63 - 1), nodes=st.sampled_from([1, 2, 9, 40, 3000]), weighted=st.booleans(),
     edges=st.sampled_from([0, 1, 30, 400]), parallel=st.booleans(), aggregation=st.sampled_from(["edge", "node"]),
     inputs=st.sampled_from(["once", "path"]), room=st.sampled_from([1, 4, 1 << 12]),
     most=st.sampled_from([1, 50, 1 << 40]),

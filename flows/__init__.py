@@ -14,7 +14,7 @@ from superworkflow.infra.code_file import CodeFile, is_code_file, read_code
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.known import Known
-from superworkflow.infra.placements import node_names
+from superworkflow.infra.placements import ProfileNames, node_names
 from superworkflow.tasks import stage_names
 from superworkflow.tasks._own import check_stages, stages_of_file, superworkflow_in
 
@@ -75,13 +75,15 @@ def load_superworkflow(name: str) -> Superworkflow:
     return found
 
 
-def known_names() -> set[str]:
-    """Names that entries of profiles may have: of all stages, and of all nodes of all superworkflows."""
-    names = set(stage_names())
+def known_names() -> ProfileNames:
+    """Names that profiles may use: of all stages, and of all nodes and variants of all superworkflows."""
+    entries, variants = set(stage_names()), set[str]()
     for name in superworkflow_names():
         with contextlib.suppress(UserError):  # one that cannot be used is no matter of this run
-            names |= node_names(load_superworkflow(name))
-    return names
+            found = load_superworkflow(name)
+            entries |= node_names(found)
+            variants |= found.variants.keys()
+    return ProfileNames(entries, variants)
 
 
 def _of_file(code: CodeFile) -> Superworkflow:

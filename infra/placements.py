@@ -1,10 +1,11 @@
-"""Names in profiles: entries of `stages` that would place nothing are most likely misspelt, and are refused."""
+"""Names in profiles: entries of `stages` that would place nothing, and variants that nobody has, are refused."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from superworkflow.infra.diagram import Diagram, Node, Superworkflow
@@ -17,10 +18,23 @@ _TRIED = 64
 """Combinations of options for which a diagram is drawn."""
 
 
+@dataclass(frozen=True)
+class ProfileNames:
+    """Names that profiles may use.
+
+    Args:
+        entries: of `stages`.
+        variants: by which superworkflows add entries themselves.
+    """
+
+    entries: Set[str]
+    variants: Set[str]
+
+
 def check_placements(
-    superworkflow: Superworkflow, profile: Profile, given: str, known: Callable[[], Iterable[str]] | None
+    superworkflow: Superworkflow, profile: Profile, given: str, known: Callable[[], ProfileNames] | None
 ) -> None:
-    """Refuse a profile with an entry for a node or stage that nobody knows.
+    """Refuse a profile with a variant, or an entry for a node or stage, that nobody knows.
 
     One profile may serve several superworkflows, so it may name what this one does not have.
 
@@ -35,9 +49,17 @@ def check_placements(
     """
     if known is None or not is_file(given):
         return
+    variant = profile.variant
+    if variant is not None and variant not in superworkflow.variants:
+        variants = known().variants | superworkflow.variants.keys()
+        if variant not in variants:
+            raise UserError(
+                "no superworkflow declares a variant of this name", where=f"{given}: variant", value=variant,
+                remedy=nearest(variant, sorted(variants)),
+            )  # fmt: skip
     own = node_names(superworkflow)
     if unknown := [name for name in profile.stages if name not in own]:
-        others = set(known())
+        others = known().entries
         for name in unknown:
             if name not in others:
                 remedy = nearest(name, sorted(own))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.placements import check_placements
+from superworkflow.infra.placements import ProfileNames, check_placements
 from superworkflow.infra.plan.cost import PriceTable, load_prices
 from superworkflow.infra.profile import Profile, load_profile
 from superworkflow.infra.promotion import Registration, check_gates, check_limits
@@ -98,7 +98,7 @@ def build_request(
     store: str = DEFAULT_STORE,
     prices: str | None = None,
     rehash: bool = False,
-    known: Callable[[], Iterable[str]] | None = None,
+    known: Callable[[], ProfileNames] | None = None,
     registration: Registration | None = None,
     tables_from: Sequence[str] = (),
     deployed: bool = False,
@@ -115,7 +115,7 @@ def build_request(
         store: URI of the store.
         prices: name or path of a price table; the profile's, else the newest, when None.
         rehash: read the sources anew, whatever sums of them were kept.
-        known: gives all names that entries of profiles may have, of any superworkflow; without it they are not checked.
+        known: gives all names that profiles may use, of any superworkflow; without it they are not checked.
         registration: what becomes of its models; nothing by default.
         tables_from: prefixes below which any description may name tables.
         deployed: whoever may start runs names the sources, not a user of this machine.

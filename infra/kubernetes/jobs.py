@@ -67,8 +67,11 @@ async def create_job(api: KubernetesApi, job: Json, secret: Mapping[str, str]) -
     if not secret:
         return await api.create(api.jobs, job)
     name = job["metadata"]["name"]
+    # Until there is a Job to end with, it ends with what will own that: the flow's pod, where the flow has one.
+    owners = job["metadata"].get("ownerReferences", [])
     body = {
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": MANAGED_BY},
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "labels": MANAGED_BY, "ownerReferences": owners},
         "stringData": dict(secret), "immutable": True,
     }  # fmt: skip
     await api.create(api.secrets, body)

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import stat
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,12 @@ from superworkflow.infra.storage.filesystem import FileState
 FOLDER_VARIABLE = "SUPERWORKFLOW_CACHE"
 SETTLED_S = 60.0
 """Seconds for which a local file must not have changed before its sum is kept."""
+KEPT_S = 180 * 86_400.0
+"""Seconds after which sums that nobody has read or written are removed."""
+KEPT_BYTES = 256 << 20
+"""Bytes of all sums beyond which the least recently used ones are removed."""
+_FILE = re.compile(r"[0-9a-f]{32}\.json|\.[0-9a-f]{32}\.partial")
+"""Names of the files that are ours, and of those that a killed process has left."""
 _MOST_BYTES = 1 << 30
 _SUM = re.compile(r"[0-9a-f]{64}")
 
@@ -70,6 +77,27 @@ class KeptSums:
                 partial.replace(self._path)
             finally:
                 partial.unlink(missing_ok=True)
+
+        self._prune()
+
+    def _prune(self) -> None:
+        """Remove what nobody has needed for long, and the oldest of what is too much; others' files stay."""
+        assert self._path is not None
+        found: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(OSError):
+            if not _is_ours(self._path.parent.stat()):
+                return
+            for path in self._path.parent.iterdir():
+                with contextlib.suppress(OSError):  # another process has removed it
+                    status = path.lstat()
+                    if _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode) and _is_ours(status):
+                        found.append((max(status.st_mtime, status.st_atime), status.st_size, path))
+        kept = 0
+        for used, size, path in sorted(found, reverse=True):
+            kept += size
+            if path != self._path and (kept > KEPT_BYTES or used < time.time() - KEPT_S):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def may_be_kept(state: FileState, began_ns: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ from superworkflow.infra.kubernetes.api import Json
 from superworkflow.infra.kubernetes.ledger import FOLDER, Ledger
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
-from tests.cluster.conftest import Cluster, Pods
+from tests.cluster.conftest import NAMESPACE, Cluster, Pods
 from tests.launcher_cases import at_work, calling, complete, kill_stage, says, steps, until
 
 MIB = 1 << 20
@@ -114,3 +117,38 @@ def test_a_killed_stage_is_tried_once_more_with_the_same_memory(ground: Pods, ga
     assert says(events, "not for lack of memory so far as the cluster tells; retrying once, with the same memory")
     again = ground.launcher().launch(ground.call(memory=260 * MIB, seed=7), events.append)
     assert [attempt.resources.memory for attempt in again.attempts] == [260 * MIB]  # nothing was learnt of memory
+
+
+DIES = """
+import asyncio, json, os, sys
+from superworkflow.infra.kubernetes.api import KubernetesApi
+from superworkflow.infra.kubernetes.jobs import create_job
+from superworkflow.infra.kubernetes.settings import KubernetesSettings
+
+async def main():
+    api = await KubernetesApi.connect(KubernetesSettings(namespace=sys.argv[1]))
+    create = api.create
+
+    async def until_the_job(path, body, **query):
+        if path == api.jobs:
+            os._exit(9)
+        return await create(path, body, **query)
+
+    api.create = until_the_job
+    await create_job(api, json.loads(sys.argv[2]), {"token": "t"})
+
+asyncio.run(main())
+"""
+
+
+def test_secret_of_a_launcher_killed_before_its_job_ends_with_the_flow(cluster: Cluster) -> None:
+    maps, secret = f"/api/v1/namespaces/{NAMESPACE}/configmaps", f"/api/v1/namespaces/{NAMESPACE}/secrets/sw-killed"
+    flow: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stands-for-the-pod-of-a-flow"}}
+    made = cluster.do(lambda api: api.create(maps, flow))["metadata"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": made["name"], "uid": made["uid"]}
+    job = {"metadata": {"name": "sw-killed", "ownerReferences": [owner]}}
+    killed = subprocess.run([sys.executable, "-c", DIES, NAMESPACE, json.dumps(job)], timeout=120)
+    assert killed.returncode == 9
+    assert cluster.do(lambda api: api.get(secret)) is not None
+    cluster.do(lambda api: api.delete(f"{maps}/{made['name']}"))
+    until(lambda: cluster.do(lambda api: api.get(secret)) is None)

@@ -134,21 +134,28 @@ def test_names_of_nodes_whatever_the_options() -> None:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_shipped_profiles_name_what_there_is(name: str) -> None:
-    assert load_profile(name).stages.keys() <= known_names()
+    assert load_profile(name).stages.keys() <= known_names().entries
     assert superworkflow_names()
 
 
-def test_a_misspelt_stage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_stage_or_variant_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edges, profile = tmp_path / "edges.csv", tmp_path / "mine.yaml"
     edges.write_text("a,b\nb,c\n")
 
     def planned(text: str) -> tuple[int, str]:
-        profile.write_text(f"stages: {{{text}: {{resources: {{memory: 1Gi}}}}}}")
+        profile.write_text(text)
         given = ["plan", "node2vec", "--edges", str(edges), "--profile", str(profile), "--store", str(tmp_path / "s")]
         return main([*given, "--set", "node2vec.link_prediction=false"]), capsys.readouterr().err
 
-    code, error = planned("wlak")
+    def placed(stage: str) -> tuple[int, str]:
+        return planned(f"stages: {{{stage}: {{resources: {{memory: 1Gi}}}}}}")
+
+    code, error = placed("wlak")
     assert code == 2
     assert re.search(r"mine\.yaml: stages\.wlak: no superworkflow .* Did you mean walk\?", error)
     for known in ("walk", "holdout-walk", "evaluate"):  # also where this diagram leaves them out
-        assert planned(known) == (0, "")
+        assert placed(known) == (0, "")
+    code, error = planned("variant: labtop")
+    assert code == 2
+    assert re.search(r"mine\.yaml: variant: no superworkflow .* \(got 'labtop'\)\. Did you mean laptop\?", error)
+    assert planned("variant: laptop") == (0, "")

@@ -425,6 +425,26 @@ class TestKeptSums:
         time.sleep(0.3)
         assert Source.of(tmp_path / "a.csv").digest == hashlib.sha256(b"1,2\n").hexdigest()
 
+    def test_what_nobody_has_used_for_long_is_removed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder := tmp_path / "cache" / "sums").mkdir(parents=True, mode=0o700)
+        old, mine = time.time() - sums.KEPT_S - 60, ["notes.json", f"{'x' * 32}.json", f"{'a' * 32}.json.txt"]
+        for name in [*mine, f"{'a' * 32}.json", f".{'b' * 32}.partial"]:
+            (folder / name).write_text("{}")
+            os.utime(folder / name, (old, old))
+        (folder / f"{'c' * 32}.json").symlink_to(folder / mine[0])
+        kept = {*mine, f"{'c' * 32}.json"}  # what we did not make
+        for uri in ("first", "second"):
+            sums.KeptSums(uri).write({"a.csv": ("state", "0" * 64)})
+        left = {path.name for path in folder.iterdir()}
+        assert kept < left
+        assert len(left - kept) == 2, "of ours only what is new"
+        for path in left - kept:
+            os.utime(folder / path, (old + 120, old + 120))
+        monkeypatch.setattr(sums, "KEPT_BYTES", 250)
+        sums.KeptSums("third").write({"a.csv": ("state", "0" * 64)})
+        assert sums.KeptSums("third").read()
+        assert len({path.name for path in folder.iterdir()} - kept) == 2, "as many as may be kept"
+
     def test_remote_copy_is_held_against_the_kept_sum(self, s3_store: Store, tmp_path: Path) -> None:
         """A sum that is wrong makes no dataset of something else."""
         place = s3_store.root.join("a.csv")

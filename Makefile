@@ -20,13 +20,13 @@ test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs be
 	$(MAKE) --jobs 3 test-here test-cluster test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
 
 oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest tests/cluster tests/servers  # in this order: images are built once
 
 KERNELS := csr embed_kernel generate generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
 

@@ -1,31 +1,66 @@
-"""GNN: a graph neural network that classifies nodes, trained in mini-batches on one machine."""
+"""GNN: a graph neural network that classifies nodes or predicts links, trained in mini-batches on one machine."""
 
 from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
 
 from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric, Model
+from superworkflow.infra.params import StageParams
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks import aggregate, heterograph, infer, publish_predictions, score, train
+from superworkflow.tasks import (
+    aggregate,
+    heterograph,
+    holdout_links,
+    infer,
+    publish_predictions,
+    score,
+    score_links,
+    train,
+)
+
+CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+
+
+class GnnOptions(StageParams):
+    """Options of the pipeline itself."""
+
+    task: Literal["node_classification", "link_prediction"] = Field(
+        default="node_classification",
+        description="What is learned: node_classification or link_prediction, which needs no labels.",
+    )
 
 
 def diagram(
     flow: Diagram, graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None
 ) -> None:
-    """Heterograph, train, infer, score, publish; means of features are made first where the network reads them."""
-    check_sources(graph, edges, features, labels)
+    """Heterograph, train, infer, score, publish; to predict links, some are held out first.
+
+    Means of features are made first where the network reads them.
+    """
+    links = flow.option("task") == LINKS
+    check_sources(graph, edges, features, labels, links)
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
+    learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
     sums = None
     if flow.parameter("train.sums_features") and (graph or features):
-        sums = flow.stage(aggregate.STAGE, graph=typed)
-    network = flow.stage(train.STAGE, graph=typed, sums=sums)
-    predictions = flow.stage(infer.STAGE, graph=typed, network=network)
-    scores = flow.stage(score.STAGE, predictions=predictions)
+        sums = flow.stage(aggregate.STAGE, graph=learned)
+    network = flow.stage(train.STAGE, graph=learned, sums=sums)
+    predictions = flow.stage(infer.STAGE, graph=learned, network=network)
+    if links:
+        scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions)
+    else:
+        scores = flow.stage(score.STAGE, predictions=predictions)
     flow.stage(publish_predictions.STAGE, predictions=predictions, scores=scores)
 
 
-def check_sources(graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None) -> None:
-    """Refuse sources that make no graph with labels.
+def check_sources(
+    graph: Source | None, edges: Source | None, features: Source | None, labels: Source | None, links: bool
+) -> None:
+    """Refuse sources that make no graph to learn from.
 
     Raises:
         UserError: says which to give.
@@ -33,22 +68,30 @@ def check_sources(graph: Source | None, edges: Source | None, features: Source |
     if (graph is None) == (edges is None):
         raise UserError("gnn needs a graph, in one form", where="graph" if graph is None else "edges",
                         remedy="Give either --edges FILE with --labels FILE, or --graph FILE")  # fmt: skip
-    if edges is not None and labels is None:
-        raise UserError("gnn needs labels of nodes to learn", where="labels", remedy="Give --labels FILE")
     if graph is not None and (features or labels):
         raise UserError(
             "features and labels of a graph with a schema are columns of its tables",
             where="features" if features else "labels", value=(features or labels).uri,  # type: ignore[union-attr]
             remedy="Leave it out, and name the column of labels with --label SET.FEATURE",
         )  # fmt: skip
+    if links and labels is not None:
+        raise UserError("links are predicted without labels of nodes", where="labels", value=labels.uri,
+                        remedy=f"Leave it out, or set gnn.task={CLASSIFICATION}")  # fmt: skip
+    if edges is not None and labels is None and not links:
+        raise UserError("gnn needs labels of nodes to learn", where="labels",
+                        remedy=f"Give --labels FILE, or set gnn.task={LINKS}")  # fmt: skip
 
 
-STAGES = (heterograph.STAGE, aggregate.STAGE, train.STAGE, infer.STAGE, score.STAGE, publish_predictions.STAGE)
+STAGES = (
+    heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, train.STAGE, infer.STAGE, score.STAGE, score_links.STAGE,
+    publish_predictions.STAGE,
+)  # fmt: skip
+CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 SUPERWORKFLOW = Superworkflow(
     name="gnn",
-    help="a graph neural network that classifies nodes",
+    help="a graph neural network that classifies nodes or predicts links",
     stages=STAGES,
     sources={
         "graph": "a schema of tables of nodes and edges (schema.pbtxt), or the folder that has it",
@@ -58,6 +101,7 @@ SUPERWORKFLOW = Superworkflow(
     },
     optional=frozenset({"graph", "edges", "features", "labels"}),
     diagram=diagram,
+    options=GnnOptions,
     flags={"label": Flag("train.label", "with a schema, the feature of nodes that is learned", "SET.FEATURE")},
     variants={
         "laptop": {"score": SMALL, "publish_predictions": SMALL},
@@ -69,12 +113,16 @@ SUPERWORKFLOW = Superworkflow(
         "network": ("train", "model.safetensors"),
     },
     outcomes=(
-        Metric("score", "accuracy@validation", headline=True),
-        Metric("score", "accuracy@test", headline=True),
-        Metric("score", "macro_f1@validation"),
-        Metric("score", "macro_f1@test"),
-        Metric("score", "micro_f1@validation"),
-        Metric("score", "micro_f1@test"),
+        Metric("score", "accuracy@validation", headline=True, options=CLASSES, optional=True),
+        Metric("score", "accuracy@test", headline=True, options=CLASSES, optional=True),
+        Metric("score", "macro_f1@validation", options=CLASSES, optional=True),
+        Metric("score", "macro_f1@test", options=CLASSES, optional=True),
+        Metric("score", "micro_f1@validation", options=CLASSES, optional=True),
+        Metric("score", "micro_f1@test", options=CLASSES, optional=True),
+        *(
+            Metric("score_links", f"{name}@{split}", headline=name == "auc", options={"task": LINKS}, optional=True)
+            for name in ("auc", "ap", "mrr", "hits_at_k") for split in ("validation", "test")
+        ),
         Model(
             "publish_predictions", code="superworkflow.tasks.publish_predictions.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",

@@ -10,6 +10,7 @@ from superworkflow.infra.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
     "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
+    "cmeel": "cpu",
     "torch": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
     "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",

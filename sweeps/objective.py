@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,10 +111,19 @@ def declared_metric(name: str, declared: Sequence[Metric]) -> Metric | None:
     return next((each for each in declared if each.covers(name)), names[found] if found else None)
 
 
-def choose_quality(superworkflow: Superworkflow, sources: Sequence[str]) -> Metric | None:
-    """The first headline of the superworkflow for which the sources suffice."""
+def choose_quality(
+    superworkflow: Superworkflow, sources: Sequence[str], nodes: Collection[str] | None = None
+) -> Metric | None:
+    """The first headline of the superworkflow for which the sources suffice.
+
+    Args:
+        superworkflow: that declares them.
+        sources: names of those that are given.
+        nodes: of the diagram; headlines of these come before those of nodes that it does without.
+    """
     headlines = [metric for metric in superworkflow.metrics if metric.headline]
-    return next((each for each in headlines if each.source is None or each.source in sources), None)
+    found = [each for each in headlines if each.source is None or each.source in sources]
+    return next((each for each in found if nodes is None or each.node in nodes), found[0] if found else None)
 
 
 def judged_node(diagram: Diagram, objectives: Sequence[Objective]) -> Node | None:

@@ -69,7 +69,7 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
     Raises:
         UserError: the first thing that is wrong.
     """
-    quality = choose_quality(request.superworkflow, list(request.sources))
+    quality = choose_quality(request.superworkflow, list(request.sources), request.diagram.nodes)
     declared = request.superworkflow.metrics
     objectives = parse_objectives(wishes.objectives, quality, declared)
     judges = [declared_metric(each.name, declared) for each in objectives if each.node is not None] or [quality]

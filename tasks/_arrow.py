@@ -1,4 +1,4 @@
-"""NumPy arrays as Arrow columns."""
+"""NumPy arrays as Arrow columns, and what Arrow's errors mean."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def column(values: NDArray[Any]) -> pa.Array:
     """
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error says that a file is not what it should be; if not, the file could not be reached.
+
+    Arrow raises a plain `OSError` without a number for bytes that make no sense; those of file systems have one, or are
+    of a class of their own.
+    """
+    return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)

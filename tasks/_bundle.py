@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def write_names(output: DatasetWriter, nodes: pa.LargeStringArray) -> None:
-    """`nodes.npy` uint8, the nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`."""
+def write_names(output: DatasetWriter, nodes: pa.LargeStringArray, prefix: str = "") -> None:
+    """`nodes.npy` uint8, the nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`.
+
+    Args:
+        output: where to.
+        nodes: their names.
+        prefix: of both files' names.
+    """
     _, offsets, text = nodes.buffers()
     cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + len(nodes) + 1]
-    output.array("nodes.npy", np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]])
-    output.array("node_offsets.npy", cuts - cuts[0])
+    output.array(f"{prefix}nodes.npy", np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]])
+    output.array(f"{prefix}node_offsets.npy", cuts - cuts[0])
 
 
 def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:

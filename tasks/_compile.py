@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._kept import Kept
+from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.sample.partitioned.answer import answer, join
+from superworkflow.tasks.sample.partitioned.home import Request
+from superworkflow.tasks.sample.partitioned.members import EdgesAsked
+from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
+from superworkflow.tasks.sample.spec import parse_spec
 
 _VERTICES = 200
 
@@ -63,17 +71,33 @@ def _make_subgraphs(folder: Path) -> None:
     )
     graph = _make("heterograph", {}, folder / "heterograph", graph=folder)
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
+    _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
+    divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
+    _make("shard", {}, folder / "shard", graph=graph, partition=divided)
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
     _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
     _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
+
+
+def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
+    """What tasks of a partitioned sample call, without Spark."""
+    fitted = parse_spec(spec.read_text(), str(spec)).fitted(graph.node_sets, graph.edge_sets)
+    plan = plan_of(graph, fitted, SampleParams(), Kept(str(folder)), str(folder / "rows"))
+    plan = replace(plan, cuts=(np.array([0, _VERTICES]),))
+    routes, nodes, count = Routes.shared([np.array([_VERTICES])], 1), np.arange(_VERTICES), np.array([_VERTICES])
+    none, links = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    for _ in answer(plan, routes, 0, [Request(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
+        pass
+    for _ in join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)]):
+        pass
 
 
 def _compile_batches(graph: HeteroGraph) -> None:
     """What training calls for a batch, without torch, which the image that compiles has not."""
     level = Level(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
     sampler = Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
-    (block,) = sampler.batch("node", order_of(np.arange(_VERTICES), 0, 0), 0, 0, 0).blocks
+    (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
     starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
     rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
     sum_edges(read_only(rows), starts, senders, out)

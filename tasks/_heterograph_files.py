@@ -23,7 +23,7 @@ from superworkflow.tasks._heterograph import (
     Values,
     string_type,
 )
-from superworkflow.tasks._heterograph_names import record_stats
+from superworkflow.tasks._heterograph_names import end_stats, record_stats
 from superworkflow.tasks._heterograph_names import stat_name as stat_name
 
 PARQUET: Mapping[str, Any] = {"compression": "lz4", "use_dictionary": False, "row_group_size": 1 << 20}
@@ -82,12 +82,17 @@ def write_rows(
     table_rows: NDArray[np.int32] | None = None,
 ) -> None:
     """Write the rows of an edge set, of one that reverses another its edges' positions there, and rows of its table."""
-    output.array(f"edges-{number}-indptr.npy", indptr)
-    output.array(f"edges-{number}-indices.npy", indices)
+    for name, values in zip(rows_names(number), (indptr, indices), strict=True):
+        output.array(name, values)
     if origin is not None:
         output.array(f"edges-{number}-origin.npy", origin)
     if table_rows is not None:
         output.array(f"edges-{number}-row.npy", table_rows)
+
+
+def rows_names(number: int) -> tuple[str, str]:
+    """Files of an edge set's rows: where they begin, and the targets in them."""
+    return f"edges-{number}-indptr.npy", f"edges-{number}-indices.npy"
 
 
 def write_column(
@@ -106,7 +111,7 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
     """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
 
-    `edges.<edge set>.source` is the name of the node set that the edges start from.
+    Of edges also the names of the node sets at their ends; see `end_stats`.
     """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
@@ -115,9 +120,7 @@ def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}
     stats |= record_stats("nodes", node_sets) | record_stats("edges", edge_sets)
-    return stats | {
-        f"edges.{stat_name(each.name, number)}.source": each.source for number, each in enumerate(edge_sets)
-    }
+    return stats | end_stats(edge_sets)
 
 
 def _described(features: Iterable[Feature]) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ def stat_name(name: str, number: int) -> str:
 def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
 
+    Of nodes also `values.nodes.<set>`, see `float_values`.
+
     Args:
         kind: `nodes` or `edges`.
         sets: with a name and features, which have a type and a shape. Of strings and ragged ones it is a guess.
@@ -33,5 +35,24 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
             * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in _FLOATS else _INTEGER_BYTES)
             for feature in items.features
         ]
-        found[f"record_bytes.{kind}.{stat_name(items.name, number)}"] = sum(sizes)
+        name = stat_name(items.name, number)
+        found[f"record_bytes.{kind}.{name}"] = sum(sizes)
+        if kind == "nodes":
+            found[f"values.nodes.{name}"] = float_values(items)
     return found
+
+
+def end_stats(edge_sets: Iterable[Any]) -> dict[str, str]:
+    """Node sets at the ends of each edge set, as `edges.<edge set>.source` and `.target`."""
+    return {
+        f"edges.{stat_name(each.name, number)}.{end}": getattr(each, end)
+        for number, each in enumerate(edge_sets)
+        for end in ("source", "target")
+    }
+
+
+def float_values(items: Any) -> int:
+    """Floating-point numbers that each item of a set has, in features of fixed shape."""
+    return sum(
+        math.prod(each.shape) for each in items.features if each.dtype in _FLOATS and None not in each.shape
+    )  # fmt: skip

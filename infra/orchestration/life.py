@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -24,10 +25,8 @@ from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
 from superworkflow.infra.execution.interruption import take_signals_back
-from superworkflow.infra.heartbeat import Heartbeat, is_dead, sign, signature
+from superworkflow.infra.heartbeat import Heartbeat, is_dead, last_sign, sign, signature
 from superworkflow.infra.masking import mask_log
-
-_DIED = "Its process died."
 
 
 def enter_flow() -> None:
@@ -66,8 +65,8 @@ def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
     """Close what dead processes have left running; ids of those flow runs."""
     running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
     found = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running))
-    dead = [run.id for run in found if is_dead(run.labels)]
-    for run in dead:
+    dead = {run.id: _died(last_sign(run.labels)) for run in found if is_dead(run.labels)}
+    for run, died in dead.items():
         tasks = client.read_task_runs(
             flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
             task_run_filter=TaskRunFilter(
@@ -75,6 +74,13 @@ def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
             ),
         )
         for task in tasks:
-            client.set_task_run_state(task.id, Crashed(message=_DIED), force=True)
-        client.set_flow_run_state(run, Crashed(message=_DIED), force=True)
-    return dead
+            client.set_task_run_state(task.id, Crashed(message=died), force=True)
+        client.set_flow_run_state(run, Crashed(message=died), force=True)
+    return list(dead)
+
+
+def _died(last: float | None) -> str:
+    """What their states say. The server takes the time at which it is told for their end, and lets no client set it."""
+    if last is None:
+        return "Its process died."
+    return f"Its process died; it was last seen at {datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC."

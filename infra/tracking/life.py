@@ -43,4 +43,6 @@ def _search(client: MlflowClient, experiment: str, which: str) -> list[Run]:
 def _close(client: MlflowClient, run: Run, last: float | None = None) -> None:
     when = last_sign(run.data.tags) or last
     client.set_tag(run.info.run_id, ERROR_TAG, DIED)
-    client.set_terminated(run.info.run_id, status="FAILED", end_time=None if when is None else int(when * 1000))
+    # Signs are in whole seconds: the first of a run that died at once is older than its start.
+    end = None if when is None else max(int(when * 1000), run.info.start_time)
+    client.set_terminated(run.info.run_id, status="FAILED", end_time=end)

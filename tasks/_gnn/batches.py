@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,10 @@ from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._heterograph import Rows
+
+_NONE = read_only(np.empty(0, np.int64))
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Hop(NamedTuple):
@@ -32,6 +37,33 @@ class Hop(NamedTuple):
     degrees: NDArray[np.int64]
 
 
+class Lost(NamedTuple):
+    """Edges of one edge set that pass no messages in a step, in the order of the set.
+
+    Args:
+        positions: in the set, int64 [edges], ascending.
+        receivers, senders: of each, int64 [edges].
+        degrees: edges of its receiver that there would be without the loss, int64 [edges].
+    """
+
+    positions: NDArray[np.int64]
+    receivers: NDArray[np.int64]
+    senders: NDArray[np.int64]
+    degrees: NDArray[np.int64]
+
+    def counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many edges each of these receivers has lost."""
+        first, end = np.searchsorted(self.receivers, nodes, "left"), np.searchsorted(self.receivers, nodes, "right")
+        return np.asarray(end - first, np.int64)
+
+    def of(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The edges that these receivers have lost: place of each one's receiver in `nodes`, and its place here."""
+        counts = self.counts(nodes)
+        places = np.repeat(np.arange(len(nodes)), counts)
+        first = np.searchsorted(self.receivers, nodes, "left")
+        return places, np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts) + first[places]
+
+
 class Block(NamedTuple):
     """What one layer reads and makes.
 
@@ -39,18 +71,20 @@ class Block(NamedTuple):
         receivers, senders: nodes of each node set, int64; the receivers come first among the senders.
         hops: by the number of the edge set.
         state: of the random streams of this layer's masks.
+        lost: by the number of the edge set; the hops are without these edges.
     """
 
     receivers: Mapping[str, NDArray[np.int64]]
     senders: Mapping[str, NDArray[np.int64]]
     hops: Mapping[int, Hop]
     state: int
+    lost: Mapping[int, Lost]
 
 
 class Batch(NamedTuple):
-    """The targets of a step, ascending, and the blocks of the layers, the first layer's first."""
+    """The targets of a step by node set, ascending, and the blocks of the layers, the first layer's first."""
 
-    targets: NDArray[np.int64]
+    targets: Mapping[str, NDArray[np.int64]]
     blocks: tuple[Block, ...]
 
 
@@ -88,24 +122,37 @@ class Sampler:
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
 
-    def batch(self, target: str, nodes: NDArray[np.int64], *step: int) -> Batch:
+    def batch(
+        self, targets: Mapping[str, NDArray[np.int64]], *step: int,
+        lost: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
+    ) -> Batch:  # fmt: skip
         """The blocks around targets.
 
         Args:
-            target: their node set.
-            nodes: distinct.
+            targets: nodes by node set, distinct, int64.
             step: what makes the step another than all others: whose it is, epoch, step.
+            lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
         """
-        receivers = {target: np.sort(nodes)}
-        targets = receivers[target]
+        gone = {number: self._lost(number, positions) for number, positions in lost.items() if len(positions)}
+        receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
+        targets = dict(receivers)
         blocks = []
         for hop, level in enumerate(reversed(self._draws.levels)):
-            block = self._block(level, receivers, hop, step)
+            block = self._block(level, receivers, hop, step, gone)
             blocks.append(block)
             receivers = dict(block.senders)
         return Batch(targets, tuple(reversed(blocks)))
 
-    def _block(self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...]) -> Block:
+    def _lost(self, number: int, positions: NDArray[np.int64]) -> Lost:
+        indptr, indices = self._rows[number]
+        receivers = np.searchsorted(indptr, positions, "right") - 1
+        degrees = indptr[receivers + 1] - indptr[receivers]
+        return Lost(read_only(positions), receivers, indices[positions].astype(np.int64), degrees)
+
+    def _block(
+        self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
+        lost: Mapping[int, Lost],
+    ) -> Block:  # fmt: skip
         draws, nothing = self._draws, np.empty(0, np.int64)
         receivers = {name: receivers.get(name, nothing) for name in level.receivers}
         outermost = hop == len(draws.levels) - 1
@@ -118,9 +165,10 @@ class Sampler:
             state = np.uint64(streams.state(draws.seed, streams.DRAW, *step, hop, relation.number))
             starts = np.empty(len(nodes) + 1, np.int64)
             size = draws.fanouts[hop]
-            count_draws(rows.indptr, rows.indices, nodes, size, draws.labor, state, starts)
+            gone = lost[relation.number].positions if relation.number in lost else _NONE
+            count_draws(rows.indptr, rows.indices, nodes, size, draws.labor, state, gone, starts)
             positions = np.empty(int(starts[-1]), np.int64)
-            draw_edges(rows.indptr, rows.indices, nodes, size, draws.labor, state, starts, self._marks, positions)
+            draw_edges(rows.indptr, rows.indices, nodes, size, draws.labor, state, gone, starts, self._marks, positions)
             drawn.append((relation, starts, positions))
             more[relation.senders] += len(positions)
         frontiers, known = {}, {}
@@ -137,12 +185,14 @@ class Sampler:
             known[name] = compact(rows.indices, positions, self._places[name], frontiers[name], known[name], senders)
             nodes = receivers[relation.receivers]
             degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
+            if relation.number in lost:
+                degrees -= lost[relation.number].counts(nodes)
             hops[relation.number] = Hop(starts, senders, positions, degrees)
         senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
         for name, nodes in senders_of.items():
             leave(nodes, self._places[name])
         masks = streams.state(draws.seed, streams.MASK, *step, len(draws.levels) - 1 - hop)
-        return Block(receivers, senders_of, hops, masks)
+        return Block(receivers, senders_of, hops, masks, lost)
 
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
@@ -173,15 +223,15 @@ class LookAhead:
             self._samplers.put(make())
         self._pool = ThreadPoolExecutor(threads) if window else None
 
-    def batches(self, target: str, steps: Sequence[tuple[NDArray[np.int64], tuple[int, ...]]]) -> Iterator[Batch]:
-        """The batches of some steps: targets, and what makes the step another than all others."""
+    def each(self, prepare: Callable[[Sampler, S], T], steps: Sequence[S]) -> Iterator[T]:
+        """What `prepare` makes of each step with a sampler that no other thread has meanwhile."""
         if self._pool is None:
-            yield from (self._prepare(target, nodes, step) for nodes, step in steps)
+            yield from (self._prepare(prepare, step) for step in steps)
             return
-        running: list[Future[Batch]] = []
+        running: list[Future[T]] = []
         try:
-            for nodes, step in steps:
-                running.append(self._pool.submit(self._prepare, target, nodes, step))
+            for step in steps:
+                running.append(self._pool.submit(self._prepare, prepare, step))
                 if len(running) > self._window:
                     yield running.pop(0).result()
             while running:
@@ -190,10 +240,10 @@ class LookAhead:
             for each in running:
                 each.cancel()
 
-    def _prepare(self, target: str, nodes: NDArray[np.int64], step: tuple[int, ...]) -> Batch:
+    def _prepare(self, prepare: Callable[[Sampler, S], T], step: S) -> T:
         sampler = self._samplers.get()
         try:
-            return sampler.batch(target, nodes, *step)
+            return prepare(sampler, step)
         finally:
             self._samplers.put(sampler)
 

@@ -44,6 +44,7 @@ def count_draws(
     size: int,
     labor: bool,
     state: np.uint64,
+    lost: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> None:
     """Where the drawn edges of each receiver will begin.
@@ -54,19 +55,23 @@ def count_draws(
         size: fan-out, or `ALL`.
         labor: take a neighbour where its own random number says so, instead of so many.
         state: of the random stream of this hop and edge set.
+        lost: positions of edges that are not there, ascending.
         starts: [r + 1], filled.
     """
     starts[0] = 0
     for i in range(len(receivers)):
         first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
-        degree = last - first
+        gone, end = _lost_in(lost, first, last)
+        degree = last - first - (end - gone)
         if size < 0 or degree <= size:
             count = degree
         elif labor:
             count = 0
             share = size / degree
             for place in range(first, last):
-                if _share_of(indices[place], state) < share:
+                if gone < end and lost[gone] == place:
+                    gone += 1
+                elif _share_of(indices[place], state) < share:
                     count += 1
         else:
             count = np.int64(size)
@@ -81,6 +86,7 @@ def draw_edges(
     size: int,
     labor: bool,
     state: np.uint64,
+    lost: NDArray[np.int64],
     starts: NDArray[np.int64],
     marks: NDArray[np.uint64],
     positions: NDArray[np.int64],
@@ -88,29 +94,48 @@ def draw_edges(
     """Draw edges, ascending for each receiver.
 
     Args:
-        indptr, indices, receivers, size, labor, state: as `count_draws` was given.
+        indptr, indices, receivers, size, labor, state, lost: as `count_draws` was given.
         starts: as it has filled them.
         marks: zeros [most degree / 64 + 1], left as zeros.
         positions: of the edges in their set, [starts[r]], filled.
     """
     for i in range(len(receivers)):
         first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
-        degree, at = last - first, starts[i]
+        gone, end = _lost_in(lost, first, last)
+        degree, at = last - first - (end - gone), starts[i]
         if size < 0 or degree <= size:
             for place in range(first, last):
-                positions[at] = place
-                at += 1
+                if gone < end and lost[gone] == place:
+                    gone += 1
+                else:
+                    positions[at] = place
+                    at += 1
         elif labor:
             share = size / degree
             for place in range(first, last):
-                if _share_of(indices[place], state) < share:
+                if gone < end and lost[gone] == place:
+                    gone += 1
+                elif _share_of(indices[place], state) < share:
                     positions[at] = place
                     at += 1
         else:
             own = mix(state + np.uint64(receivers[i] + 1) * GAMMA)
             draw_uniform(positions, at, degree, size, own, marks)
             for j in range(at, at + size):
+                # Draws ascend, and count the edges that are there: those lost before one move it on.
                 positions[j] += first
+                while gone < end and lost[gone] <= positions[j]:
+                    gone += 1
+                    first += 1
+                    positions[j] += 1
+
+
+@nb.njit(inline="always")
+def _lost_in(lost: Any, first: Any, last: Any) -> Any:
+    """Where the lost edges of a row begin and end."""
+    if len(lost) == 0:
+        return 0, 0
+    return np.searchsorted(lost, first), np.searchsorted(lost, last)
 
 
 @nb.njit(inline="always")

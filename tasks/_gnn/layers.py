@@ -117,7 +117,7 @@ class GcnLayer(nn.Module):
     def __init__(self, shape: Shape, number: int, level: Level):
         super().__init__()
         self.relation = level.relations[0]
-        self.linear = _linear(shape.width_in(number, shape.target), shape.width_out(number))
+        self.linear = _linear(shape.width_in(number, self.relation.senders), shape.width_out(number))
 
     def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
         relation, name = self.relation, self.relation.receivers
@@ -140,7 +140,7 @@ class GatLayer(nn.Module):
         super().__init__()
         self.relation, out = level.relations[0], shape.width_out(number)
         self.heads = 1 if number == shape.layers - 1 else shape.heads
-        self.linear = _linear(shape.width_in(number, shape.target), out, bias=False)
+        self.linear = _linear(shape.width_in(number, self.relation.senders), out, bias=False)
         self.of_senders = nn.Parameter(torch.empty(self.heads, out // self.heads))
         self.of_receivers = nn.Parameter(torch.empty(self.heads, out // self.heads))
         self.bias = nn.Parameter(torch.zeros(out))

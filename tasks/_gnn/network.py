@@ -15,10 +15,10 @@ from torch import nn
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block
+from superworkflow.tasks._gnn.batches import Batch, Block, Lost
 from superworkflow.tasks._gnn.kernels import fill_masks
 from superworkflow.tasks._gnn.layers import GatLayer, GcnLayer, Inputs, SageLayer
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.shape import Relation, Shape
 from superworkflow.tasks._gnn.sums import Edges
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
@@ -43,7 +43,7 @@ class Known:
 
 
 class Network(nn.Module):
-    """A network for the classes of one node set.
+    """A network that makes a row for each target.
 
     Args:
         shape: of it.
@@ -54,6 +54,7 @@ class Network(nn.Module):
         super().__init__()
         self.shape = shape
         self._numbers = {name: number for number, name in enumerate(sorted(shape.nodes))}
+        self._only = shape.head.node_sets[0]  # where the model takes no more than one
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(streams.state(seed, streams.EMBEDDING) >> 1)
             levels = shape.levels()
@@ -64,17 +65,20 @@ class Network(nn.Module):
                 table = nn.Embedding(max(1, shape.nodes[name]), shape.hidden, sparse=True)
                 nn.init.xavier_uniform_(table.weight)
                 self.embeddings[key] = table
+        self.factors: nn.Parameter | None = None
+        if shape.head.decoder == "distmult":
+            self.factors = nn.Parameter(torch.ones(shape.head.width))
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def forward(self, batch: Batch, known: Known, dropout: float = 0.0) -> torch.Tensor:
-        """Scores of the targets, float32 [targets, classes]."""
+    def forward(self, batch: Batch, known: Known, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+        """Rows of the targets by node set, float32 [targets, width of the head]."""
         rows = self.first_rows(batch.blocks[0], known)
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, known, dropout)
-        return rows[self.shape.target]
+        return rows
 
     def first_rows(self, block: Block, known: Known) -> dict[str, torch.Tensor]:
         """What the first layer reads of its senders; where all of them come as sums, of its receivers."""
@@ -110,15 +114,18 @@ class Network(nn.Module):
             for relation in self.shape.levels()[0].relations:
                 if relation.number in known.sums and relation.number not in block.hops:
                     nodes = block.receivers[relation.receivers]
-                    given = torch.from_numpy(known.sums[relation.number][nodes]).to(device)
+                    values = _sums_without(known, relation, nodes, block.lost.get(relation.number))
+                    given = torch.from_numpy(values).to(device)
                     sums[relation.number] = mask.rows(given, nodes, 1, relation.number)
                     if known.degrees is not None:
                         degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
         if self.shape.model == "gcn":
             assert known.degrees is not None
-            scales = torch.rsqrt(torch.from_numpy(known.degrees[block.senders[self.shape.target]]).to(device) + 1)
+            nodes = block.senders[self._only]
+            counts = known.degrees[nodes] - sum(lost.counts(nodes) for lost in block.lost.values())
+            scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
         if self.shape.model == "gat" and dropout:
-            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self.shape.target])
+            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
         made = self.layers[number](Inputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={
@@ -145,6 +152,26 @@ class Network(nn.Module):
         if own.keys() != arrays.keys() or any(tuple(own[name].shape) != arrays[name].shape for name in own):
             raise ValueError("the weights are those of another network")
         self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
+
+
+def _sums_without(known: Known, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None) -> NDArray[np.float32]:
+    """Means of the features of these nodes' neighbours, of those that were not lost; see `Known.sums`."""
+    assert known.sums is not None
+    means = known.sums[relation.number][nodes]
+    if lost is None:
+        return means
+    places, edges = lost.of(nodes)
+    if not len(places):
+        return means
+    gone = np.zeros((len(nodes), means.shape[1]), np.float64)
+    np.add.at(gone, places, known.features[relation.senders][lost.senders[edges]])
+    counts, degrees = np.bincount(places, minlength=len(nodes)), np.zeros(len(nodes), np.int64)
+    degrees[places] = lost.degrees[edges]
+    left = degrees - counts
+    changed = np.unique(places)
+    total = means[changed].astype(np.float64) * degrees[changed, None] - gone[changed]
+    means[changed] = np.where(left[changed, None] > 0, total / np.maximum(left[changed, None], 1), 0)
+    return means
 
 
 class _Masks:

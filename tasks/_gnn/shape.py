@@ -10,9 +10,11 @@ from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.names import reason_of
 
-FORMAT = 1
+FORMAT = 2
 NETWORK_FILE = "network.json"
 MODELS = ("sage", "gcn", "gat", "rgcn")
+CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+DECODERS = ("dot", "distmult")
 
 
 class Relation(NamedTuple):
@@ -46,6 +48,42 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Head:
+    """What a network's last layer makes, and for which task.
+
+    Args:
+        task: its name.
+        node_sets: whose rows it makes.
+        width: of these rows.
+        classes: of `CLASSIFICATION` their names.
+        label: of it the feature that is learned, as SET.FEATURE.
+        edges: of `LINKS` the edge set that is predicted.
+        decoder: of it, one of `DECODERS`: what makes a number of the rows of two nodes.
+    """
+
+    task: str
+    node_sets: tuple[str, ...]
+    width: int
+    classes: tuple[str, ...] = ()
+    label: str = ""
+    edges: str = ""
+    decoder: str = ""
+
+    def fault(self) -> str:
+        """What is wrong with it; empty where nothing is."""
+        texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
+        if not self.node_sets or not all(isinstance(each, str) for each in texts):
+            return "no node set, or one without a name"
+        if not isinstance(self.width, int) or self.width < 1:
+            return "a width is not a positive number"
+        if self.task == LINKS:
+            return "" if self.decoder in DECODERS else "no such decoder"
+        if self.task != CLASSIFICATION:
+            return "no such task"
+        return "" if self.width == len(self.classes) > 1 else "classes without names"
+
+
+@dataclass(frozen=True)
 class Shape:
     """A network.
 
@@ -56,12 +94,10 @@ class Shape:
         hidden: width of all but the last.
         heads: of gat's hidden layers.
         bases: of rgcn; 0 for a matrix of its own for each relation.
-        classes: names of the classes.
-        target: node set that is classified.
+        head: what the rows of the last layer are for.
         nodes: sizes of the node sets.
         widths: of their features; 0 where they have none, and learn embeddings of the width `hidden` instead.
         relations: all edge sets.
-        label: of the nodes, as SET.FEATURE.
     """
 
     model: str
@@ -70,17 +106,15 @@ class Shape:
     hidden: int
     heads: int
     bases: int
-    classes: tuple[str, ...]
-    target: str
+    head: Head
     nodes: Mapping[str, int]
     widths: Mapping[str, int]
     relations: tuple[Relation, ...]
-    label: str
 
     def levels(self) -> list[Level]:
         """Layers, the first one first."""
         found: list[Level] = []
-        receivers = {self.target}
+        receivers = set(self.head.node_sets)
         for _ in range(self.layers):
             used = tuple(each for each in self.relations if each.receivers in receivers)
             senders = receivers | {each.senders for each in used}
@@ -94,7 +128,7 @@ class Shape:
 
     def width_out(self, layer: int) -> int:
         """Width of the rows that a layer makes."""
-        return len(self.classes) if layer == self.layers - 1 else self.hidden
+        return self.head.width if layer == self.layers - 1 else self.hidden
 
     def embedded(self) -> list[str]:
         """Node sets that learn embeddings."""
@@ -116,19 +150,22 @@ def read_shape(dataset: Dataset) -> Shape:
         if document.pop("format") != FORMAT:
             raise ValueError(f"this version reads format {FORMAT}")
         document["relations"] = tuple(Relation(*each) for each in document["relations"])
-        document["classes"] = tuple(document["classes"])
+        head: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
+        }
+        document["head"] = Head(**head)
         shape = Shape(**document)
-        if shape.model not in MODELS or not all(isinstance(each, str) for each in shape.classes):
-            raise ValueError("no such model, or classes without names")
+        if shape.model not in MODELS or shape.head.fault():
+            raise ValueError(shape.head.fault() or "no such model")
         sets = {
-            shape.target,
+            *shape.head.node_sets,
             *(each.receivers for each in shape.relations),
             *(each.senders for each in shape.relations),
         }
         counts = [shape.layers, shape.hidden, shape.heads, *(1 + each for each in shape.nodes.values())]
         if not all(isinstance(each, int) and each > 0 for each in counts) or shape.layers > 64:
             raise ValueError("a size is not a positive number")
-        if not sets <= shape.nodes.keys() or not sets <= shape.widths.keys() or len(shape.classes) < 2:
+        if not sets <= shape.nodes.keys() or not sets <= shape.widths.keys():
             raise ValueError("a node set without a size")
         return shape
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superworkflow.tasks._random import GAMMA
 
-ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING = range(7)
+ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK = range(10)
 """What a stream is for."""
 TRAINING, VALIDATION = 0, 1
 """Whose batches."""

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.kernels import keys_of
+from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._heterograph import STRING, Feature, HeteroGraph
 
 WHERE = "train.label"
-SPLITS = ("train", "validation", "test")
 SPLIT_FEATURE = "split"
 NONE = -1
 _DEFAULT = "node.label"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._heterograph import take as take_items
+from superworkflow.tasks._loader.memory import BATCHES
 from superworkflow.tasks._loader.merge import gather_rows, place_ends
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
@@ -160,7 +161,7 @@ def batch_of(block: Block, source: FeatureSource, wanted: Any, without_positions
     for j, items in enumerate(source.edge_items(block, without_positions)):
         edge_set = items.set
         assert isinstance(edge_set, EdgeSet)
-        index = np.empty((2, items.starts[-1]), np.int64)
+        index = BATCHES.array((2, int(items.starts[-1])), np.int64)
         for row, (places, end) in enumerate(((block.sources[j], edge_set.source), (block.targets[j], edge_set.target))):
             if not place_ends(places, items.starts, block.node_starts[numbers[end]], index[row]):
                 raise source.unfit(f"ends of {edge_set.name} are none of their subgraphs' nodes", int(places.max()))
@@ -201,7 +202,7 @@ def _values(source: FeatureSource, kind: str, items: Items, feature: Feature) ->
 
 def gathered(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """``values[rows]``, the rows being numbers of items, by a kernel."""
-    out = np.empty((len(rows), *values.shape[1:]), values.dtype)
+    out = BATCHES.array((len(rows), *values.shape[1:]), values.dtype)
     if out.size:
         width = out.nbytes // len(rows)
         gather_rows(values.reshape(-1).view(np.uint8), width, rows, out.reshape(-1).view(np.uint8))

@@ -1,9 +1,8 @@
-"""Memory that windows of subgraphs take one after the other, instead of new memory from the system for each."""
+"""Memory that windows of subgraphs, and batches, take one after the other, instead of new memory from the system."""
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,46 @@ _ALIGNED = 64
 
 
 class Memory:
-    """Pieces of memory that were given back, to be taken again; threads may share one."""
+    """Pieces of memory that were given back, to be taken again; threads may share one.
 
-    def __init__(self) -> None:
-        self._free: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
-        self._guard = threading.Lock()
+    Nothing is locked: pieces are given back wherever the last reference to them ends, in whatever another one does.
+
+    Args:
+        most: pieces of one size that are kept for the next ones.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._free: dict[int, list[NDArray[np.uint8]]] = {}
+        self._most = most
 
     def take(self, size: int) -> NDArray[np.uint8]:
         """A piece of at least `size` bytes."""
         room = max(_LEAST, 1 << (size - 1).bit_length())
-        with self._guard:
-            if self._free[room]:
-                return self._free[room].pop()
-        return np.empty(room, np.uint8)
+        try:
+            return self._free[room].pop()
+        except LookupError:
+            return np.empty(room, np.uint8)
 
     def give_back(self, pieces: list[NDArray[np.uint8]]) -> None:
         """Pieces that nobody reads any more."""
-        with self._guard:
-            for piece in pieces:
-                self._free[len(piece)].append(piece)
+        for piece in pieces:
+            free = self._free.setdefault(len(piece), [])
+            if self._most is None or len(free) < self._most:
+                free.append(piece)
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array, not filled, whose memory is given back with the last reference to it."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if size < _LEAST:
+            return np.empty(shape, dtype)
+        piece = self.take(size)
+        made: NDArray[Any] = np.ndarray(shape, dtype, piece)
+        weakref.finalize(made, self.give_back, [piece]).atexit = False
+        return made
+
+
+BATCHES = Memory(most=4)
+"""For tensors of batches."""
 
 
 def moved(block: Block, memory: Memory, pieces: list[NDArray[np.uint8]]) -> Block:

@@ -11,7 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks._bytes import copy_bytes, copy_from
+from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._subgraphs import Block
+
+_AHEAD, _LINE = 4, 64
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -54,6 +57,9 @@ def place_ends(places: Any, edge_starts: Any, node_starts: Any, out: Any) -> boo
 def gather_rows(table: Any, width: Any, rows: Any, out: Any) -> None:
     """Copy rows of a table: table uint8 [n * width], rows int64 [m] below n, out uint8 [m * width]."""
     for i in range(len(rows)):
+        if i + _AHEAD < len(rows):
+            for byte in range(0, width, _LINE):
+                prefetch(table, rows[i + _AHEAD] * width + byte)
         copy_bytes(out, i * width, table, rows[i] * width, width)
 
 

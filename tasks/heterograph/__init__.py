@@ -37,6 +37,7 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._csr_size import MOST_ARCS, PIECE
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
 
@@ -92,7 +93,11 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
         6e-7 * (nodes + known("named_edges")) + 4e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
     )
     kept = ("nodes", "edges", "node_sets", "edge_sets")
-    facts = {name: value for name, value in source.items() if name in kept or name.startswith(("nodes.", "edges."))}
+    facts = {
+        name: value
+        for name, value in source.items()
+        if name in kept or name.startswith(("nodes.", "edges.", "values."))
+    }
     return Estimate(
         memory_bytes=memory, cpu_s=_START_S + work_s, output_bytes=output, stats={**facts, "bytes": output},
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES,
@@ -107,17 +112,19 @@ def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> 
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
     values = int(features.get("bytes") or 0)
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
+    rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes
     output = 8 * edges + 20 * nodes + values + 10 * labelled
     work_s = 1.5e-7 * edges + 6e-7 * nodes + 3e-8 * values + 4e-6 * labelled
     return Estimate(
-        memory_bytes=max(reading.memory_bytes, _PROCESS_BYTES + 32 * edges + _NODE_BYTES * nodes) + 500 * labelled
-        + min(values, _FILL_BYTES),
+        memory_bytes=max(reading.memory_bytes, rows) + 500 * labelled + min(values, _FILL_BYTES),
         cpu_s=reading.cpu_s + _START_S + work_s,
         output_bytes=output,
         stats={
             "nodes": nodes, "edges": 2 * edges, "node_sets": 1, "edge_sets": 1, f"nodes.{NODE_SET}": nodes,
-            f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET, "bytes": output,
+            f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET,
+            f"edges.{EDGE_SET}.target": NODE_SET, "bytes": output,
             f"record_bytes.nodes.{NODE_SET}": values // max(nodes, 1),
+            f"values.nodes.{NODE_SET}": values // 4 // max(nodes, 1),
         },
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES, kind="edges",
     )  # fmt: skip

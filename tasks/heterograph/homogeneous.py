@@ -30,9 +30,10 @@ from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks import _csr
 from superworkflow.tasks._dtypes import STRING
 from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem
-from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_ids, write_rows
+from superworkflow.tasks._heterograph_files import rows_names, stats_of, write_feature, write_graph_file, write_ids
+from superworkflow.tasks._npy import write_header
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, HeterographParams
-from superworkflow.tasks.heterograph.csr import order_edges, pack
+from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.tables import Batch, Table
@@ -56,7 +57,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     Raises:
         UserError: a file cannot be read, or the files name different nodes; with file and row or line.
     """
-    labels, u, v = _edges(job)
+    labels, edges = _edges(job)
     ids = Ids(job.threads)
     features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
@@ -67,18 +68,15 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     node = np.concatenate([ids.ranks_of(piece) for piece in pieces])
     if features is not None and (node == UNKNOWN).any():
         raise _without_features(job, labels.filter(pa.array(node == UNKNOWN)), features.source)
-    u, v = node[u], node[v]
     job.progress.update(1, 4, "parts")
-    nodes, arcs = len(rank), 2 * len(u)
+    nodes, arcs = len(rank), 2 * len(edges)
     if arcs > MOST_ARCS:
         what = f"a graph from an edge list has at most {MOST_ARCS // 2} edges"
         where = job.sources["edges"].uri
-        raise UserError(what, where=where, value=len(u), remedy="Give a schema of several sets")
-    ordered = order_edges(
-        pack(np.concatenate([u, v]), np.concatenate([v, u])), np.zeros(arcs, np.int32), nodes, nodes, job.threads
-    )
-    write_rows(job.output, 0, ordered.indptr, ordered.indices)
-    del ordered, u, v
+        raise UserError(what, where=where, value=len(edges), remedy="Give a schema of several sets")
+    renumber(edges, node, node)
+    _write_rows(job, edges, nodes)
+    del edges
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
     found = [] if features is None else [Feature(FEATURES, "float", (features.width,))]
@@ -95,8 +93,20 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     return Output(rows=nodes + arcs, stats=stats)
 
 
-def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int32]]:
-    """Labels of the nodes that edges name, and the ends of each edge as numbers of these."""
+def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, nodes: int) -> None:
+    """Write each edge into the rows of both its ends, of which only pieces are in memory."""
+    counts = _csr.count_ends(edges, nodes, job.threads)
+    starts = _csr.row_starts(counts.sum(axis=(0, 1), dtype=np.int64))
+    indptr, indices = rows_names(0)
+    job.output.array(indptr, starts)
+    with job.output.file(indices) as path, path.open("wb") as stream:
+        write_header(stream, (2 * len(edges),), np.dtype(np.int32))
+        for piece, _ in _csr.assemble(edges, None, starts, True, counts):
+            stream.write(piece.data)
+
+
+def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, _csr.Edges]:
+    """Labels of the nodes that edges name, and the edges by numbers of these, each once."""
     source = job.sources["edges"]
     reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
     path = source.local(job.scratch)
@@ -111,8 +121,7 @@ def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, NDArray[np.int32
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
-    ends = _csr.unpack(graph.edges)
-    return graph.labels, ends[:, 0], ends[:, 1]
+    return graph.labels, graph.edges
 
 
 @dataclass

@@ -80,7 +80,8 @@ from superworkflow.tasks.heterograph.spark_ids import (
     send_ids,
     send_names,
 )
-from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, Part, parts_of
+from superworkflow.tasks.heterograph.spark_spans import Span, look, spans_of
+from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, Part, large_pieces, parts_of
 from superworkflow.tasks.heterograph.values import BadValue
 
 RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
@@ -120,6 +121,8 @@ class _Maker:
     session: Any
     layout: Layout
     wanted: int | None
+    spans: dict[str, list[Span]] = field(default_factory=dict)
+    """Of large files that are split, by URI."""
     parts: list[Part] = field(default_factory=list)
     scans: dict[str, list[Scan]] = field(default_factory=dict)
     """Of each node set with a table, as `nodes …`, and of each edge set that has one of its own, as `edges …`."""
@@ -182,6 +185,7 @@ class _Maker:
         """Read all ids, in the order in which they are read in process, so that the same fault is found first."""
         naming = [edges.name for edges, _ in named_ends(self.layout)]
         own = sorted(self.own.values(), key=lambda each: each.name not in naming)
+        self._split()
         named = [each for each in own if each.name in naming]
         self._parts_of("edges", named)
         self._parts_of("nodes", [each for each in self.layout.node_sets if self.layout.table(each)])
@@ -195,9 +199,16 @@ class _Maker:
                 rows += self.scanned[item.part.number].rows
                 check_rows(rows, each, item.part.uri)
 
+    def _split(self) -> None:
+        """Find where rows begin in large files of text and records."""
+        sets: list[Any] = [*self.layout.node_sets, *self.own.values()]
+        tables = dict.fromkeys(self.layout.table(each) for each in sets if self.layout.table(each))
+        pieces = large_pieces(self.job.sources["graph"], tables)
+        self.spans = spans_of(pieces, run_tasks(self.session, look, pieces))
+
     def _parts_of(self, kind: str, sets: list[Any]) -> None:
         for each in sets:
-            parts = parts_of(self.job.sources["graph"], self.layout.table(each), len(self.parts))
+            parts = parts_of(self.job.sources["graph"], self.layout.table(each), len(self.parts), self.spans)
             names = ("id",) if kind == "nodes" else (column_of(each, "source"), column_of(each, "target"))
             self.scans[f"{kind} {each.name}"] = [Scan(self.kept, part, names) for part in parts]
             self.parts += parts

@@ -12,7 +12,7 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import DESCRIPTION_BYTES, Source
 from superworkflow.infra.storage.text_file import unpacked
 from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph_names import record_stats, stat_name
+from superworkflow.tasks._heterograph_names import end_stats, record_stats, stat_name
 from superworkflow.tasks._schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
 from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends
 
@@ -40,7 +40,9 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     rows = {id(each): _rows(source, layout, each, look) for each in sets}
     named = [rows[id(each)] for each in layout.edge_sets if each.name not in layout.reversed_of]
     latent = sum(named) // _EDGES_PER_NODE + 1
-    nodes = [rows[id(each)] if layout.table(each) else latent for each in layout.node_sets]
+    nodes = [
+        rows[id(each)] if layout.table(each) else (each.metadata.cardinality or latent) for each in layout.node_sets
+    ]
     edges = [rows[id(each)] for each in layout.edge_sets]
     naming = named_ends(layout)
     number = {each.name: at for at, each in enumerate(layout.node_sets)}
@@ -67,7 +69,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     stats |= {f"nodes.{stat_name(each.name, at)}": nodes[at] for at, each in enumerate(layout.node_sets)}
     stats |= {f"edges.{stat_name(each.name, at)}": edges[at] for at, each in enumerate(layout.edge_sets)}
     stats |= record_stats("nodes", layout.node_sets) | record_stats("edges", layout.edge_sets)
-    return stats | {f"edges.{stat_name(each.name, at)}.source": each.source for at, each in enumerate(layout.edge_sets)}
+    return stats | end_stats(layout.edge_sets)
 
 
 def _rows(source: Source, layout: Layout, items: NodeSetSchema | EdgeSetSchema, look: int) -> int:

@@ -1,12 +1,12 @@
 """Parts of tables, which executors read by themselves.
 
-A part is some row groups of a Parquet file, read by range, or another file as a whole: what quotes mean in CSV is known
-only to whoever has read it from its beginning, and what is compressed is so as a whole.
+A part is some row groups of a Parquet file or a range of bytes of another one, or a file as a whole: what is compressed
+is so as a whole, and what quotes mean in CSV is known only to whoever has read it from its beginning (`spark_spans`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,10 +19,11 @@ from superworkflow.infra.storage.digest import file_sha256
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.source import Source, changed
+from superworkflow.tasks.heterograph.spark_spans import Piece, Span, copy_span, pieces_of
 from superworkflow.tasks.heterograph.tables import PARQUET, Batch, Table, batch_rows, read_parquet
 
 PART_BYTES = 64 << 20
-"""Bytes of a Parquet file that a task reads, if its row groups are not larger."""
+"""Bytes of a file that a task reads, unless a row group is larger, or the file cannot be split."""
 ROW_BITS = 32
 """Of a row's key: its number in a part; the number of the part is above. Keys have the order of the table's rows."""
 
@@ -33,7 +34,8 @@ class Part(NamedTuple):
     Args:
         number: of the part, among all parts of all tables.
         uri, bytes, sha256: of the file.
-        groups: of a Parquet file, the first row group and the one after the last; none for the whole file.
+        groups: of a Parquet file, the first row group and the one after the last.
+        span: of another one, bytes; without either the part is the whole file.
         row: number in the file of the row before the first.
     """
 
@@ -41,8 +43,9 @@ class Part(NamedTuple):
     uri: str
     bytes: int
     sha256: str
-    groups: tuple[int, int] | None
-    row: int
+    groups: tuple[int, int] | None = None
+    span: Span | None = None
+    row: int = 0
 
     def batches(self, names: Sequence[str], width: int = 1) -> Iterator[Batch]:
         """Columns of all rows, as `Table.batches`.
@@ -62,7 +65,8 @@ class Part(NamedTuple):
             return
         with Scratch("table") as folder:
             table = Table(cast("Source", _OneFile(self)), location.name, folder, 1)
-            yield from table.batches(names, width)
+            for batch in table.batches(names, width):
+                yield batch._replace(row=batch.row + self.row)
             table.close()
 
     def where(self, row: int) -> str:
@@ -85,7 +89,12 @@ class _OneFile:
         return [name]
 
     def local(self, scratch: Path, name: str) -> Path:
-        """The file, or a copy of it, which is what was summed."""
+        """The file, or a copy of it, which is what was summed; or a copy of the part's bytes."""
+        if self._part.span is not None:
+            if self._copy == Path():
+                self._copy = scratch / name
+                self._copy_span(self._part.span)
+            return self._copy
         if (there := self._location.local_path) is not None:
             return there
         if self._copy == Path():
@@ -96,23 +105,42 @@ class _OneFile:
             self._copy = copy
         return self._copy
 
+    def _copy_span(self, span: Span) -> None:
+        changed_since = changed(self._location.uri, "while the stage read it")
+        if self._location.size() != self._part.bytes:
+            raise changed_since
+        try:
+            copy_span(self._location, span, self._copy)
+        except EOFError:
+            raise changed_since from None
 
-def parts_of(source: Source, table: str, first: int) -> list[Part]:
+
+def large_pieces(source: Source, tables: Iterable[str]) -> list[Piece]:
+    """What is to be looked at of tables before it is known how their files are split."""
+    names = dict.fromkeys(name for table in tables for name in source.files(table))
+    members = [source.members[name] for name in names]
+    return [piece for each in members for piece in pieces_of(each.location, each.state.size, PART_BYTES)]
+
+
+def parts_of(source: Source, table: str, first: int, spans: Mapping[str, Sequence[Span]]) -> list[Part]:
     """The parts of a table, in the order of its rows.
 
     Args:
         source: that has it.
         table: its name.
         first: number of the first part.
+        spans: by URI, of files that were looked at and are to be split.
     """
     parts: list[Part] = []
     for name in source.files(table):
         member = source.members[name]
         size, location = member.state.size, member.location
-        if size:
-            for groups, row in _pieces(location, size):
-                parts.append(Part(first + len(parts), location.uri, size, member.sha256, groups, row))
-    return parts
+        whole = Part(0, location.uri, size, member.sha256)
+        if found := spans.get(location.uri):
+            parts += [whole._replace(span=span, row=span.row) for span in found]
+        elif size:
+            parts += [whole._replace(groups=groups, row=row) for groups, row in _pieces(location, size)]
+    return [part._replace(number=first + at) for at, part in enumerate(parts)]
 
 
 def _pieces(location: Location, size: int) -> list[tuple[tuple[int, int] | None, int]]:

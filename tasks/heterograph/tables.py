@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
+from superworkflow.tasks._arrow import is_damage
 from superworkflow.tasks.heterograph.values import BadValue
 
 BATCH_ROWS = 1 << 17
@@ -84,7 +85,9 @@ class Table:
             if path.stat().st_size == 0:
                 continue  # an empty shard
             readers: dict[str, _Reader] = {"csv": self._csv, "parquet": read_parquet, "tfrecord": self._tfrecord}
-            read = readers[_format(path, where)]
+            with path.open("rb") as stream:
+                magic = stream.read(len(PARQUET))
+            read = readers[format_of(magic, where)]
             first = 1
             for columns in read(path, where, names, rows):
                 if len(columns[0]):
@@ -170,6 +173,8 @@ def read_parquet(
             for batch in opened.iter_batches(rows, row_groups=groups, columns=chosen, use_threads=False):
                 yield [batch.column(column) for column in columns]
     except (pa.ArrowException, OSError, KeyError) as error:
+        if not (is_damage(error) or isinstance(error, KeyError)):
+            raise
         raise UserError(f"the table cannot be read: {error}", where=where,
                         remedy="Write the file again; it is damaged, or no Parquet") from None  # fmt: skip
 
@@ -203,11 +208,14 @@ def _is_absent(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
 
 
-def _format(path: Path, where: str) -> str:
-    """Of a file, by its first bytes and its name."""
-    with path.open("rb") as stream:
-        if stream.read(len(PARQUET)) == PARQUET:
-            return "parquet"
+def format_of(magic: bytes, where: str) -> str:
+    """Of a file, by its first bytes and its name: `parquet`, `tfrecord` or `csv`.
+
+    Raises:
+        UserError: neither tells.
+    """
+    if magic == PARQUET:
+        return "parquet"
     name = where.rpartition("/")[2].lower()
     if _TFRECORD.search(name):
         return "tfrecord"

@@ -13,9 +13,11 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
+from superworkflow.tasks._arrow import is_damage
 from superworkflow.tasks.index.source import Dialect
 from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
 
@@ -99,7 +101,11 @@ def _text_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -
 
 
 def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -> Iterator[list[Any]]:
-    """The same of a Parquet file; a row that lacks something has a null there."""
+    """The same of a Parquet file; a row that lacks something has a null there.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     import duckdb
 
     from superworkflow.tasks.index import duck
@@ -109,9 +115,16 @@ def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path
     else:
         path = folder / "rows"
         names = [dialect.names[column] for column in dialect.columns if column >= 0]
-        with location.open() as stream:
-            groups = list(range(part.first, part.last))
-            table = pq.ParquetFile(stream).read_row_groups(groups, names, use_threads=False)  # a task has one core
+        groups = list(range(part.first, part.last))
+        try:
+            with location.open() as stream:
+                table = pq.ParquetFile(stream).read_row_groups(groups, names, use_threads=False)  # a task has one core
+        except (pa.ArrowException, OSError) as error:
+            if not is_damage(error):
+                raise
+            raise UserError(
+                f"the file cannot be read: {error}", where=location.uri, remedy="Write it again; it is damaged"
+            ) from None
         pq.write_table(table.select(names), path)
         places = tuple(at if column >= 0 else -1 for at, column in enumerate(dialect.columns))
         dialect = replace(dialect, columns=cast("tuple[int, int, int]", places), names=tuple(names))

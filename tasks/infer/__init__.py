@@ -3,6 +3,11 @@
 Files: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and `label` and `split`,
 null where there is none; `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
 a network of one layer, its scores). Both have the nodes of the classified set, by number.
+
+Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
+`target_embeddings.parquet` of those where they end, if that is another node set; `factors.npy` float32 [width], of the
+decoder. A pair's score is the sum over the columns of both nodes' vectors and the factors, multiplied.
+`predictions.parquet` has the held-out pairs with columns `source`, `target`, `linked`, `split`, `score`, `probability`.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, Sampler
 from superworkflow.tasks._gnn.features import width_of
 from superworkflow.tasks._gnn.kernels import ALL
+from superworkflow.tasks._gnn.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks._gnn.network import Network, read_network
-from superworkflow.tasks._gnn.shape import Shape, read_shape
-from superworkflow.tasks._gnn.targets import SPLITS, label_texts
+from superworkflow.tasks._gnn.shape import LINKS, Shape, read_shape
+from superworkflow.tasks._gnn.splits import SPLITS
+from superworkflow.tasks._gnn.targets import label_texts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.infer import InferParams
@@ -46,31 +48,73 @@ def run(job: StageRun[InferParams]) -> Output:
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
         network.eval()
-        rows = _first_rows(network, data)
-        hidden: NDArray[np.float32] | None = None
+        rows = hidden = _first_rows(network, data)
         for number in range(shape.layers):
-            if number == shape.layers - 1 and number:
-                hidden = rows[shape.target]
-            rows = _layer(job, network, data, number, rows)
-        scores = rows[shape.target]
-        probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
-    names = graph.ids(shape.target).combine_chunks()
+            hidden, rows = rows, _layer(job, network, data, number, rows)
+    if shape.head.task == LINKS:
+        return _write_links(job, graph, network, rows)
+    (target,) = shape.head.node_sets
+    return _write_classes(job, graph, shape, rows[target], hidden[target] if shape.layers > 1 else rows[target])
+
+
+def _write_classes(
+    job: StageRun[InferParams], graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+) -> Output:  # fmt: skip
+    """Write predicted classes of all nodes, and what the last layer reads of them."""
+    (target,) = shape.head.node_sets
+    probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
+    names = graph.ids(target).combine_chunks()
     with job.output.file("embeddings.parquet") as path:
-        _write_vectors(path, names, scores if hidden is None else hidden)
-    splits = trained.array("splits.npy", mmap=False)
+        _write_vectors(path, names, vectors)
+    splits = job.inputs["network"].array("splits.npy", mmap=False)
     with job.output.file("predictions.parquet") as path:
-        classes = pa.array(shape.classes, pa.string())
+        classes = pa.array(shape.head.classes, pa.string())
         table = pa.table({
             "node": names.cast(pa.string()),
             "predicted": classes.take(column(predicted.numpy())),
             "probability": column(probabilities.numpy()),
-            "label": pa.array(label_texts(graph, shape.label), pa.string()),
+            "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
             "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
         })  # fmt: skip
         pq.write_table(table, path, compression="zstd", row_group_size=1 << 17)
     count = len(names)
-    dimensions = (scores if hidden is None else hidden).shape[1]
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": dimensions})
+    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1]})
+
+
+def _write_links(
+    job: StageRun[InferParams], graph: HeteroGraph, network: Network, rows: dict[str, NDArray[np.float32]]
+) -> Output:
+    """Write the rows of the nodes between which links are predicted, and what the decoder makes of held-out pairs."""
+    held_out = read_held_out(graph)
+    edges = graph.edge_sets[held_out.edges]
+    ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
+    files = {"embeddings.parquet": edges.source}
+    if edges.source != edges.target:
+        files["target_embeddings.parquet"] = edges.target
+    for file, name in files.items():
+        with job.output.file(file) as path:
+            _write_vectors(path, ids[name], rows[name])
+    width = network.shape.head.width
+    factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
+    job.output.array("factors.npy", factors)
+    parts = []
+    for split in HELD_OUT:
+        for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
+            scores = torch.from_numpy(scores_of(rows[edges.source], rows[edges.target], factors, pairs))
+            parts.append(pa.table({
+                "source": ids[edges.source].take(column(pairs[:, 0])).cast(pa.string()),
+                "target": ids[edges.target].take(column(pairs[:, 1])).cast(pa.string()),
+                "linked": pa.array(np.full(len(pairs), linked)),
+                "split": pa.array([split] * len(pairs), pa.string()),
+                "score": column(scores.numpy()),
+                "probability": column(torch.sigmoid(scores).numpy()),
+            }))  # fmt: skip
+    with job.output.file("predictions.parquet") as path:
+        pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
+    count = sum(len(rows[name]) for name in files.values())
+    pairs_there = sum(map(len, parts))
+    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
 
 
 def _check(graph: HeteroGraph, shape: Shape, where: str) -> None:
@@ -112,7 +156,7 @@ def _layer(
     for name in level.receivers:
         for first in range(0, shape.nodes[name], job.params.batch):
             nodes = np.arange(first, min(shape.nodes[name], first + job.params.batch))
-            block = sampler.batch(name, nodes).blocks[0]
+            block = sampler.batch({name: nodes}).blocks[0]
             read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in level.senders}
             given = {each: values.to(network.device) for each, values in read.items()}
             found = network.layer(number, block, given, data.known)[name]

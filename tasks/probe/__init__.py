@@ -18,12 +18,13 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
 
-MOST_PATHS = 64
-"""Paths of ops that are followed, the shortest first."""
 _CLASSES, _DIMENSIONS = 40, 512
-"""Taken for granted: the stats of inputs tell neither."""
-_PROCESS_BYTES = 256 << 20
+"""Taken for granted: of labels the inputs' stats tell nothing, of features only those that are new enough."""
+_PROCESS_BYTES = 235 << 20
+_ENTRY_BYTES = 30
+"""Of a node or an edge of the subgraphs that are read together."""
 _START_S = 0.6
 
 
@@ -48,16 +49,21 @@ class ProbeParams(StageParams):
 
 
 def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Features of all judged subgraphs, and the classifier's copies of those that it trains on."""
+    """Means of all judged subgraphs as they are read and as they are scaled, and what the classifier has of them."""
     sampled = inputs.get("subgraphs", {})
     total = int(sampled.get("subgraphs") or 10_000)
     edges = int(sampled.get("edges") or 100 * total)
     train, judged = min(params.train_subgraphs, total), min(params.train_subgraphs + 2 * params.test_subgraphs, total)
-    fit = train * ((_DIMENSIONS + 1) * 28 + min(_CLASSES, 64) * 100)
-    fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * _DIMENSIONS * _CLASSES
+    wide = int(sampled.get("path_values") or _DIMENSIONS)
+    dimensions = min(wide, train)
+    fit = train * ((dimensions + 1) * 28 + min(_CLASSES, 64) * 100) + 32 * dimensions**2
+    if dimensions < wide:  # a basis of the rows to train on, and these, in double precision
+        fit = max(fit, 16 * train * wide)
+    read = _ENTRY_BYTES * min(GROUP_ENTRIES, edges + int(sampled.get("nodes") or edges))
+    fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * dimensions * _CLASSES
     read_s = 2e-8 * edges + 1e-7 * edges * judged / max(total, 1)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + judged * _DIMENSIONS * 4 + fit,
+        memory_bytes=_PROCESS_BYTES + judged * wide * 4 + max(read, judged * (wide + dimensions) * 2 + fit),
         cpu_s=_START_S + fits_s + read_s,
         output_bytes=40 * judged,
         parallel=0.3,

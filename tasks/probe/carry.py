@@ -10,28 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._paths import Path
 from superworkflow.tasks._subgraphs import Block
 
-Path = tuple[str, ...]
-"""Edge sets from the seed on; none for the seed itself."""
-
 _FLOATS = ("float", "double", "half")
-
-
-def paths_of(ops: Iterable[tuple[str, Sequence[str], str]], seed_op: str, most: int) -> list[Path]:
-    """Every way from the seed to the output of an op, as edge sets; the shortest first, the seed's own before all.
-
-    Args:
-        ops: name, names of inputs and edge set of each, inputs before those that read them.
-        seed_op: name of the seed op.
-        most: paths to return.
-    """
-    found: dict[str, dict[Path, None]] = {seed_op: {(): None}}
-    for name, inputs, edge_set in ops:
-        ways = {(*path, edge_set): None for given in inputs for path in found[given]}
-        found[name] = dict.fromkeys(sorted(ways, key=len)[:most])
-    every = dict.fromkeys(path for ways in found.values() for path in ways)
-    return sorted(every, key=len)[:most]
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:

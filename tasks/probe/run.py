@@ -21,9 +21,10 @@ from superworkflow.tasks._f1 import f1_scores
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._logistic import LABEL_BLOCK, decision_function, fit_one_vs_rest
 from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._paths import paths_in
 from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Block, layout_of, read_group, shard_names
-from superworkflow.tasks.probe import MOST_PATHS, ProbeParams
-from superworkflow.tasks.probe.carry import carried, chosen, end_of, features_of, paths_of
+from superworkflow.tasks.probe import ProbeParams
+from superworkflow.tasks.probe.carry import carried, chosen, end_of, features_of
 from superworkflow.tasks.probe.labels import WHERE, label_of, labels_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
 
@@ -47,8 +48,7 @@ def run(job: StageRun[ProbeParams]) -> Output:
                         remedy="Leave the label out")  # fmt: skip
     seed_set = told["seed_op"]["node_set_name"]
     label = label_of(graph, params.label, seed_set)
-    ops = [(op["op_name"], op["input_op_names"], op["edge_set_name"]) for op in told["sampling_ops"]]
-    paths = paths_of(ops, told["seed_op"]["op_name"], MOST_PATHS)
+    paths = paths_in(told)
     features = {end: features_of(graph, end) for end in {end_of(graph, path, seed_set) for path in paths}}
     if not any(features.values()):
         raise UserError("no node that is sampled has features of floating-point numbers", where=subgraphs.uri,

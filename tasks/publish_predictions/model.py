@@ -14,6 +14,17 @@ def card(bundle: Dataset) -> ModelCard:
         UserError: the dataset is none.
     """
     facts, first = facts_of(bundle, "publish_predictions")
+    if facts.get("task") == "link_prediction":
+        own = "target_nodes.npy" in bundle
+        text, offsets = (bundle.array(f"{'target_' * own}{name}.npy") for name in ("nodes", "node_offsets"))
+        last = bytes(text[offsets[-2] : offsets[-1]]).decode("utf-8")
+        return ModelCard(
+            kind="link prediction",
+            columns=tuple({"name": name, "type": "string", "required": True} for name in ("source", "target")),
+            example=({"source": first, "target": last},),
+            facts={"nodes": facts["nodes"]},
+            metadata={"metrics": facts["metrics"]},
+        )
     return ModelCard(
         kind="classification",
         columns=({"name": "node", "type": "string", "required": True},),

@@ -12,29 +12,31 @@ from superworkflow.tasks._bundle import write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
 
 BUNDLE_FORMAT = 1
+LINKS, LINK_FACTORS = "link_prediction", "factors.npy"
+"""Task of a bundle, and the file by which predictions of links are known."""
 
 
 def run(job: StageRun[PublishPredictionsParams]) -> Output:
-    """Write the bundle.
-
-    `nodes.npy` uint8, the nodes' UTF-8 one after the other, ascending by bytes, cut at `node_offsets.npy` int64
-    `[n + 1]`; `classes.npy` int32 `[n]` and `probabilities.npy` float32 `[n]`; `bundle.json`.
+    """Write the bundle, of classes or of links.
 
     Raises:
         UserError: there are no predictions, or a node has two.
+    """
+    return _publish_links(job) if LINK_FACTORS in job.inputs["predictions"] else _publish_classes(job)
+
+
+def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
+    """Write predicted classes.
+
+    `nodes.npy` uint8, the nodes' UTF-8 one after the other, ascending by bytes, cut at `node_offsets.npy` int64
+    `[n + 1]`; `classes.npy` int32 `[n]` and `probabilities.npy` float32 `[n]`; `bundle.json`.
     """
     predictions, out = job.inputs["predictions"], job.output
     with predictions.parquet("predictions.parquet") as file:
         table = file.read(["node", "predicted", "probability"])
     if not len(table):
         raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
-    nodes = table["node"].cast(pa.large_string()).combine_chunks()
-    order = pc.sort_indices(nodes)
-    nodes = nodes.take(order)
-    twice = pc.equal(nodes[1:], nodes[:-1])
-    if len(nodes) > 1 and pc.any(twice).as_py():
-        node = nodes[pc.index(twice, True).as_py()].as_py()
-        raise UserError("a node has two predictions", where=predictions.uri, value=node, remedy="Give each node a row")
+    nodes, order = _sorted(table["node"], predictions.uri)
     coded = table["predicted"].combine_chunks().dictionary_encode()
     write_names(out, nodes)
     out.array("classes.npy", coded.indices.take(order).to_numpy().astype(np.int32))
@@ -45,3 +47,47 @@ def run(job: StageRun[PublishPredictionsParams]) -> Output:
         "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
     })  # fmt: skip
     return Output(rows=len(nodes), stats={"nodes": len(nodes), "classes": len(coded.dictionary)})
+
+
+def _publish_links(job: StageRun[PublishPredictionsParams]) -> Output:
+    """Write what scores links.
+
+    `nodes.npy` and `node_offsets.npy` as of classes, of the nodes where links start; `vectors.npy` float32
+    `[n, width]`. If they end in another node set, `target_nodes.npy`, `target_node_offsets.npy` and
+    `target_vectors.npy` of that. `factors.npy` float32 `[width]`: a pair's score is the sum over the columns of
+    both vectors and the factors, multiplied.
+    """
+    predictions, out = job.inputs["predictions"], job.output
+    factors = predictions.array(LINK_FACTORS, mmap=False)
+    counts = []
+    for file, prefix in (("embeddings.parquet", ""), ("target_embeddings.parquet", "target_")):
+        if file not in predictions:
+            continue
+        with predictions.parquet(file) as parquet:
+            table = parquet.read(["node", "vector"])
+        if not len(table):
+            raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
+        nodes, order = _sorted(table["node"], predictions.uri)
+        write_names(out, nodes, prefix)
+        vectors = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(nodes), -1)
+        out.array(f"{prefix}vectors.npy", vectors[order.to_numpy()].astype(np.float32))
+        counts.append(len(nodes))
+    out.array("factors.npy", factors.astype(np.float32))
+    scores = job.inputs.get("scores")
+    out.json("bundle.json", {
+        "format": BUNDLE_FORMAT, "task": LINKS, "nodes": counts[0], "target_nodes": counts[-1],
+        "predictions": predictions.digest, "metrics": scores.json("metrics.json") if scores else {},
+    })  # fmt: skip
+    return Output(rows=sum(counts), stats={"nodes": sum(counts)})
+
+
+def _sorted(column: pa.ChunkedArray, where: str) -> tuple[pa.Array, pa.Array]:
+    """Nodes, ascending by bytes, and the row of each."""
+    nodes = column.cast(pa.large_string()).combine_chunks()
+    order = pc.sort_indices(nodes)
+    nodes = nodes.take(order)
+    twice = pc.equal(nodes[1:], nodes[:-1])
+    if len(nodes) > 1 and pc.any(twice).as_py():
+        node = nodes[pc.index(twice, True).as_py()].as_py()
+        raise UserError("a node has two predictions", where=where, value=node, remedy="Give each node a row")
+    return nodes, order

@@ -10,6 +10,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._paths import paths_in
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_spans
 
 if TYPE_CHECKING:
@@ -74,7 +75,12 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
         memory_bytes=int(memory),
         cpu_s=_START_S + work_s,
         output_bytes=int(_EDGE_BYTES * edges + _NODE_BYTES * nodes + 12 * subgraphs),
-        stats={"subgraphs": subgraphs, "nodes": int(nodes), "edges": int(edges)},
+        stats={
+            "subgraphs": subgraphs,
+            "nodes": int(nodes),
+            "edges": int(edges),
+            "path_values": path_values(graph, told),
+        },
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
         parallel=0.95,
@@ -103,6 +109,21 @@ def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expec
         edges[edge_set] = edges.get(edge_set, 0.0) + drawn
         fronts[name] = drawn
     return Expected(1 + 0.8 * sum(edges.values()), edges)
+
+
+def path_values(graph: Stats, spec: Mapping[str, Any]) -> int:
+    """Floating-point numbers of the nodes at the ends of all paths from the seed; 0 where seeds are links.
+
+    Args:
+        graph: stats of the heterograph.
+        spec: `Spec.canonical`.
+    """
+    if "seed_op" not in spec:
+        return 0
+    ends = [
+        graph.get(f"edges.{path[-1]}.target") if path else spec["seed_op"]["node_set_name"] for path in paths_in(spec)
+    ]
+    return sum(int(graph.get(f"values.nodes.{end}") or 0) for end in ends)
 
 
 def _count(graph: Stats, kind: str, name: str) -> int:

@@ -87,7 +87,7 @@ def run(job: StageRun[SampleParams]) -> Output:
         job.output.adopt(entries)
         sizes.merge(more)
     job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
-    return sample_output(graph, sizes, seeds)
+    return sample_output(graph, sampler.spec, sizes, seeds)
 
 
 def _make(task: Task) -> tuple[tuple[FileEntry, ...], Sizes]:

@@ -15,9 +15,11 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._heterograph_files import stats_of
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
 from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Layout, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.sample.expected import path_values
 from superworkflow.tasks.sample.sampler import Sampler, SeedRows
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
@@ -87,7 +89,7 @@ def run(job: StageRun[SampleParams]) -> Output:
                 edges_per_s=(sizes.edges - already[1]) / seconds,
             )  # fmt: skip
     job.output.json(DESCRIPTION, description(graph, sampler, params, seeds))
-    return sample_output(graph, sizes, seeds)
+    return sample_output(graph, sampler.spec, sizes, seeds)
 
 
 class Sampled(Protocol):
@@ -159,9 +161,9 @@ def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seed
     }  # fmt: skip
 
 
-def sample_output(graph: HeteroGraph, sizes: Sizes, seeds: SeedTable) -> Output:
+def sample_output(graph: HeteroGraph, spec: Spec, sizes: Sizes, seeds: SeedTable) -> Output:
     """What the stage says of its dataset, on every engine."""
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
-    return Output(
-        rows=sizes.subgraphs, stats={**stats, **{f"subgraphs.{split}": seeds.count(split) for split in SPLITS}}
-    )  # fmt: skip
+    stats |= {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}
+    known = stats_of(list(graph.node_sets.values()), list(graph.edge_sets.values()))
+    return Output(rows=sizes.subgraphs, stats=stats | {"path_values": path_values(known, spec.canonical())})

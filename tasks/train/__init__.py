@@ -1,14 +1,19 @@
-"""Stage `train`: a graph neural network that classifies the nodes of one set, trained in mini-batches.
+"""Stage `train`: a graph neural network that classifies nodes or predicts links, trained in mini-batches.
 
 A step's batch is a function of (seed, epoch, step): `tasks._gnn`. Whatever prepares batches ahead, and whenever an
 attempt was killed, the same blocks are drawn; with one thread the same weights come out, bit by bit.
 
-Loss is cross entropy; dense weights are trained by Adam, embeddings of nodes without features by its sparse form. The
-weights that are kept are those of the epoch with the lowest loss on the split validation.
+Where stage holdout_links has held links out of the graph they are what is learned, else classes of nodes. Loss is
+cross entropy, of links binary: of these and of pairs that are drawn anew in each step, a function of (seed, epoch,
+step, link). The edges of a step's links pass no messages in that step; as these are at most an eighth of all links,
+others do.
 
-Files: `model.safetensors` and `network.json`, weights and what they are of; `splits.npy` int8 [nodes], 0 to 2 for
-train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a row
-for each epoch.
+Dense weights are trained by Adam, embeddings of nodes without features by its sparse form. The weights that are kept
+are those of the epoch with the lowest loss on what is validated on.
+
+Files: `model.safetensors` and `network.json`, weights and what they are of; of classes `splits.npy` int8 [nodes], 0 to
+2 for train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a
+row for each epoch.
 """
 
 from __future__ import annotations
@@ -91,6 +96,14 @@ class TrainParams(StageParams):
     )  # fmt: skip
     validation_share: float = Field(
         default=0.2, ge=0, lt=1, description="The same of the nodes to validate on; all others are tested."
+    )
+    decoder: Literal["dot", "distmult"] = Field(
+        default="dot", description="Of links: the product of both ends' vectors, or distmult, each column by a factor.",
+        json_schema_extra={"search": {"type": "categorical", "choices": ["dot", "distmult"], "by_default": False}},
+    )  # fmt: skip
+    negatives: int = Field(default=1, ge=1, le=256, description="Of links: pairs without one for each, 1 to 256.")
+    negatives_by: Literal["uniform", "degree"] = Field(
+        default="uniform", description="Of links: how often a node is an end of such pairs, as any other or by degree."
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
     lookahead: int = Field(
@@ -197,7 +210,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="train",
-    version="1",
+    version="2",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -13,8 +13,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn.features import features_of, width_of
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
 from superworkflow.tasks._gnn.network import Known
-from superworkflow.tasks._gnn.shape import Relation, Shape
-from superworkflow.tasks._gnn.targets import Targets
+from superworkflow.tasks._gnn.shape import Head, Relation, Shape
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks.aggregate import sums_file
 from superworkflow.tasks.train import TrainParams
@@ -28,7 +27,7 @@ class Data:
     known: Known
 
 
-def shape_of(graph: HeteroGraph, targets: Targets, params: TrainParams) -> Shape:
+def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> Shape:
     """The network that the parameters ask for.
 
     Raises:
@@ -37,10 +36,11 @@ def shape_of(graph: HeteroGraph, targets: Targets, params: TrainParams) -> Shape
     relations = tuple(
         Relation(number, each.name, each.source, each.target) for number, each in enumerate(graph.edge_sets.values())
     )
-    if not any(each.receivers == targets.node_set for each in relations):
+    if not any(each.receivers in head.node_sets for each in relations):
         raise UserError(
-            "no edge set starts at the nodes that are classified, so that nothing reaches them",
-            where=graph.dataset.uri, value=targets.node_set, remedy="Add the edge set the other way round, as reversed",
+            "no edge set starts at the nodes that are learned, so that nothing reaches them",
+            where=graph.dataset.uri, value=", ".join(head.node_sets),
+            remedy="Add the edge set the other way round, as reversed",
         )  # fmt: skip
     if params.model in ("gcn", "gat") and (len(relations) > 1 or len(graph.node_sets) > 1):
         raise UserError(
@@ -48,9 +48,9 @@ def shape_of(graph: HeteroGraph, targets: Targets, params: TrainParams) -> Shape
             remedy="Set train.model=sage or rgcn",
         )  # fmt: skip
     return Shape(
-        params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, targets.names,
-        targets.node_set, {name: each.count for name, each in graph.node_sets.items()},
-        {name: width_of(graph, name) for name in graph.node_sets}, relations, targets.label,
+        params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
+        {name: each.count for name, each in graph.node_sets.items()},
+        {name: width_of(graph, name) for name in graph.node_sets}, relations,
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
         (number,) = rows
         degrees = np.diff(rows[number].indptr).astype(np.float32)
         if sums_outermost and features:
-            scaled = features[shape.target] / np.sqrt(degrees + 1)[:, None]
+            scaled = features[shape.head.node_sets[0]] / np.sqrt(degrees + 1)[:, None]
             known_sums[number] = np.empty_like(scaled)
             starts, indices = map(read_only, rows[number])
             sum_edges(read_only(scaled), starts, indices, known_sums[number])

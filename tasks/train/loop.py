@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.progress import Progress
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, LookAhead, is_constant, order_of
+from superworkflow.tasks._gnn.batches import Batch, LookAhead, Sampler, is_constant, order_of
 from superworkflow.tasks._gnn.network import Known, Network
-from superworkflow.tasks._gnn.targets import Targets
+from superworkflow.tasks._gnn.task import Example, Step, Task, prepare
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, save_checkpoint
 
+Prepared = tuple[Example, Batch]
 CHECKPOINT_SECONDS = 60.0
 """All is saved after a step when the last save is older than this."""
 VALIDATED_AT_ONCE = 4096
@@ -32,7 +32,7 @@ class Trainer:
     Args:
         network: to train, on its device.
         known: what it reads of the graph.
-        targets: what it learns.
+        task: what it learns.
         params: the stage's parameters.
         ahead: prepares batches.
         checkpoint, saved: folder of checkpoints, and what to call when there is one.
@@ -40,19 +40,17 @@ class Trainer:
     """
 
     def __init__(
-        self, network: Network, known: Known, targets: Targets, params: TrainParams, ahead: LookAhead,
+        self, network: Network, known: Known, task: Task, params: TrainParams, ahead: LookAhead,
         checkpoint: Path, saved: Callable[[], None], progress: Progress,
     ):  # fmt: skip
-        self.network, self.known, self.targets, self.params, self.ahead = network, known, targets, params, ahead
+        self.network, self.known, self.task, self.params, self.ahead = network, known, task, params, ahead
         self._folder, self._saved, self._progress = checkpoint, saved, progress
         self.optimizers = _optimizers(network, params)
         self.position, self.best = Position(), Arrays()
-        self._train, self._validate = targets.nodes("train"), targets.nodes("validation")
-        self._classes = torch.from_numpy(targets.classes)
-        size = len(self._train) if params.batch == ALL else min(int(params.batch), len(self._train))
-        self._size = size
-        self.steps = -(-len(self._train) // size)
-        self._constant: dict[int, Batch] = {}
+        self._train, self._validate = task.items("train"), task.items("validation")
+        self._size = task.most() if params.batch == ALL else min(int(params.batch), task.most())
+        self.steps = -(-len(self._train) // self._size)
+        self._constant: dict[int, Prepared] = {}
         self._saved_at = time.monotonic()
 
     def resume(self) -> bool:
@@ -72,8 +70,8 @@ class Trainer:
         while at.epoch < self.params.epochs and not self._is_over():
             if at.step == 0:
                 at.losses.append([])
-            for batch in self._batches(at.epoch, at.step):
-                at.losses[-1].append(self._step(batch))
+            for example, batch in self._batches(at.epoch, at.step):
+                at.losses[-1].append(self._step(example, batch))
                 at.step += 1
                 self._tell()
                 if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS and at.step < self.steps:
@@ -87,12 +85,11 @@ class Trainer:
     def _is_over(self) -> bool:
         return bool(self.params.patience) and self.position.worse >= self.params.patience
 
-    def _step(self, batch: Batch) -> float:
+    def _step(self, example: Example, batch: Batch) -> float:
         self.network.train()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        scores = self.network(batch, self.known, self.params.dropout)
-        loss = functional.cross_entropy(scores, self._classes[batch.targets].to(scores.device))
+        loss = self.task.loss(self.network, self.network(batch, self.known, self.params.dropout), example)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._diverged(value)
@@ -105,10 +102,10 @@ class Trainer:
         at = self.position
         row = {"epoch": at.epoch + 1.0, "loss": float(np.mean(at.losses[-1]))}
         if len(self._validate):
-            loss, accuracy = self._validated(at.epoch)
+            loss, figure = self._validated(at.epoch)
             if not math.isfinite(loss):
                 raise self._diverged(loss)
-            row |= {"validation_loss": loss, "validation_accuracy": accuracy}
+            row |= {"validation_loss": loss, self._figure: figure}
             best = at.epochs[at.best - 1] if at.best else None
             if best is None or loss < best["validation_loss"]:
                 at.best, at.worse = at.epoch + 1, 0
@@ -116,43 +113,53 @@ class Trainer:
             else:
                 at.worse += 1
         at.epochs.append(row)
-        value = row.get("validation_accuracy", -row["loss"])
+        value = row.get(self._figure, -row["loss"])
         self._progress.report(at.epoch + 1, self.params.epochs, value)
         at.epoch, at.step = at.epoch + 1, 0
 
     @torch.no_grad()
     def _validated(self, epoch: int) -> tuple[float, float]:
-        """Mean loss and accuracy on the nodes to validate on, with neighbours drawn as in training."""
+        """Mean loss and figure of the items to validate on, with neighbours drawn as in training."""
         self.network.eval()
-        loss, hits = 0.0, 0
-        for batch in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
-            scores = self.network(batch, self.known)
-            classes = self._classes[batch.targets].to(scores.device)
-            loss += float(functional.cross_entropy(scores, classes, reduction="sum"))
-            hits += int((scores.argmax(1) == classes).sum())
-        return loss / len(self._validate), hits / len(self._validate)
+        loss, figure = 0.0, 0.0
+        for example, batch in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
+            found = self.task.judge(self.network, self.network(batch, self.known), example)
+            loss, figure = loss + found.loss, figure + found.figure
+        return loss / len(self._validate), figure / len(self._validate)
 
-    def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
-        nodes = order_of(self._train, self.params.seed, epoch)
-        return self._batches_of(nodes, self._size, streams.TRAINING, epoch, first)
+    @property
+    def _figure(self) -> str:
+        return f"validation_{self.task.figure}"
 
-    def _batches_of(self, nodes: NDArray[np.int64], size: int, whose: int, epoch: int, first: int) -> Iterator[Batch]:
-        """Batches from step `first` on. One that has all nodes and all neighbours is made once."""
-        if len(nodes) <= size and is_constant(self.params.sizes):
+    def _batches(self, epoch: int, first: int) -> Iterator[Prepared]:
+        items = order_of(self._train, self.params.seed, epoch)
+        return self._batches_of(items, self._size, streams.TRAINING, epoch, first)
+
+    def _batches_of(
+        self, items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int
+    ) -> Iterator[Prepared]:
+        """Batches from step `first` on. One that has all items and all neighbours is made once."""
+        if len(items) <= size and self.task.is_constant and is_constant(self.params.sizes):
             if whose not in self._constant:
-                (self._constant[whose],) = self.ahead.batches(self.targets.node_set, [(nodes, (whose, 0, 0))])
+                (self._constant[whose],) = self.ahead.each(self._prepare, [(items, (whose, 0, 0))])
             # Masks differ from step to step nevertheless.
-            yield _masked_anew(self._constant[whose], self.params.seed, whose, epoch)
+            example, batch = self._constant[whose]
+            yield example, _masked_anew(batch, self.params.seed, whose, epoch)
             return
-        cuts = list(range(0, len(nodes), size))
-        steps = [(nodes[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)]
-        yield from self.ahead.batches(self.targets.node_set, steps[first:])
+        cuts = list(range(0, len(items), size))
+        steps: list[tuple[NDArray[np.int64], Step]] = [
+            (items[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)
+        ]
+        yield from self.ahead.each(self._prepare, steps[first:])
+
+    def _prepare(self, sampler: Sampler, step: tuple[NDArray[np.int64], Step]) -> Prepared:
+        return prepare(self.task, sampler, *step)
 
     def _tell(self) -> None:
         at = self.position
         facts = {"loss": at.losses[-1][-1]}
-        if at.epochs and "validation_accuracy" in at.epochs[-1]:
-            facts["validation"] = at.epochs[-1]["validation_accuracy"]
+        if at.epochs and self._figure in at.epochs[-1]:
+            facts["validation"] = at.epochs[-1][self._figure]
         self._progress.update(at.epoch * self.steps + at.step, self.params.epochs * self.steps, "steps", **facts)
 
     def _save(self) -> None:

@@ -11,16 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
+from superworkflow.tasks._gnn.classification import Classification
+from superworkflow.tasks._gnn.link_prediction import LinkPrediction
+from superworkflow.tasks._gnn.links import has_links
 from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_network
 from superworkflow.tasks._gnn.shape import NETWORK_FILE
-from superworkflow.tasks._gnn.targets import SPLITS, targets_of
+from superworkflow.tasks._gnn.splits import SPLITS
+from superworkflow.tasks._gnn.targets import targets_of
+from superworkflow.tasks._gnn.task import Task
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.data import data_of, shape_of
 from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.loop import Trainer
@@ -38,21 +43,20 @@ def run(job: StageRun[TrainParams]) -> Output:
     check_device(params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph = HeteroGraph.open(job.inputs["graph"])
-    targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
-    shape = shape_of(graph, targets, params)
-    outermost = shape.model == "gcn" and params.sizes[-1] < 0
+    task = task_of(graph, params)
+    shape = shape_of(graph, task.head, params)
+    outermost = shape.model == "gcn" and params.sizes[-1] < 0 and task.is_constant
     data = data_of(graph, shape, job.inputs.get("sums") if params.sums_features else None, outermost)
-    counts = {split: len(targets.nodes(split)) for split in SPLITS}
-    job.progress.log(f"{len(targets.names)} classes; nodes: {', '.join(f'{n} {split}' for split, n in counts.items())}")
+    counts = {split: len(task.items(split)) for split in SPLITS}
+    facts = task.facts()
+    job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
     draws = Draws(
         shape.levels(), params.sizes, params.sampler == "labor", frozenset(data.known.sums or ()), params.seed
     )
     with torch_threads(job.threads):
         network = Network(shape, params.seed).to(params.device)
         ahead = LookAhead(lambda: Sampler(data.rows, shape.nodes, draws), max(1, job.threads - 1), params.lookahead)
-        trainer = Trainer(
-            network, data.known, targets, params, ahead, job.checkpoint, job.save_checkpoint, job.progress
-        )
+        trainer = Trainer(network, data.known, task, params, ahead, job.checkpoint, job.save_checkpoint, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         try:
@@ -62,21 +66,38 @@ def run(job: StageRun[TrainParams]) -> Output:
     with job.output.file(WEIGHTS_FILE) as path:
         write_network(path, network)
     job.output.json(NETWORK_FILE, shape.document())
-    job.output.array("splits.npy", targets.splits)
+    task.save(job.output)
     at = trainer.position
     _write_losses(job, at.losses)
     job.output.json("history.json", at.epochs)
     best = at.epochs[at.best - 1] if at.best else at.epochs[-1]
-    facts: dict[str, Stat] = {
-        "nodes": shape.nodes[shape.target], "classes": len(shape.classes), "hidden": shape.hidden,
-        "layers": shape.layers, "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
+    facts |= {
+        "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers,
+        "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
         "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.numel() for each in network.parameters()),
-        **{f"{split}_nodes": count for split, count in counts.items()},
     }  # fmt: skip
-    if "validation_accuracy" in best:
-        facts["validation_accuracy"] = best["validation_accuracy"]
+    facts |= {name: value for name, value in best.items() if name == f"validation_{task.figure}"}
     return Output(rows=sum(counts.values()), stats=facts)
+
+
+def task_of(graph: HeteroGraph, params: TrainParams) -> Task:
+    """What is to be learned: links where some were held out of the graph, else classes of nodes.
+
+    Raises:
+        UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.
+    """
+    if not has_links(graph.dataset):
+        shares = params.train_share, params.validation_share
+        return Classification(targets_of(graph, params.label, shares, params.seed))
+    by_degree = params.negatives_by == "degree"
+    task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)
+    if params.batch == ALL:
+        raise UserError(
+            "a step of all links leaves no edges that pass messages", where="train.batch", value=params.batch,
+            remedy=f"Set train.batch to a number; a step has {task.most()} of these links at most",
+        )  # fmt: skip
+    return task
 
 
 @contextlib.contextmanager

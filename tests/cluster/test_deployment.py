@@ -20,7 +20,7 @@ from tests.flows.command_line import SMALL, STAGES
 from tests.flows.conftest import prefect_server
 from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
 
-ACCOUNT = "superworkflow"
+ACCOUNT, WORKER = "superworkflow", "superworkflow-worker"
 POOL = "cluster-tests"
 _CORE, _RBAC = f"/api/v1/namespaces/{NAMESPACE}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
 _PATHS = {
@@ -39,7 +39,7 @@ def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Kubeconfig of the shipped account, with the shipped rights, in the namespace of these tests."""
+    """Kubeconfig of the shipped account of workers, with the shipped rights, in the namespace of these tests."""
     documents = list(yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "rbac.yaml").read_text()))
 
     async def apply(api: KubernetesApi) -> str:
@@ -50,7 +50,7 @@ def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
                     subject["namespace"] = NAMESPACE
                 await api.create(path, document)
         body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        answer = await api.create(f"{_PATHS['ServiceAccount']}/{ACCOUNT}/token", body)
+        answer = await api.create(f"{_PATHS['ServiceAccount']}/{WORKER}/token", body)
         return str(answer["status"]["token"])
 
     config = yaml.safe_load(cluster.kubeconfig.read_text())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.profile import Placement, Profile
-from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import EXPECTED, Cluster, Settings, kubernetes_caller
 from tests.cluster.spark import executors_of, placement, running
-from tests.infra.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
 pytestmark = needs_spark
@@ -62,43 +59,9 @@ Spread = Callable[..., StageCall]
 def _ignore(event: Event) -> None: ...
 
 
-def test_success(spark: Settings, spread: Spread) -> None:
-    call, events = spread(seconds=1), list[Event]()
-    launched = KubernetesLauncher(spark()).launch(call, events.append)
-    dataset = Dataset.open(Location.of(call.output))
-    assert dataset.array("squares.npy").tolist() == [0, 1, 4, 9]
-    assert dataset.manifest.engine == "spark"
-    assert dataset.stats["hosts"] == 2
-    assert [event["done"] for event in events if event["event"] == "progress"]
-    figures = launched.figures
-    assert (figures["executors"], figures["executors_lost"]) == (2, 0)
-    assert figures["executor_cpu_s"] > 1
-    assert 100 << 20 < figures["executor_peak_memory_bytes"] <= 832 << 20
-    assert figures["executor_held_s"] > 2
-    assert launched.attempts[0].resources.total_memory == (1024 + 2 * 832) << 20
-    said = " ".join(event.get("message", "") for event in events)
-    assert "orbidden" not in said  # the shipped rights are enough
-    assert "ERROR" not in said
-
-
 def test_failure_of_a_task(spark: Settings, spread: Spread) -> None:
     with pytest.raises(StageFailed, match="no further than here"):
         KubernetesLauncher(spark()).launch(spread(end="bug", tasks=1), _ignore)
-
-
-def test_a_lost_executor_is_replaced(spark: Settings, spread: Spread, cluster: Cluster) -> None:
-    call, launched = spread(tasks=6, seconds=4), []
-    thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(call, _ignore)))
-    thread.start()
-    executors = running(cluster, 2)
-    # As Spark made them of our template; folders of the node are what these tests have instead of images.
-    assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
-    first = executors[0]["metadata"]["name"]
-    time.sleep(4)
-    cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))
-    thread.join()
-    assert Dataset.open(Location.of(call.output)).array("squares.npy").tolist() == [0, 1, 4, 9, 16, 25]
-    assert launched[0].figures["executors_lost"] == 1
 
 
 def test_out_of_memory_of_executors_then_success_and_remembered(spark: Settings, spread: Spread) -> None:

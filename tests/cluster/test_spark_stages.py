@@ -21,6 +21,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import Cluster, Settings
 from tests.cluster.spark import placement, running
+from tests.infra.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
 pytestmark = needs_spark
@@ -69,13 +70,24 @@ def test_the_same_files_as_in_process(
 ) -> None:
     edges, output = f"{shared_folder}/spark-edges.csv", f"{shared_folder}/store/{stage}/{'2' * 32}"
     call = _real(stage, REAL[stage], in_process, edges, output, placement(memory="1Gi"))
-    launched = KubernetesLauncher(spark(command=[sys.executable, "-P", "-m", "superworkflow"])).launch(call, _ignore)
+    events = list[Event]()
+    launcher = KubernetesLauncher(spark(command=[sys.executable, "-P", "-m", "superworkflow"]))
+    launched = launcher.launch(call, events.append)
     there = Dataset.open(Location.of(output))
     there.verify()
     assert there.manifest.engine == "spark"
     assert there.manifest.files == in_process[stage].manifest.files  # names, sizes, SHA-256
     assert there.manifest.stats == in_process[stage].manifest.stats
-    assert launched.figures["executors"] == 2
+    assert [event["done"] for event in events if event["event"] == "progress"]
+    figures = launched.figures
+    assert (figures["executors"], figures["executors_lost"]) == (2, 0)
+    assert figures["executor_cpu_s"] > 1
+    assert 100 << 20 < figures["executor_peak_memory_bytes"] <= 1 << 30
+    assert figures["executor_held_s"] > 2
+    assert launched.attempts[0].resources.total_memory == 3 << 30
+    said = " ".join(event.get("message", "") for event in events)
+    assert "orbidden" not in said  # the shipped rights are enough
+    assert "ERROR" not in said
 
 
 def test_walks_survive_the_loss_of_an_executor(
@@ -90,7 +102,10 @@ def test_walks_survive_the_loss_of_an_executor(
     launched: list[Any] = []
     thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(there, _ignore)))
     thread.start()
-    first = running(cluster, 2)[0]["metadata"]["name"]
+    executors = running(cluster, 2)
+    # As Spark made them of our template; folders of the node are what these tests have instead of images.
+    assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
+    first = executors[0]["metadata"]["name"]
     while not list(Path(there.output).glob("walks-*.npy")) and thread.is_alive():
         time.sleep(0.1)
     cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))

@@ -10,6 +10,11 @@ import pandas as pd
 import pytest
 
 from superworkflow.__main__ import main
+from superworkflow.flows.gnn import SUPERWORKFLOW
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.sweeps.objective import choose_quality
+from superworkflow.tasks.publish_predictions.model import card
 from superworkflow.tasks.publish_predictions.serving import load
 from tests.flows.command_line import run_document
 
@@ -71,6 +76,27 @@ def test_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, ca
     assert main(["plan", *other, "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)}
     assert [states[name] for name in STAGES] == ["cached", "cached", "run", "run", "run", "run"]
+
+
+def test_links_from_edges_to_a_model(
+    files: Path, tmp_path: Path, prefect_api: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without labels; the model answers for pairs, and a sweep would improve what is reported of links."""
+    words = [word for word in _edges(files, tmp_path / "store", *FAST) if "labels" not in word]
+    run = run_document([*words, "gnn.task=link_prediction", "train.batch=64"], prefect_api)
+    names = ["heterograph", "holdout_links", "aggregate", "train", "infer", "score_links", "publish_predictions"]
+    assert [stage["name"] for stage in run["stages"]] == names
+    assert run["metrics"]["score_links.auc@test"] > 0.6
+    folder = next((tmp_path / "store" / "publish_predictions").glob("*/bundle.json")).parent
+    answer = load(folder).predict(pd.DataFrame({"source": ["v3", "v3"], "target": ["v5", "v6"]}), {})
+    assert answer["probability"].between(0, 1).all()
+    assert answer["score"][0] > answer["score"][1]
+    chosen = card(Dataset.open(Location.of(folder)))
+    assert {column["name"] for column in chosen.columns} == {"source", "target"}
+    assert choose_quality(SUPERWORKFLOW, ["edges"], names).full_name == "score_links.auc@validation"
+    assert choose_quality(SUPERWORKFLOW, ["edges"], STAGES).full_name == "score.accuracy@validation"
+    assert main(["plan", *_edges(files, tmp_path / "store"), "--set", "gnn.task=link_prediction"]) == 2
+    assert "without labels" in capsys.readouterr().err
 
 
 def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -363,6 +363,7 @@ def test_run_of_a_dead_process_is_closed_and_that_of_a_living_one_is_not(uri: st
     experiment = client.get_run(own).info.experiment_id
     (stage,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{dead.run_id}'")
     assert stage.info.status == "FAILED"
+    assert all(info.end_time >= info.start_time for info in (stage.info, client.get_run(dead.run_id).info))
     assert find_run(uri, "lives").status == "RUNNING"
     living.stop("interrupted")
     assert find_run(uri, "lives").status == "KILLED"

@@ -32,20 +32,25 @@ def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -
 @given(
     receivers=st.integers(1, 9), senders=st.integers(1, 70), most=st.sampled_from([0, 1, 5, 200]),
     size=st.sampled_from([ALL, 1, 2, 3, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
+    share=st.sampled_from([0, 0.1, 0.9]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
-def test_draws(receivers, senders, most, size, labor, seed):
+def test_draws(receivers, senders, most, size, labor, seed, share):
     rng = np.random.default_rng(seed)
     indptr, indices = rows_of(rng, receivers, senders, most)
     nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
     starts = np.empty(len(nodes) + 1, np.int64)
-    count_draws(indptr, indices, nodes, size, labor, np.uint64(seed), starts)
+    lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
+    count_draws(indptr, indices, nodes, size, labor, np.uint64(seed), lost, starts)
     positions = np.empty(starts[-1], np.int64)
     marks = np.zeros((int(np.diff(indptr).max(initial=0)) >> 6) + 1, np.uint64)
-    draw_edges(indptr, indices, nodes, size, labor, np.uint64(seed), starts, marks, positions)
+    draw_edges(indptr, indices, nodes, size, labor, np.uint64(seed), lost, starts, marks, positions)
     assert not marks.any()
     for i, node in enumerate(nodes):
-        mine, degree = positions[starts[i] : starts[i + 1]], indptr[node + 1] - indptr[node]
+        mine = positions[starts[i] : starts[i + 1]]
+        gone = ((lost >= indptr[node]) & (lost < indptr[node + 1])).sum()
+        degree = indptr[node + 1] - indptr[node] - gone
+        assert not np.isin(mine, lost).any()
         assert (np.diff(mine) > 0).all()
         assert ((mine >= indptr[node]) & (mine < indptr[node + 1])).all()
         if size == ALL or degree <= size:
@@ -109,16 +114,21 @@ def test_masks_drop_the_share_that_is_asked_for():
 
 @pytest.mark.parametrize("labor", [False, True])
 def test_each_neighbour_is_drawn_as_often(labor):
-    """Of 12 neighbours 3: over 1,200 draws each is among them a quarter of the time; chi-square, 11 degrees."""
-    indptr, indices = read_only(np.array([0, 12], np.int64)), read_only(np.arange(12, dtype=np.int32))
-    counts, marks = np.zeros(12), np.zeros(1, np.uint64)
+    """Of 12 neighbours 3, beside 3 lost ones: over 1,200 draws each is among them a quarter of the time; chi-square,
+    11 degrees.
+    """
+    indptr, indices = read_only(np.array([0, 15], np.int64)), read_only(np.arange(15, dtype=np.int32))
+    lost = read_only(np.array([0, 7, 8]))
+    counts, marks = np.zeros(15), np.zeros(1, np.uint64)
     keys = np.empty(1200, np.uint64)
     keys_of(np.arange(1200), np.uint64(5), keys)
     for state in keys:
         starts = np.empty(2, np.int64)
-        count_draws(indptr, indices, np.zeros(1, np.int64), 3, labor, state, starts)
+        count_draws(indptr, indices, np.zeros(1, np.int64), 3, labor, state, lost, starts)
         positions = np.empty(starts[-1], np.int64)
-        draw_edges(indptr, indices, np.zeros(1, np.int64), 3, labor, state, starts, marks, positions)
+        draw_edges(indptr, indices, np.zeros(1, np.int64), 3, labor, state, lost, starts, marks, positions)
         counts[positions] += 1
+    assert not counts[lost].any()
+    counts = np.delete(counts, lost)
     spread = ((counts - 300) ** 2 / (300 * 0.75)).sum()
     assert spread < 31  # 0.1%

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +29,14 @@ class Postgres:
     Args:
         binaries: folder of `initdb` and `pg_ctl`.
         folder: its data, below a folder that its user owns.
-        port: on the loopback.
+        port: on the loopback, and on `address` where one is named.
+        address: another of this machine; who comes from there has to give a password.
     """
 
     binaries: Path
     folder: Path
     port: int
+    address: str = ""
 
     @property
     def url(self) -> str:
@@ -60,7 +63,8 @@ class Postgres:
         return done.stdout
 
     def start(self) -> None:
-        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder.parent} -c fsync=off"
+        addresses = ",".join(filter(None, ("127.0.0.1", self.address)))
+        options = f"-h {addresses} -p {self.port} -k {self.folder.parent} -c fsync=off"
         self._run("pg_ctl", "start", "-w", "-D", str(self.folder), "-o", options, "-l", f"{self.folder}.log")
 
     def stop(self) -> None:
@@ -69,7 +73,8 @@ class Postgres:
     def make(self) -> None:
         self._run("initdb", "-D", str(self.folder), "-U", "sweeper", "-A", "trust", "--no-sync")
         access = self.folder / "pg_hba.conf"
-        access.write_text(f"host all +guarded 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
+        more = "host all all samenet scram-sha-256\n" if self.address else ""
+        access.write_text(f"host all +guarded 127.0.0.1/32 scram-sha-256\n{access.read_text()}{more}")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self.binaries / program), *arguments]
@@ -82,23 +87,32 @@ class Postgres:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A running server with an empty database."""
+    with running_postgres() as server:
+        yield server
+
+
+@contextmanager
+def running_postgres(address: str = "") -> Iterator[Postgres]:
+    """A running server with an empty database; skips where PostgreSQL is not installed."""
     if shutil.which("pg_config") is None:
         pytest.skip("PostgreSQL's server is not installed")
     binaries = Path(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True).stdout.strip())
     if not (binaries / "initdb").exists():
         pytest.skip("PostgreSQL's server is not installed")
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((address or "127.0.0.1", 0))
         port = free.getsockname()[1]
     root = Path(tempfile.mkdtemp(prefix="postgres-"))
     if os.geteuid() == 0:
         shutil.chown(root, "postgres")
-    server = Postgres(binaries, root / "data", port)
+    server = Postgres(binaries, root / "data", port, address)
     server.make()
     server.start()
-    yield server
-    server.stop()
-    shutil.rmtree(root, ignore_errors=True)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import torch
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import ALL
 from superworkflow.tasks._gnn.shape import Shape
 from superworkflow.tasks._gnn.targets import targets_of
@@ -60,7 +61,7 @@ def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, S
     """What stage train makes of a graph, without means from elsewhere."""
     graph = HeteroGraph.open(dataset)
     targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
-    shape = shape_of(graph, targets, params)
+    shape = shape_of(graph, Classification(targets).head, params)
     return graph, targets, shape, data_of(graph, shape, None, False)
 
 

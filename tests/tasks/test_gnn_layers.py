@@ -41,7 +41,7 @@ def dense_sage(graph: HeteroGraph, shape, weights: Weights, rows: Rows, pool: bo
                 weight = (weights[f"{prefix}parts"][place][:, None, None] * weights[f"{prefix}bases"]).sum(0)
             made[relation.receivers] = made[relation.receivers] + message @ weight.T
         rows = {name: torch.relu(values) for name, values in made.items()} if number < shape.layers - 1 else made
-    return rows[shape.target]
+    return rows[shape.head.node_sets[0]]
 
 
 def dense_gcn(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
@@ -91,8 +91,8 @@ def test_layers_and_gradients(tmp_path, case, typed):
     graph, targets, shape, data = prepared(made, TrainParams(**values))
     network = Network(shape, 3)
     nodes = np.sort(np.random.default_rng(0).permutation(len(targets.classes))[:17])
-    batch = sampler_of(shape, data, everything(shape.layers)).batch(shape.target, nodes, 0, 0, 0)
-    found = network(batch, data.known)
+    batch = sampler_of(shape, data, everything(shape.layers)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
+    (found,) = network(batch, data.known).values()
     weights = {name: each.detach().clone().requires_grad_() for name, each in network.named_parameters()}
     rows = {}
     for name in graph.node_sets:

@@ -6,6 +6,7 @@ import gzip
 import io
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,25 @@ def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) 
             assert stream.tell() < 2 * SAMPLE_BYTES < len(data)
         assert found == Dialect("tsv", "\t", name.endswith(".gz"), 14, 1, (0, 1, -1), ("source", "target"))
     assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [Part()]
+
+
+def test_a_damaged_part_of_parquet_is_an_error_of_its_own(tmp_path: Path) -> None:
+    """It is not tried again, as a bucket that does not answer is."""
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"source": list(range(5000)), "target": list(range(5000))}), path, row_group_size=1000)
+    with path.open("rb") as stream:
+        dialect = detect(stream, IndexParams(), str(path))
+    part = spark_rows.parts_of(Location.of(path), dialect)[2]
+    read = partial(spark_rows._parquet_rows, Location.of(path), dialect, part)
+    (tmp_path / "there").mkdir()
+    assert sum(len(columns[0]) for columns in read(tmp_path / "there")) == 1000
+    bytes_there = bytearray(path.read_bytes())
+    column = pq.read_metadata(path).row_group(2).column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    bytes_there[begin : begin + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(bytes_there)
+    with pytest.raises(UserError, match=path.name):
+        list(read(tmp_path / "there"))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(read(tmp_path / "there"))

@@ -13,10 +13,11 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
+from superworkflow.tasks._paths import paths_of
 from superworkflow.tasks._subgraph_cuts import shard_name
 from superworkflow.tasks._subgraphs import Block, Layout, shard_schema, shard_writer
 from superworkflow.tasks.probe import STAGE
-from superworkflow.tasks.probe.carry import carried, chosen, features_of, paths_of
+from superworkflow.tasks.probe.carry import carried, chosen, features_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,11 +25,13 @@ from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import heterograph, sample
-from superworkflow.tasks.heterograph import on_spark, spark_tables
+from superworkflow.tasks.heterograph import on_spark, spark_spans, spark_tables
 from superworkflow.tasks.sample.partitioned import driver
 from tests.spark import needs_spark
+from tests.tasks.examples import framed
 from tests.tasks.heterograph_tables import Items, write_graph
 from tests.tasks.sampling import id_of, random_graph
 
@@ -148,6 +151,10 @@ def tables(folder: Path) -> Path:
             "about.tfrecord",
         ),
         "to-none": Items({"source": [], "target": []}, {}, ("paper", "none"), "to-none.csv"),
+        "likes": Items(
+            {"source": some(papers[20:], 300), "target": some(papers[20:], 300), "stars": list(range(300))},
+            {"stars": ("int64", ())}, ("paper", "paper"), "likes.csv",
+        ),
     }  # fmt: skip
     write_graph(folder, nodes, edges, Items({"k": [3]}, {"k": ("int64", ())}, file="context.csv"))
     for name in ("papers.parquet", "cites.parquet"):
@@ -204,7 +211,10 @@ def _cell(kind: int, name: str, column: str, row: int, value: Any) -> Callable[.
         (_cell(1, "cites", "target", 1, "p99"), "the target of an edge is no node of 'paper' (got 'p99')"),
     ],
 )
-def test_refusals_are_those_of_one_process(tmp_path: Path, change: Callable[..., None], error: str) -> None:
+def test_refusals_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None], error: str
+) -> None:
+    monkeypatch.setattr(spark_tables, "PART_BYTES", 10)  # a line of text or two
     graph = {"graph": str(spoiled(change, tmp_path / "tables"))}
     messages = []
     for engine in ("in-process", "spark"):
@@ -213,6 +223,54 @@ def test_refusals_are_those_of_one_process(tmp_path: Path, change: Callable[...,
         messages.append(str(caught.value))
     assert error in messages[0]
     assert messages[1] == messages[0]
+
+
+LINES = [b"source,target", *(b"n%d,m%d" % (n, n * n) for n in range(90))]
+RECORDS = [framed(b"r" * n) for n in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "begins_at"),
+    [
+        ("a.csv", [line + b"\n" for line in LINES], 1),
+        ("a.csv", [b"\xef\xbb\xbf" + LINES[0] + b"\r\n", *(line + b"\r\n" for line in LINES[1:-1]), LINES[-1]], 1),
+        ("a.tfrecord", RECORDS, 0),
+    ],
+)
+def test_spans_are_whole_rows(tmp_path: Path, name: str, rows: list[bytes], begins_at: int) -> None:
+    path, copy = tmp_path / name, tmp_path / "copy"
+    path.write_bytes(b"".join(rows))
+    location, at = Location.of(path), begins_at
+    pieces = spark_spans.pieces_of(location, path.stat().st_size, 100)
+    (spans,) = spark_spans.spans_of(pieces, [spark_spans.look(piece) for piece in pieces]).values()
+    assert len(spans) > 8
+    for number, span in enumerate(spans):
+        spark_spans.copy_span(location, span, copy)
+        text = copy.read_bytes().removeprefix(span.header)
+        count = next(n for n in range(len(rows)) if b"".join(rows[at : at + n]) == text) if number else 0
+        if not number:
+            count = next(n for n in range(len(rows)) if b"".join(rows[:n]) == text) - begins_at
+        assert span.row == at - begins_at
+        assert span.header.strip() == (LINES[0] if number and begins_at else b"")
+        at += count
+    assert at == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", b"\n".join([*LINES, b'"x\ny",z', *LINES])),
+        ("a.csv", b"\n".join([*LINES, b"", *LINES])),
+        ("a.csv", b"\n".join([*LINES, *(line + b"\r" for line in LINES)])),
+        ("a.csv", b"\n".join(LINES) + b"\rx,y\n"),
+        ("a.tfrecord", b"".join(RECORDS)[:-1]),
+        ("a.csv", gzip.compress(np.random.default_rng(1).bytes(999))),
+    ],
+)
+def test_what_is_not_split(tmp_path: Path, name: str, text: bytes) -> None:
+    (tmp_path / name).write_bytes(text)
+    pieces = spark_spans.pieces_of(Location.of(tmp_path / name), len(text), 100)
+    assert not any(spark_spans.spans_of(pieces, [spark_spans.look(piece) for piece in pieces]).values())
 
 
 SEEDS = 'seed_op { op_name: "seed" node_set_name: "b" }'

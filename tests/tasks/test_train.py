@@ -19,7 +19,7 @@ from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import aggregate, infer, score
+from superworkflow.tasks import aggregate, holdout_links, infer, score
 from superworkflow.tasks._gnn.batches import LookAhead, order_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
@@ -102,9 +102,11 @@ def test_batches_are_the_same_from_many_threads(graph):
     _, targets, shape, data = prepared(graph, TrainParams(**{**SMALL, "fanouts": "2,3"}))
     nodes = targets.nodes("train")
     steps = [(nodes[step % 20 :: 3], (0, 0, step)) for step in range(40)]
-    plain = [sampler_of(shape, data, (2, 3)).batch("node", *step[:1], *step[1]) for step in steps]
+    plain = [sampler_of(shape, data, (2, 3)).batch({"node": given}, *step) for given, step in steps]
     ahead = LookAhead(lambda: sampler_of(shape, data, (2, 3)), 3, 6)
-    for wanted, found in zip(plain, ahead.batches("node", steps), strict=True):
+    for wanted, found in zip(
+        plain, ahead.each(lambda sampler, step: sampler.batch({"node": step[0]}, *step[1]), steps), strict=True
+    ):
         for one, other in zip(wanted.blocks, found.blocks, strict=True):
             assert one.state == other.state
             assert (one.senders["node"] == other.senders["node"]).all()
@@ -132,19 +134,23 @@ execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30
 
 
 def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
-    """Killed in the midst of the third epoch. Without features, so that sparse Adam of embeddings goes on as well."""
-    graph = one_kind(tmp_path / "graph", features=False)
-    params = {**SMALL, "fanouts": "2,3"}
+    """Killed in the midst of the third epoch. Links, by a decoder that learns, and without features, so that sparse
+    Adam of embeddings goes on as well.
+    """
+    graph = one_kind(tmp_path / "whole-graph", features=False)
+    given = {"graph": str(graph.location.local_path)}
+    graph = run_stage(holdout_links.STAGE, {}, given, tmp_path / "graph")
+    params = {**SMALL, "fanouts": "2,3", "decoder": "distmult", "negatives": 2, "batch": 64}
     whole = run_stage(STAGE, params, {"graph": str(graph.location.local_path)}, tmp_path / "whole", cpu=1)
     command = [sys.executable, "-c", KILLED, str(graph.location.local_path), str(tmp_path / "killed")]
-    done = subprocess.run([*command, json.dumps(params), "10"], capture_output=True, text=True, timeout=500)
+    done = subprocess.run([*command, json.dumps(params), "20"], capture_output=True, text=True, timeout=500)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "killed" / "manifest.json").exists()
     log = io.StringIO()
     given = {"graph": str(graph.location.local_path)}
     progress = Progress("train", stream=log)
     resumed = execute(STAGE, params, given, str(tmp_path / "killed"), Resources(cpu=1, memory=4 << 30), progress)
-    assert "resuming at epoch 3, step 3" in log.getvalue()
+    assert "resuming at epoch 3, step " in log.getvalue()
     assert sums_of(resumed.dataset) == sums_of(whole)
 
 
@@ -175,9 +181,9 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     model = Network(shape, 0)
     model.load_arrays(read_tensors(network.local("model.safetensors")))
     nodes = np.arange(len(targets.classes))
-    batch = sampler_of(shape, data, everything(2)).batch(shape.target, nodes, 0, 0, 0)
+    batch = sampler_of(shape, data, everything(2)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     with torch.no_grad():
-        likely, classes = torch.softmax(model(batch, data.known), 1).max(1)
+        likely, classes = torch.softmax(model(batch, data.known)[shape.head.node_sets[0]], 1).max(1)
     with found.parquet("predictions.parquet") as file:
         table = file.read()
     assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)

@@ -137,7 +137,7 @@ def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n
         monkeypatch.setattr(walker_batch, "LIST_WORDS", list_words)
         monkeypatch.setattr(walker_batch, "ROW_WORDS", row_words)
         travel = Parts(tmp_path, graph, 5, rules, weighted=weighted)
-        np.testing.assert_array_equal(travel.walk(0, 300), walker.walk(0, 300))
+        np.testing.assert_array_equal(travel.walk(0, 90), walker.walk(0, 90))
         supersteps.append(travel.supersteps)
         assert travel.took_rows > 0
     assert supersteps == sorted(set(supersteps))  # waiting and asking in parts takes longer

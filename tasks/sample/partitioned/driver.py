@@ -99,7 +99,7 @@ def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -
         job.progress.log(f"{sizes.subgraphs} subgraphs, {sizes.edges} edges")
     job.progress.log(work.summary(sizes.edges))
     job.output.json(DESCRIPTION, description(graph, _Sampled(spec, plan.layout), params, seeds))
-    return sample_output(graph, sizes, seeds)
+    return sample_output(graph, spec, sizes, seeds)
 
 
 def cores(job: StageRun[Any]) -> int:

@@ -151,7 +151,9 @@ def routed(
     ranges = plan.range_of(edge_set, nodes_of(keys))
     tasks = routes.to(edge_set, ranges, subgraphs_of(keys))
     order = np.argsort(tasks, kind="stable")
-    begins = np.flatnonzero(np.concatenate([[True], np.diff(tasks[order]) != 0])) if len(order) else np.zeros(0, int)
+    if not len(order):  # of a set, or an op, that nothing leads to in this shard
+        return
+    begins = np.flatnonzero(np.concatenate([[True], np.diff(tasks[order]) != 0]))
     for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
         yield int(tasks[order[begin]]), int(ranges[order[begin]]), order[begin:end]
 

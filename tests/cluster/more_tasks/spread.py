@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 
@@ -30,18 +29,18 @@ def spread(job: StageRun[SpreadParams]) -> Output:
     params = job.params
     size, seconds, end = params.memory_mib << 20, params.seconds, params.end  # executors do not find this module
 
-    def work(numbers: Iterator[int]) -> Iterator[tuple[int, str]]:
+    def work(numbers: Iterator[int]) -> Iterator[int]:
         for number in numbers:
             filled = np.ones(size, np.uint8)
             time.sleep(seconds)
             if end == "bug":
                 raise RuntimeError("no further than here")
-            yield number * number + 0 * len(filled), os.environ["HOSTNAME"]
+            yield number * number + 0 * len(filled)
 
     with spark_session(job) as session:
-        found = collected(session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work))
-    job.output.array("squares.npy", np.array([square for square, _ in found], dtype=np.int64))
-    return Output(rows=params.tasks, stats={"hosts": len({host for _, host in found})})
+        squares = collected(session.sparkContext.parallelize(range(params.tasks), params.tasks).mapPartitions(work))
+    job.output.array("squares.npy", np.array(squares, dtype=np.int64))
+    return Output(rows=params.tasks)
 
 
 def nothing(job: StageRun[SpreadParams]) -> Output:

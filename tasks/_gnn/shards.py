@@ -1,0 +1,197 @@
+"""Datasets of stage shard: a contiguous range of parts as one piece of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.names import reason_of
+from superworkflow.tasks._checks import check_rows
+from superworkflow.tasks._gnn.parts import book_of, damaged
+from superworkflow.tasks._heterograph import Rows, index_dtype
+
+FORMAT = 1
+SHARDS_FILE = "shards.json"
+
+
+class ShardedNodes(NamedTuple):
+    """A node set: `width` is values of features of a node."""
+
+    name: str
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    width: int
+
+
+class ShardedEdges(NamedTuple):
+    """An edge set from nodes of one set to nodes of another, or the same."""
+
+    name: str
+    source: str
+    target: str
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+
+
+def folder_of(part: int) -> str:
+    """Name of a part's folder."""
+    return f"part-{part:04}"
+
+
+def document_of(
+    parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges], means: Sequence[int]
+) -> dict[str, Any]:
+    """What `shards.json` holds."""
+    return {
+        "format": FORMAT, "parts": parts, "means": list(means),
+        "node_sets": [each._asdict() for each in nodes], "edge_sets": [each._asdict() for each in edges],
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some contiguous parts of a graph. Nodes have new numbers here, but in `numbers` and `halo_numbers`.
+
+    Args:
+        low, high: of each node set, those with numbers from `low` to below `high` are in it.
+        numbers: old numbers of these.
+        halo, halo_numbers: others that rows name, ascending, and their old numbers.
+        rows: of its nodes, by number of the edge set.
+        first: where each of the rows begins in the whole graph.
+        features: float32 [nodes, values] by node set, of those that have any.
+        means: float32 [nodes, values] by number of the edge set.
+    """
+
+    low: dict[str, int]
+    high: dict[str, int]
+    numbers: dict[str, NDArray[Any]]
+    halo: dict[str, NDArray[Any]]
+    halo_numbers: dict[str, NDArray[Any]]
+    rows: dict[int, Rows]
+    first: dict[int, NDArray[np.int64]]
+    features: dict[str, NDArray[np.float32]]
+    means: dict[int, NDArray[np.float32]]
+
+
+class Shards:
+    """A dataset of stage shard, opened; what is read is checked.
+
+    Args:
+        dataset: it.
+
+    Raises:
+        UserError: it is no such dataset.
+        DatasetDamaged: files do not fit each other.
+    """
+
+    def __init__(self, dataset: Dataset):
+        self.dataset = dataset
+        if SHARDS_FILE not in dataset:
+            raise UserError(f"the dataset has no {SHARDS_FILE}: it is no graph in parts", where=dataset.uri,
+                            remedy="Give the output of stage shard")  # fmt: skip
+        try:
+            document = dataset.json(SHARDS_FILE)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
+            self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
+            self.edge_sets = [ShardedEdges(**each) for each in document["edge_sets"]]
+            self.means = frozenset(document["means"])
+            sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
+            sizes += [each.count for each in self.edge_sets]
+            if not all(isinstance(size, int) and 0 <= size < 2**62 for size in (*sizes, *self.means)):
+                raise ValueError("a size is none")
+            ends = {end for each in self.edge_sets for end in (each.source, each.target)}
+            if not ends <= self.node_sets.keys() or not self.means <= set(range(len(self.edge_sets))):
+                raise ValueError("an edge set has ends in no node set")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise damaged(dataset, SHARDS_FILE, reason_of(error)) from None
+        self.book = book_of(dataset, [each.count for each in self.node_sets.values()])
+
+    @property
+    def parts(self) -> int:
+        return int(self.book.shape[1]) - 1
+
+    def bounds(self, workers: int) -> NDArray[np.int64]:
+        """Which parts each worker has: from ``[w]`` to below ``[w + 1]``.
+
+        Raises:
+            UserError: there are more workers than parts.
+        """
+        if workers > self.parts:
+            raise UserError(f"there are more workers than the graph's {self.parts} parts", where="resources.workers",
+                            value=workers, remedy="Raise partition.parts, or take fewer workers")  # fmt: skip
+        return np.arange(workers + 1) * self.parts // workers
+
+    def piece(self, first: int, last: int) -> Piece:
+        """The parts from `first` to below `last`.
+
+        Raises:
+            DatasetDamaged: files do not fit each other.
+        """
+        low, high = ({name: int(self.book[i, p]) for i, name in enumerate(self.node_sets)} for p in (first, last))
+        numbers, halo, halo_numbers, features = {}, {}, {}, {}
+        for i, (name, each) in enumerate(self.node_sets.items()):
+            kind, own = index_dtype(each.count), self.book[i]
+            parts, others, theirs, values = [], [], [], []
+            for part in range(first, last):
+                size, stem = int(own[part + 1] - own[part]), f"{folder_of(part)}/nodes-{i}-"
+                parts.append(self._array(f"{stem}numbers.npy", kind, (size,), each.count))
+                others.append(self._array(f"{stem}halo.npy", kind, None, each.count))
+                theirs.append(self._array(f"{stem}halo-numbers.npy", kind, others[-1].shape, each.count))
+                if (np.diff(others[-1]) <= 0).any():
+                    raise damaged(self.dataset, f"{stem}halo.npy", "numbers do not ascend")
+                if each.width:
+                    values.append(self._array(f"{stem}features.npy", np.dtype(np.float32), (size, each.width)))
+            numbers[name] = np.concatenate(parts)
+            new, old = np.concatenate(others), np.concatenate(theirs)
+            new, at = np.unique(new, return_index=True)
+            outside = (new < low[name]) | (new >= high[name])
+            halo[name], halo_numbers[name] = new[outside], old[at][outside]
+            if each.width:
+                features[name] = np.concatenate(values)
+        rows, firsts, means = {}, {}, {}
+        for j, edges in enumerate(self.edge_sets):
+            rows[j], firsts[j] = self._rows(j, edges, first, last)
+            if j in self.means:
+                width, source = self.node_sets[edges.target].width, list(self.node_sets).index(edges.source)
+                means[j] = np.concatenate([
+                    self._array(f"{folder_of(part)}/means-{j}.npy", np.dtype(np.float32),
+                                (int(self.book[source, part + 1] - self.book[source, part]), width))
+                    for part in range(first, last)
+                ])  # fmt: skip
+        return Piece(low, high, numbers, halo, halo_numbers, rows, firsts, features, means)
+
+    def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[Rows, NDArray[np.int64]]:
+        targets = self.node_sets[edges.target].count
+        book = self.book[list(self.node_sets).index(edges.source)]
+        starts, ends, firsts, before = [np.zeros(1, np.int64)], [], [], 0
+        for part in range(first, last):
+            size, stem = int(book[part + 1] - book[part]), f"{folder_of(part)}/edges-{j}-"
+            indptr = self._array(f"{stem}indptr.npy", np.dtype(np.int64), (size + 1,))
+            indices = self._array(f"{stem}indices.npy", index_dtype(targets), None)
+            check_rows(f"{self.dataset.uri}/{folder_of(part)}", indptr, indices, None, targets, f"edges-{j}-")
+            firsts.append(self._array(f"{stem}first.npy", np.dtype(np.int64), (size,), edges.count + 1))
+            starts.append(indptr[1:] + before)
+            ends.append(indices)
+            before += int(indptr[-1])
+        return Rows(np.concatenate(starts), np.concatenate(ends)), np.concatenate(firsts)
+
+    def _array(
+        self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, below: int | None = None
+    ) -> NDArray[Any]:
+        """A file of this type and shape, None for any of one dimension, with numbers from 0 to below `below`."""
+        if name not in self.dataset:
+            raise damaged(self.dataset, name, "there is no such file")
+        try:
+            values = self.dataset.array(name)
+        except (ValueError, EOFError) as error:
+            raise damaged(self.dataset, name, reason_of(error)) from None
+        if values.dtype != dtype or (values.ndim != 1 if shape is None else values.shape != shape):
+            raise damaged(self.dataset, name, f"{dtype}{list(shape or ('n',))}", f"{values.dtype}{list(values.shape)}")
+        if below is not None and len(values) and not 0 <= int(values.min()) <= int(values.max()) < below:
+            raise damaged(self.dataset, name, f"a number is none of 0 to {below - 1}", int(values.max()))
+        return values

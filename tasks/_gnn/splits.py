@@ -1,0 +1,3 @@
+"""Who of what is learned is trained on, validated on, and tested."""
+
+SPLITS = ("train", "validation", "test")

@@ -1,0 +1,169 @@
+"""Ranges of bytes of large tables in CSV and TFRecord, each of whole rows, so that several tasks read a table.
+
+Where rows begin is not known without reading: each piece of a CSV file is looked at by a task, a TFRecord file, whose
+records tell where the next ones begin, by one. A CSV file with quotes is not split: its lines may be parts of rows. Nor
+is one with empty lines, lone carriage returns or two kinds of line ends, or a file that cannot be read: who reads it as
+a whole says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES
+from superworkflow.tasks.heterograph.tables import PARQUET, format_of
+from superworkflow.tasks.index.spark_rows import whole_lines
+from superworkflow.tasks.index.text import BadRow
+
+_BLOCK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+class Span(NamedTuple):
+    """Whole rows of a file.
+
+    Args:
+        begin, end: bytes of the file.
+        row: number in the file of the row before the first.
+        header: line of a CSV file's header, if the rows come after it and without it.
+    """
+
+    begin: int
+    end: int
+    row: int
+    header: bytes = b""
+
+
+class Piece(NamedTuple):
+    """Bytes of a file, for a task that looks at what begins there.
+
+    Args:
+        uri, format: of the file.
+        first, last: first byte, and the one after the last.
+        most: bytes of a span, about.
+    """
+
+    uri: str
+    format: str
+    first: int
+    last: int
+    most: int
+
+
+class Looked(NamedTuple):
+    """What begins in a piece.
+
+    Args:
+        spans: (bytes, rows) of each, one behind the other; a CSV file's header counts as a row.
+        ending: of lines, `\\n` or `\\r\\n`; empty where there is none.
+    """
+
+    spans: list[tuple[int, int]]
+    ending: bytes = b""
+
+
+def pieces_of(location: Location, size: int, most: int) -> list[Piece]:
+    """What is to be looked at of a file of so many bytes; nothing if it is one span, or cannot be split.
+
+    Args:
+        location: of the file.
+        size: its bytes.
+        most: bytes of a span, about.
+    """
+    if size <= most:
+        return []
+    with location.open() as stream:
+        magic = stream.read(len(PARQUET))
+    if magic == PARQUET or magic.startswith(GZIP):
+        return []
+    try:
+        kind = format_of(magic, location.uri)
+    except UserError:
+        return []
+    if kind == "tfrecord":
+        return [Piece(location.uri, kind, 0, size, most)]
+    return [Piece(location.uri, kind, at, min(at + most, size), most) for at in range(0, size, most)]
+
+
+def look(piece: Piece) -> Looked | None:
+    """What begins in a piece; None if its file is not to be split."""
+    with Location.of(piece.uri).open() as stream:
+        try:
+            return _records(stream, piece.most) if piece.format == "tfrecord" else _lines(stream, piece)
+        except (UserError, BadRow):
+            return None
+
+
+def spans_of(pieces: Sequence[Piece], looked: Sequence[Looked | None]) -> dict[str, list[Span]]:
+    """The spans of files by URI, from what begins in all their pieces; nothing of one that is not to be split."""
+    files: dict[str, list[Looked | None]] = {}
+    for piece, found in zip(pieces, looked, strict=True):
+        files.setdefault(piece.uri, []).append(found)
+    is_csv = {piece.uri: piece.format == "csv" for piece in pieces}
+    return {uri: _spans(uri, is_csv[uri], found) for uri, found in files.items()}
+
+
+def _spans(uri: str, is_csv: bool, looked: Sequence[Looked | None]) -> list[Span]:
+    found = [each for each in looked if each is not None]
+    if len(found) < len(looked) or len({each.ending for each in found if each.ending}) > 1:
+        return []
+    spans: list[Span] = []
+    at = row = 0
+    for size, rows in (span for each in found for span in each.spans):
+        if size:
+            spans.append(Span(at, at + size, row))
+        at, row = at + size, row + rows
+    if is_csv:
+        header = _header(Location.of(uri))
+        spans[1:] = [span._replace(row=span.row - 1, header=header) for span in spans[1:]]
+    return spans
+
+
+def copy_span(location: Location, span: Span, path: Path) -> None:
+    """Write the rows of a span to a local file of the same format.
+
+    Raises:
+        EOFError: the file is shorter than it was.
+    """
+    left = span.end - span.begin
+    with location.open() as stream, path.open("wb") as out:
+        out.write(span.header)
+        stream.seek(span.begin)
+        while left and (data := stream.read(min(left, _BLOCK))):
+            out.write(data)
+            left -= len(data)
+    if left:
+        raise EOFError(f"{location.uri} is shorter than it was")
+
+
+def _lines(stream: BinaryIO, piece: Piece) -> Looked | None:
+    text = whole_lines(stream, piece.first, piece.last, 0)
+    ends, pairs = text.count(b"\n"), text.count(b"\r\n")
+    if b'"' in text or text.count(b"\r") != pairs or pairs not in (0, ends):
+        return None
+    if text.startswith((b"\n", b"\r")) or b"\n\n" in text or b"\n\r" in text:
+        return None
+    rows = ends + (not text.endswith(b"\n") and bool(text))
+    return Looked([(len(text), rows)], b"\r\n" if pairs else b"\n" if ends else b"")
+
+
+def _records(stream: BinaryIO, most: int) -> Looked:
+    from superworkflow.tasks._tfrecord import FRAME_BYTES, read_records  # its kernels take time to load
+
+    spans = [(0, 0)]
+    for records in read_records(stream, "", min(most, 16 * _BLOCK)):
+        size = int(records.bounds[-1, 1] - records.bounds[0, 0]) + FRAME_BYTES
+        if spans[-1][0] + size > most:
+            spans.append((0, 0))
+        spans[-1] = (spans[-1][0] + size, spans[-1][1] + len(records.bounds))
+    return Looked(spans)
+
+
+def _header(location: Location) -> bytes:
+    with location.open() as stream:
+        line = stream.read(LINE_BYTES).partition(b"\n")
+    return line[0].removeprefix(_BOM) + line[1]

@@ -1,0 +1,74 @@
+"""Stage `holdout_links`: hide links of a typed graph, to validate and test a network that has learned on the others.
+
+A link joins two nodes by an edge of one edge set (`edges`). Within one node set it has no direction. Hiding it takes
+all edges between the two out of the graph, in this set and in those that reverse it, so that none passes messages.
+Links are drawn uniformly, and so are as many pairs of nodes that no edge of the set joins.
+
+Files: those of a heterograph dataset (see `tasks._heterograph`) with the same nodes, without the hidden edges;
+`links.json`, which edge set; `links-validation.npy`, `links-test.npy`, `non-links-validation.npy` and
+`non-links-test.npy`, int64 [pairs, 2], source and target, in random order; within one node set the smaller number comes
+first.
+
+The same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, model_validator
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class HoldoutLinksParams(StageParams):
+    """Parameters of holding out links."""
+
+    edges: str = Field(
+        default="",
+        description="Edge set whose links are predicted. Not needed where there is one, or it and its reverse.",
+    )
+    test_share: float = Field(default=0.1, gt=0, lt=1, description="Share of the links to test, above 0 and below 1.")
+    validation_share: float = Field(default=0.05, ge=0, lt=1, description="Share to validate on, 0 to below 1.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of what is held out, 0 to 2**63 - 1.")
+
+    @model_validator(mode="after")
+    def _fit(self) -> HoldoutLinksParams:
+        if self.test_share + self.validation_share >= 1:
+            raise ValueError(
+                "test_share and validation_share leave no links to train on: they must be below 1 together"
+            )
+        return self
+
+
+_PROCESS_BYTES = 216 << 20
+_START_S = 0.9
+
+
+def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Links are sorted once; features are copied."""
+    graph = inputs.get("graph", {})
+    edges, size = int(graph.get("edges") or 0), int(graph.get("bytes") or 0)
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 48 * edges,
+        cpu_s=_START_S + 3e-7 * edges + 1e-9 * size,
+        output_bytes=size,
+        stats={**graph, "edges": round(edges * (1 - params.test_share - params.validation_share))},
+        parallel=0.0,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        mapped_bytes=size,
+    )
+
+
+STAGE = Stage(
+    name="holdout_links",
+    version="1",
+    params=HoldoutLinksParams,
+    inputs={"graph": Input("heterograph dataset: the graph")},
+    run="superworkflow.tasks.holdout_links.run:run",
+    estimate=estimate,
+    help="hide links of a typed graph",
+)

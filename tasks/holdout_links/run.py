@@ -1,0 +1,131 @@
+"""The work of stage `holdout_links`."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.kernels import keys_of, read_only
+from superworkflow.tasks._gnn.link_kernels import draw_non_links
+from superworkflow.tasks._gnn.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
+from superworkflow.tasks._heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
+from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_rows
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.holdout_links import HoldoutLinksParams
+
+load_kernels_fast()
+_WHERE = "holdout_links.edges"
+
+
+def run(job: StageRun[HoldoutLinksParams]) -> Output:
+    """Hide links; see `tasks.holdout_links`.
+
+    Raises:
+        UserError: no such edge set, or too few links or pairs without one.
+    """
+    params, graph = job.params, HeteroGraph.open(job.inputs["graph"])
+    if has_links(graph.dataset):
+        raise UserError("links were held out of this graph before", where=graph.dataset.uri,
+                        remedy="Give the output of stage heterograph")  # fmt: skip
+    edges = _edges_of(graph, params.edges)
+    links = links_of(graph.rows(edges.name), edges.source == edges.target)
+    sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
+    keys = np.empty(len(links), np.uint64)
+    keys_of(np.arange(len(links)), np.uint64(streams.state(params.seed, streams.HIDDEN)), keys)
+    hidden = links[np.argsort(keys, kind="stable")[: sum(sizes)]]
+    others = _others(graph, edges, sum(sizes), params.seed)
+    cut = sizes[0]
+    held_out = HeldOut(
+        edges.name,
+        dict(zip(HELD_OUT, (hidden[:cut], hidden[cut:]), strict=True)),
+        dict(zip(HELD_OUT, (others[:cut], others[cut:]), strict=True)),
+    )
+    job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
+    edge_sets = _write_rest(job, graph, Places(graph, edges).of(hidden))
+    held_out.write(job.output)
+    stats = stats_of(list(graph.node_sets.values()), edge_sets)
+    return Output(rows=len(hidden), stats={
+        **graph.dataset.stats, **stats, "links": len(links), "validation_links": sizes[0], "test_links": sizes[1],
+        "bytes": job.output.bytes_written,
+    })  # fmt: skip
+
+
+def _edges_of(graph: HeteroGraph, name: str) -> EdgeSet:
+    tables = [each for each in graph.edge_sets.values() if each.reversed_of is None]
+    if name and name in graph.edge_sets:
+        return graph.edge_sets[name]
+    if not name and len(tables) == 1:
+        return tables[0]
+    raise UserError(
+        "the graph has no such edge set" if name else "the graph has several edge sets whose links can be predicted",
+        where=_WHERE, value=name, remedy=f"Name one, of {', '.join(graph.edge_sets)[:500] or 'none'}",
+    )  # fmt: skip
+
+
+def _sizes(params: HoldoutLinksParams, links: int, where: str) -> tuple[int, int]:
+    """Links to validate on and to test."""
+    sizes = int(params.validation_share * links), int(params.test_share * links)
+    if not sizes[1] or links - sum(sizes) < 2:
+        raise UserError(
+            "too few links to hide some and train on others", where=where, value=links,
+            remedy="Give a graph with more edges, or other holdout_links.test_share and holdout_links.validation_share",
+        )  # fmt: skip
+    if params.validation_share and not sizes[0]:
+        raise UserError("too few links to validate on some", where=where, value=links,
+                        remedy="Set holdout_links.validation_share higher, or to 0")  # fmt: skip
+    return sizes
+
+
+def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int) -> Pairs:
+    rows = graph.rows(edges.name)
+    out = np.empty((count, 2), np.int64)
+    targets = graph.node_sets[edges.target].count
+    found = draw_non_links(
+        read_only(rows.indptr), read_only(rows.indices), edges.source == edges.target, targets,
+        np.uint64(streams.state(seed, streams.NON_LINK)), out,
+    )  # fmt: skip
+    if found < count:
+        raise UserError(
+            f"too few pairs of nodes without a link: {count} are needed", where=f"{graph.dataset.uri}, {edges.name}",
+            value=found, remedy="Give a sparser graph, or set holdout_links.test_share lower",
+        )  # fmt: skip
+    return out
+
+
+def _write_rest(
+    job: StageRun[HoldoutLinksParams], graph: HeteroGraph, gone: dict[int, NDArray[np.int64]]
+) -> list[EdgeSet]:
+    """Write the graph without some edges, given by their positions; what is the same is copied as it is."""
+    output, source = job.output, graph.dataset
+    changed = tuple(f"edges-{number}-" for number in gone)
+    for file in source.manifest.files:
+        if file.path != GRAPH_FILE and not file.path.startswith(changed):
+            with output.file(file.path) as path:
+                shutil.copyfile(source.local(file.path), path)
+    edge_sets = list(graph.edge_sets.values())
+    kept = {number: np.ones(edge_sets[number].count, np.bool_) for number in gone}
+    for number, positions in gone.items():
+        kept[number][positions] = False
+    for number, keep in kept.items():
+        edges = edge_sets[number]
+        rows = graph.rows(edges.name)
+        before = np.zeros(len(keep) + 1, np.int64)
+        np.cumsum(keep, out=before[1:])
+        origin = graph.origin(edges.name)
+        table_rows = None if origin is not None else graph.table_rows(edges.name)[keep].astype(np.int32)
+        if origin is not None:
+            number_of = np.cumsum(kept[graph.edge_number(edges.reversed_of or "")]) - 1
+            origin = number_of[origin[keep]]
+        write_rows(output, number, before[rows.indptr], rows.indices[keep], origin, table_rows)
+        if origin is None:
+            for place, feature in enumerate(edges.features):
+                values = take(graph.edge_feature(edges.name, feature.name), np.flatnonzero(keep))
+                write_feature(output, feature_stem("edges", number, place), feature, values)
+        edge_sets[number] = edges._replace(count=int(keep.sum()))
+    write_graph_file(output, graph.node_sets.values(), edge_sets, graph.context)
+    return edge_sets

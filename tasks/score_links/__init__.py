@@ -1,0 +1,67 @@
+"""Stage `score_links`: what predicted links are worth, on those to validate on and to test.
+
+File: `metrics.json`, of each split:
+
+- `auc`, `ap`: area under the ROC curve, and average precision, of the held-out links among as many pairs without one.
+- `mrr`, `hits_at_k`: each held-out link is ranked among the pairs of its source with every node of the target's set,
+  and among those of its target with every node of the source's set. Pairs that are links themselves, held out or not,
+  are left out, and so is a node with itself (filtered; Bordes et al., NeurIPS 2013). Of equal scores half rank before
+  it. The mean of the reciprocal ranks, and the share of ranks up to `k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class ScoreLinksParams(StageParams):
+    """Parameters of scoring links."""
+
+    k: int = Field(default=10, ge=1, le=1_000_000, description="Ranks that count as hits, 1 to 1,000,000.")
+    ranked: int = Field(
+        default=10_000,
+        ge=1,
+        description="Links of each split that are ranked at most, the first of their random order.",
+    )
+
+
+_PROCESS_BYTES = 216 << 20
+_START_S = 0.9
+_BLOCK_BYTES = 96 << 20
+
+
+def estimate(params: ScoreLinksParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """A product of vectors for each ranked link and node, twice; all links are sorted to filter by."""
+    graph, found = inputs.get("graph", {}), inputs.get("predictions", {})
+    nodes, edges = int(found.get("nodes") or graph.get("nodes") or 0), int(graph.get("edges") or 0)
+    width = int(found.get("dimensions") or 256)
+    ranked = min(params.ranked, int(graph.get("test_links") or params.ranked)) * 1.5
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + _BLOCK_BYTES + 8 * nodes * width + 64 * edges,
+        cpu_s=_START_S + 2 * ranked * nodes * (2.0 * width / 2e10 + 2e-9) + 3e-7 * edges,
+        output_bytes=1 << 10,
+        parallel=0.4,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+    )
+
+
+STAGE = Stage(
+    name="score_links",
+    version="1",
+    params=ScoreLinksParams,
+    inputs={
+        "graph": Input("holdout_links dataset: the graph, and what was held out of it"),
+        "predictions": Input("infer dataset: vectors of its nodes"),
+    },
+    run="superworkflow.tasks.score_links.run:run",
+    estimate=estimate,
+    help="AUC, average precision and ranks of predicted links",
+    metrics=("auc", "ap", "mrr", "hits_at_k"),
+)

@@ -1,0 +1,117 @@
+"""The work of stage `score_links`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.evaluate.links import area_under_curve
+from superworkflow.tasks.score_links import ScoreLinksParams
+
+load_kernels_fast()
+Vectors = NDArray[np.float32]
+_BLOCK_BYTES = 32 << 20
+
+
+def run(job: StageRun[ScoreLinksParams]) -> Output:
+    """Judge vectors by the links that were held out; see `tasks.score_links`.
+
+    Raises:
+        UserError: no links were held out of the graph, or the vectors are not of its nodes.
+    """
+    graph, predictions, params = HeteroGraph.open(job.inputs["graph"]), job.inputs["predictions"], job.params
+    held_out = read_held_out(graph)
+    edges = graph.edge_sets[held_out.edges]
+    one_set = edges.source == edges.target
+    sources = _vectors(predictions, "embeddings.parquet", graph.node_sets[edges.source].count)
+    targets = sources
+    if not one_set:
+        targets = _vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
+    factors = predictions.array("factors.npy", mmap=False)
+    if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
+        raise _unfit(predictions, "factors.npy", "vectors have other widths")
+    known = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
+    metrics: dict[str, float] = {}
+    for split in HELD_OUT:
+        links, others = held_out.links[split], held_out.others[split]
+        if not len(links):
+            continue
+        scored = [scores_of(sources, targets, factors, pairs) for pairs in (links, others)]
+        metrics |= {f"auc@{split}": area_under_curve(*scored), f"ap@{split}": average_precision(*scored)}
+        ranked = links[: params.ranked]
+        ranks = np.concatenate([
+            filtered_ranks(sources * factors, targets, ranked, known, one_set),
+            filtered_ranks(targets * factors, sources, ranked[:, ::-1], known[:, ::-1], one_set),
+        ])  # fmt: skip
+        metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
+    job.output.json("metrics.json", metrics)
+    judged = sum(map(len, held_out.links.values()))
+    return Output(rows=judged, stats={f"metrics.{name}": value for name, value in metrics.items()})
+
+
+def average_precision(positives: Vectors, negatives: Vectors) -> float:
+    """Mean over the positives of the precision at their score; equal scores are one threshold."""
+    scores = np.concatenate([positives, negatives])
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(order < len(positives))
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    gained = np.diff(hits[ends], prepend=0)
+    return float((gained * hits[ends] / (ends + 1)).sum() / len(positives))
+
+
+def filtered_ranks(
+    sources: Vectors, targets: Vectors, links: Pairs, known: Pairs, one_set: bool
+) -> NDArray[np.float64]:
+    """Rank of each link among the pairs of its source with all targets but those that are links.
+
+    Args:
+        sources, targets: vectors of the nodes, of which a pair's score is the product.
+        links: int64 [n, 2].
+        known: all links, int64 [m, 2].
+        one_set: sources are targets: links have no direction, and a node is no target of its own.
+
+    Returns:
+        float64 [n], from 1.
+    """
+    if one_set:
+        nodes = np.arange(len(sources))
+        known = np.concatenate([known, known[:, ::-1], np.stack([nodes, nodes], 1)])
+    order = np.lexsort((known[:, 1], known[:, 0]))
+    ends = known[order, 1]
+    starts = np.searchsorted(known[order, 0], np.arange(len(sources) + 1))
+    ranks = np.empty(len(links))
+    size = max(1, _BLOCK_BYTES // (4 * len(targets)))
+    for first in range(0, len(links), size):
+        part = links[first : first + size]
+        scores = sources[part[:, 0]] @ targets.T
+        own = scores[np.arange(len(part)), part[:, 1]]
+        for i, source in enumerate(part[:, 0]):
+            scores[i, ends[starts[source] : starts[source + 1]]] = -np.inf
+        above, equal = (scores > own[:, None]).sum(axis=1), (scores == own[:, None]).sum(axis=1)
+        ranks[first : first + size] = 1 + above + equal / 2
+    return ranks
+
+
+def _vectors(predictions: Dataset, name: str, nodes: int) -> Vectors:
+    if name not in predictions:
+        raise UserError(f"the predictions have no {name}: they are of no links", where=predictions.uri,
+                        remedy="Give the output of stage infer, of a network that predicts links")  # fmt: skip
+    with predictions.parquet(name) as file:
+        column = file.read(["vector"])["vector"].combine_chunks()
+    if len(column) != nodes:
+        raise _unfit(predictions, name, f"{nodes} vectors for as many nodes")
+    vectors: Vectors = column.flatten().to_numpy().reshape(nodes, -1)
+    if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
+        raise _unfit(predictions, name, "vectors are finite numbers")
+    return vectors
+
+
+def _unfit(predictions: Dataset, name: str, what: str) -> DatasetDamaged:
+    return DatasetDamaged(f"files do not fit each other: {what}", where=f"{predictions.uri}/{name}",
+                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

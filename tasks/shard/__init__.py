@@ -1,0 +1,68 @@
+"""Stage `shard`: a typed graph in parts, each with the rows and features of its own nodes.
+
+Nodes are renumbered so that a part is a range of numbers (`partition`). A row keeps the order of the old numbers: draws
+pick places in a row, and hash old numbers, so that blocks are the same as of the graph itself.
+
+Files: `book.npy` as partition has it, `shards.json`, and a folder `part-<p>` for each part. Of node set i it has
+
+- `nodes-<i>-numbers.npy`, the old numbers of its nodes, and `nodes-<i>-features.npy` float32 [nodes, values];
+- `nodes-<i>-halo.npy`, other nodes that its rows name, ascending, and `nodes-<i>-halo-numbers.npy`, their old numbers;
+
+and of edge set j
+
+- `edges-<j>-indptr.npy` int64 [nodes + 1] and `edges-<j>-indices.npy`, the rows in new numbers;
+- `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph;
+- `means-<j>.npy` float32 [nodes, values], if means were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+
+
+class ShardParams(StageParams):
+    """Parameters of the stage shard: there are none."""
+
+
+_PROCESS_BYTES = 140 << 20
+_START_S = 0.7
+
+
+def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """A part is in memory at a time, and a number and a stamp of every node."""
+    graph, sums, divided = inputs.get("graph", {}), inputs.get("sums", {}), inputs.get("partition", {})
+    nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
+    parts = max(1, int(divided.get("parts") or 1))
+    means = int(sums.get("bytes") or 0)
+    features = max(0, int(graph.get("bytes") or 0) - 4 * edges - 20 * nodes)
+    halo = min(edges, int(divided.get("halo") or nodes))
+    output = features + means + 4 * edges + 30 * nodes + 8 * halo
+    return Estimate(
+        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts,
+        cpu_s=_START_S + 1.2e-8 * edges + 1e-7 * nodes + 2e-9 * (features + means) + 4e-3 * parts,
+        output_bytes=output,
+        stats={"nodes": nodes, "edges": edges, "parts": parts, "bytes": output},
+        parallel=0.1,
+        start_s=_START_S,
+        base_bytes=_PROCESS_BYTES,
+        mapped_bytes=4 * edges + 8 * nodes + features + means,
+    )
+
+
+STAGE = Stage(
+    name="shard",
+    version="1",
+    params=ShardParams,
+    inputs={
+        "graph": Input("heterograph dataset: the graph"),
+        "partition": Input("partition dataset: its parts"),
+        "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
+    },
+    run="superworkflow.tasks.shard.run:run",
+    estimate=estimate,
+    help="write a typed graph in parts, each with its rows and features",
+)

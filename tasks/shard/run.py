@@ -1,0 +1,95 @@
+"""The work of stage `shard`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import DatasetWriter
+from superworkflow.tasks._gnn.features import features_of
+from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.parts import BOOK_FILE, Parts
+from superworkflow.tasks._gnn.shards import SHARDS_FILE, ShardedEdges, ShardedNodes, document_of, folder_of
+from superworkflow.tasks._gnn.summed import sums_of
+from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.shard import ShardParams
+from superworkflow.tasks.shard.kernel import renumber_rows
+
+load_kernels_fast()
+
+
+def run(job: StageRun[ShardParams]) -> Output:
+    """Write the parts; see `tasks.shard`.
+
+    Raises:
+        UserError: the parts or the means are another graph's, or a feature is not a finite number.
+    """
+    graph = HeteroGraph.open(job.inputs["graph"])
+    parts = Parts.open(job.inputs["partition"], graph)
+    features = {name: features_of(graph, name) for name in graph.node_sets}
+    means = {}
+    if "sums" in job.inputs:
+        for number, edges in enumerate(graph.edge_sets.values()):
+            values = features[edges.target]
+            if values is not None:
+                shape = (graph.node_sets[edges.source].count, values.shape[1])
+                means[number] = sums_of(job.inputs["sums"], graph, number, shape)
+    places = {name: _inverse(order) for name, order in parts.orders.items()}
+    stamps = {name: np.full(each.count, -1, np.int16) for name, each in graph.node_sets.items()}
+    job.output.array(BOOK_FILE, parts.book)
+    for part in range(parts.count):
+        _write_part(job.output, graph, parts, part, places, stamps, features, means)
+        job.progress.update(part + 1, parts.count, "parts")
+    widths = {name: 0 if values is None else values.shape[1] for name, values in features.items()}
+    nodes = [ShardedNodes(name, each.count, widths[name]) for name, each in graph.node_sets.items()]
+    edge_sets = [ShardedEdges(e.name, e.source, e.target, e.count) for e in graph.edge_sets.values()]
+    job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets, sorted(means)))
+    counts = {"nodes": sum(each.count for each in nodes), "edges": sum(each.count for each in edge_sets)}
+    return Output(rows=parts.count, stats={**counts, "parts": parts.count, "bytes": job.output.bytes_written})
+
+
+def _inverse(order: NDArray[Any]) -> NDArray[Any]:
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order), dtype=order.dtype)
+    return places
+
+
+def _write_part(
+    output: DatasetWriter, graph: HeteroGraph, parts: Parts, part: int, places: dict[str, NDArray[Any]],
+    stamps: dict[str, NDArray[np.int16]], features: dict[str, NDArray[np.float32] | None],
+    means: dict[int, NDArray[np.float32]],
+) -> None:  # fmt: skip
+    folder = folder_of(part)
+    bounds = {name: parts.book[number, part : part + 2] for number, name in enumerate(graph.node_sets)}
+    owned = {name: read_only(parts.orders[name][low:high]) for name, (low, high) in bounds.items()}
+    met: dict[str, list[NDArray[np.int64]]] = {name: [] for name in graph.node_sets}
+    for number, edges in enumerate(graph.edge_sets.values()):
+        indptr, indices = map(read_only, graph.rows(edges.name))
+        mine, (low, high) = owned[edges.source], bounds[edges.target]
+        firsts = indptr[mine]
+        starts = np.zeros(len(mine) + 1, np.int64)
+        np.cumsum(indptr[mine.astype(np.int64) + 1] - firsts, out=starts[1:])
+        count = int(starts[-1])
+        out, halo = np.empty(count, places[edges.target].dtype), np.empty(count, np.int64)
+        found = renumber_rows(
+            indptr, indices, mine, read_only(places[edges.target]), low, high, stamps[edges.target], part, out, halo
+        )
+        met[edges.target].append(halo[:found])
+        output.array(f"{folder}/edges-{number}-indptr.npy", starts)
+        output.array(f"{folder}/edges-{number}-indices.npy", out)
+        output.array(f"{folder}/edges-{number}-first.npy", firsts)
+        if number in means:
+            output.array(f"{folder}/means-{number}.npy", means[number][mine])
+    for number, name in enumerate(graph.node_sets):
+        halo = np.sort(np.concatenate([*met[name], np.empty(0, np.int64)]))
+        kind = index_dtype(graph.node_sets[name].count)
+        output.array(f"{folder}/nodes-{number}-numbers.npy", np.ascontiguousarray(owned[name]))
+        output.array(f"{folder}/nodes-{number}-halo.npy", halo.astype(kind))
+        output.array(f"{folder}/nodes-{number}-halo-numbers.npy", parts.orders[name][halo])
+        values = features[name]
+        if values is not None:
+            output.array(f"{folder}/nodes-{number}-features.npy", np.ascontiguousarray(values[owned[name]]))

@@ -1,0 +1,68 @@
+"""The kernels of link prediction, with guard zones; see `tests.kernels.guarded`."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.link_kernels import draw_negatives, draw_non_links, edges_between
+from tests.kernels.test_gnn_kernels import rows_of
+
+
+@given(
+    sources=st.integers(1, 7), others=st.integers(1, 9), most=st.sampled_from([0, 1, 3, 30]), one_set=st.booleans(),
+    by_degree=st.booleans(), each=st.integers(1, 3), seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_pairs(sources, others, most, one_set, by_degree, each, seed):
+    rng = np.random.default_rng(seed)
+    targets = sources if one_set else others
+    indptr, indices = rows_of(rng, sources, targets, most)
+    starts = np.repeat(np.arange(sources), np.diff(indptr))
+    edges = list(zip(starts.tolist(), indices.tolist(), strict=True))
+    linked = set(edges) | ({(v, u) for u, v in edges} if one_set else set())
+
+    ends = rng.integers(0, [sources, targets], (5, 2)).astype(np.int64)
+    firsts, counts = np.empty(5, np.int64), np.empty(5, np.int64)
+    edges_between(indptr, indices, read_only(ends[:, 0].copy()), read_only(ends[:, 1].copy()), firsts, counts)
+    for (u, v), first, count in zip(ends.tolist(), firsts, counts, strict=True):
+        assert count == edges.count((u, v))
+        assert all(edges[first + i] == (u, v) for i in range(count))
+
+    free = {(u, v) for u in range(sources) for v in range(targets) if not one_set or u < v} - linked
+    out = np.full((len(free) + 2, 2), -1, np.int64)
+    found = draw_non_links(indptr, indices, one_set, targets, np.uint64(seed), out)
+    assert {tuple(pair) for pair in out[:found].tolist()} == free
+    assert found == len(free)
+    assert (out[found:] == -1).all()
+
+    links = read_only(np.array([(u, v) for u, v in edges if not one_set or u != v], np.int64).reshape(-1, 2))
+    if not len(links):
+        return
+    numbers = rng.permutation(len(links))[: rng.integers(0, len(links) + 1)].astype(np.int64)
+    drawn = np.full((len(numbers) * each, 2), -1, np.int64)
+    key = np.uint64(seed)
+    draw_negatives(indptr, indices, one_set, targets, links, by_degree, read_only(numbers), each, key, drawn)
+    assert ((drawn >= 0) & (drawn < [sources, targets])).all()
+    kept = np.repeat(links[numbers], each, axis=0)
+    assert ((drawn == kept).any(axis=1)).all()
+    again = np.full_like(drawn, -1)
+    reverse = read_only(numbers[::-1].copy())
+    draw_negatives(indptr, indices, one_set, targets, links, by_degree, reverse, each, key, again)
+    assert (again.reshape(-1, each, 2)[::-1] == drawn.reshape(-1, each, 2)).all()
+
+
+def test_negatives_are_no_links_and_follow_degrees():
+    """A star of 40 and 160 nodes alone: its hub is an end as often as all others together."""
+    indptr = read_only(np.array([0, 40, *[40] * 200], np.int64))
+    indices = read_only(np.arange(1, 41, dtype=np.int32))
+    links = read_only(np.stack([np.zeros(40, np.int64), np.arange(1, 41)], 1))
+    for by_degree in (False, True):
+        out = np.empty((40 * 50, 2), np.int64)
+        draw_negatives(indptr, indices, True, 201, links, by_degree, np.arange(40), 50, np.uint64(3), out)
+        of_leaves = out[~(out == 0).any(axis=1)]
+        assert len(of_leaves) > 400
+        assert (of_leaves.max(axis=1) > 40).mean() > 0.7 or by_degree
+        assert (of_leaves <= 40).all() or not by_degree

@@ -1,0 +1,75 @@
+"""The kernels of stages partition and shard, with guard zones; see `tests.kernels.guarded`."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks.partition.kernels import count_cut, count_ends, fill_ends, merge_rows, sort_rows
+from superworkflow.tasks.shard.kernel import renumber_rows
+
+
+def rows_of(rng: np.random.Generator, sources: int, targets: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with repeated neighbours, ascending."""
+    lists = [np.sort(rng.integers(0, targets, rng.integers(0, most + 1))) for _ in range(sources)]
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    return read_only(indptr), read_only(np.concatenate([*lists, np.empty(0)]).astype(np.int32))
+
+
+SIZES = {"sources": st.integers(0, 9), "targets": st.integers(1, 9), "most": st.sampled_from([0, 1, 4, 30])}
+
+
+@given(**SIZES, seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_symmetric_graph(sources, targets, most, seed):
+    """Of an edge set between two node sets and one within the second; loops and repeated edges among them."""
+    rng = np.random.default_rng(seed)
+    sets = [(*rows_of(rng, sources, targets, most), 0, sources), (*rows_of(rng, targets, targets, 3), sources, sources)]
+    dense = np.zeros((sources + targets,) * 2, int)
+    starts = np.zeros(sources + targets + 1, np.int64)
+    for indptr, indices, source, target in sets:
+        np.add.at(dense, (np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) + source, indices + target), 1)
+        count_ends(indptr, indices, source, target, starts)
+    dense += dense.T
+    np.fill_diagonal(dense, 0)
+    np.cumsum(starts, out=starts)
+    assert np.diff(starts).tolist() == dense.sum(1).tolist()
+    adjacency, at = np.empty(starts[-1], np.int32), starts[:-1].copy()
+    for each in sets:
+        fill_ends(*each, at, adjacency)
+    merged = np.empty_like(starts)
+    sort_rows(starts, adjacency, merged)
+    weights = np.empty(merged[-1], np.int32)
+    largest = merge_rows(starts, adjacency, weights)
+    found = np.zeros_like(dense)
+    found[np.repeat(np.arange(len(dense)), np.diff(merged)), adjacency[: merged[-1]]] = weights
+    assert (found == dense).all()
+    assert largest == dense.max(initial=0)
+
+
+@given(**SIZES, parts=st.sampled_from([1, 2, 4]), seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_cut_and_renumbered_rows(sources, targets, most, parts, seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, sources, targets, most)
+    of_sources, of_targets = (np.sort(rng.integers(0, parts, count)).astype(np.int16) for count in (sources, targets))
+    rng.shuffle(of_sources)
+    rng.shuffle(of_targets)
+    order = np.argsort(of_targets, kind="stable").astype(np.int32)
+    places = np.empty_like(order)
+    places[order] = np.arange(targets, dtype=np.int32)
+    stamps, met = np.zeros(targets, np.int32), np.full(targets, -1, np.int16)
+    for part in range(parts):
+        owned = np.flatnonzero(of_sources == part).astype(np.int32)
+        rows = [indices[indptr[u] : indptr[u + 1]] for u in owned]
+        flat = np.concatenate([*rows, np.empty(0, np.int32)]).astype(np.int64)
+        strangers = flat[of_targets[flat] != part]
+        found = count_cut(indptr, indices, read_only(owned), of_targets, 0, part, stamps, part + 1)
+        assert found == (len(strangers), len(set(strangers.tolist())))
+        low, high = np.searchsorted(of_targets[order], [part, part + 1])
+        out, halo = np.empty(len(flat), np.int32), np.empty(len(flat), np.int64)
+        count = renumber_rows(indptr, indices, read_only(owned), read_only(places), low, high, met, part, out, halo)
+        assert order[out].tolist() == flat.tolist()
+        assert sorted(order[halo[:count]].tolist()) == sorted(set(strangers.tolist()))

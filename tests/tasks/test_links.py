@@ -1,0 +1,201 @@
+"""Link prediction: what is held out, what a step learns from, and what predictions are worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import aggregate, holdout_links, infer, score_links
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.links import links_of, read_held_out
+from superworkflow.tasks._gnn.network import Known, Network
+from superworkflow.tasks._gnn.task import prepare
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks.score_links.run import filtered_ranks
+from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.data import data_of, shape_of
+from superworkflow.tasks.train.run import task_of
+from tests.tasks.gnn_graphs import one_kind, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+
+SMALL = {"hidden": 16, "batch": 30, "epochs": 4, "fanouts": "4,all", "dropout": 0.0}
+
+
+def path_of(dataset: Dataset) -> str:
+    return str(dataset.location.local_path)
+
+
+def held_out(graph: Dataset, folder: Path, **params) -> HeteroGraph:
+    return HeteroGraph.open(run_stage(holdout_links.STAGE, params, {"graph": path_of(graph)}, folder))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory) -> HeteroGraph:
+    folder = tmp_path_factory.mktemp("one")
+    return held_out(one_kind(folder / "graph"), folder / "links", test_share=0.2, validation_share=0.1)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> HeteroGraph:
+    folder = tmp_path_factory.mktemp("two")
+    return held_out(two_kinds(folder / "graph"), folder / "links", edges="writes", test_share=0.2)
+
+
+def pairs_in(graph: HeteroGraph, edge_set: str) -> list[tuple[int, int]]:
+    indptr, indices = graph.rows(edge_set)
+    return list(zip(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)).tolist(), indices.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_hidden_links_are_nowhere_in_the_graph(tmp_path, typed, one, two):
+    whole = HeteroGraph.open((two_kinds if typed else one_kind)(tmp_path / "graph"))
+    graph, name = (two, "writes") if typed else (one, "edge")
+    found = read_held_out(graph)
+    everything = links_of(whole.rows(name), not typed)
+    hidden = np.concatenate([found.links["validation"], found.links["test"]])
+    assert len(found.links["test"]) == int(0.2 * len(everything)) > 0
+    left = {tuple(pair) for pair in links_of(graph.rows(name), not typed).tolist()}
+    gone = {tuple(pair) for pair in hidden.tolist()}
+    assert left | gone == {tuple(pair) for pair in everything.tolist()}
+    assert not left & gone
+    assert len(gone) == len(hidden)
+    if typed:
+        assert sorted((t, s) for s, t in pairs_in(graph, "written")) == sorted(left)
+        assert pairs_in(graph, "cites") == pairs_in(whole, "cites")
+        origin, forward = graph.origin("written"), pairs_in(graph, "writes")
+        assert [forward[place][::-1] for place in origin] == pairs_in(graph, "written")
+    others = np.concatenate([found.others["validation"], found.others["test"]])
+    assert len({tuple(pair) for pair in others.tolist()}) == len(hidden)
+    assert not {tuple(pair) for pair in others.tolist()} & (left | gone)
+    for node_set in graph.node_sets:
+        assert graph.ids(node_set).equals(whole.ids(node_set))
+
+
+def _prepared(graph: HeteroGraph, sums: Dataset | None = None, **params):
+    values = TrainParams(**{**SMALL, **params})
+    task = task_of(graph, values)
+    shape = shape_of(graph, task.head, values)
+    data = data_of(graph, shape, sums, False)
+    draws = Draws(shape.levels(), values.sizes, False, frozenset(data.known.sums or ()), values.seed)
+    return task, Network(shape, 1), data, Sampler(data.rows, shape.nodes, draws)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
+    """A step gives what the network makes of a graph that has not the step's links, with and without means."""
+    if typed and model == "gcn":
+        pytest.skip("takes graphs of one kind")
+    graph, name = (two, "writes") if typed else (one, "edge")
+    params = {"fanouts": "all,all", "model": model, "decoder": "distmult"}
+    given, sums = {"graph": path_of(graph.dataset)}, None
+    if model == "sage":
+        sums = run_stage(aggregate.STAGE, {}, given, tmp_path / "sums")
+    task, network, data, sampler = _prepared(graph, sums, **params)
+    items = task.items("train")[3:9]
+    example, batch = prepare(task, sampler, items, (streams.TRAINING, 2, 5))
+    found = task.loss(network, network(batch, data.known), example).item()
+    links = {tuple(pair) for pair in links_of(graph.rows(name), not typed)[items].tolist()}
+    less, degrees = {}, None
+    for number, edges in enumerate(graph.edge_sets.values()):
+        pairs = pairs_in(graph, edges.name)
+        ways = [pair[::-1] if edges.name == "written" else pair for pair in pairs]
+        kept = [pair for pair, way in zip(pairs, ways, strict=True)
+                if edges.name == "cites" or not {way, way if typed else way[::-1]} & links]  # fmt: skip
+        counts = np.bincount([s for s, _ in kept], minlength=graph.node_sets[edges.source].count)
+        less[number] = Rows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
+    if model == "gcn":
+        degrees = np.diff(less[0].indptr).astype(np.float32)
+    known, shape = Known(data.known.features, degrees), network.shape
+    plain = Sampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
+    wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), known), example).item()
+    assert found == pytest.approx(wanted, abs=1e-5)
+    others = example.wanted[2]
+    assert others.sum() == len(items) == (~others).sum()
+    again, batch = prepare(task, sampler, items, (streams.TRAINING, 2, 5))
+    assert all((a == b).all() for a, b in zip(again.wanted, example.wanted, strict=True))
+    other, _ = prepare(task, sampler, items, (streams.TRAINING, 2, 6))
+    assert not np.array_equal(other.wanted[1], example.wanted[1])
+
+
+@pytest.mark.parametrize(
+    ("typed", "params"),
+    [(False, {}), (True, {"decoder": "distmult", "negatives": 3, "negatives_by": "degree", "model": "rgcn"})],
+)
+def test_links_are_predicted(tmp_path, typed, params, one, two):
+    graph = two if typed else one
+    given = {"graph": path_of(graph.dataset)}
+    network = run_stage(STAGE, {**SMALL, "epochs": 20, **params}, given, tmp_path / "train", cpu=1)
+    given["network"] = path_of(network)
+    found = run_stage(infer.STAGE, {"batch": 13}, given, tmp_path / "infer")
+    del given["network"]
+    given["predictions"] = path_of(found)
+    scored = run_stage(score_links.STAGE, {"k": 3}, given, tmp_path / "score").json("metrics.json")
+    assert network.json("history.json")[-1]["validation_mrr"] > 0
+    assert scored["auc@test"] > (0.35 if typed else 0.6)
+    with found.parquet("predictions.parquet") as file:
+        table = file.read()
+    test = table.filter((np.array(table["split"]) == "test").tolist())
+    score, linked = test["score"].to_numpy(), np.array(test["linked"].to_pylist())
+    above = (score[linked][:, None] > score[~linked]).mean() + (score[linked][:, None] == score[~linked]).mean() / 2
+    assert scored["auc@test"] == pytest.approx(above)
+    assert 0 < scored["mrr@test"] <= 1
+    assert scored["hits_at_k@test"] <= 1
+
+
+def test_filtered_ranks():
+    """By plain enumeration, within one node set and between two."""
+    rng = np.random.default_rng(3)
+    for one_set in (False, True):
+        sources = rng.integers(-2, 3, (9, 2)).astype(np.float32)
+        targets = sources if one_set else rng.integers(-2, 3, (7, 2)).astype(np.float32)
+        known = np.unique(rng.integers(0, [9, len(targets)], (25, 2)), axis=0)
+        known = known[known[:, 0] < known[:, 1]] if one_set else known
+        links = known[::3]
+        there = {tuple(pair) for pair in known.tolist()} | {(v, u) for u, v in known.tolist() if one_set}
+        for (u, v), rank in zip(links.tolist(), filtered_ranks(sources, targets, links, known, one_set), strict=True):
+            own = sources[u] @ targets[v]
+            others = [
+                sources[u] @ targets[t] for t in range(len(targets)) if (u, t) not in there and not (one_set and t == u)
+            ]
+            assert rank == 1 + sum(s > own for s in others) + sum(s == own for s in others) / 2
+
+
+def _ring(folder: Path, nodes: int, steps: tuple[int, ...]) -> Dataset:
+    names = [f"n{i:02}" for i in range(nodes)]
+    rows = sorted({(names[i], names[(i + step) % nodes]) for i in range(nodes) for step in steps})
+    given = {"features": np.ones((nodes, 2), np.float32)}
+    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
+
+
+@pytest.mark.parametrize(
+    ("steps", "params", "words"),
+    [
+        ((1, 11), {"edges": "eats"}, ["no such edge set", "'eats'", "edge"]),
+        ((1,), {"test_share": 0.05}, ["too few links", "12"]),
+        ((1,), {"validation_share": 0.02, "test_share": 0.2}, ["too few links to validate on", "12"]),
+        (tuple(range(1, 12)), {"test_share": 0.5}, ["too few pairs of nodes without a link", "got 0"]),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path, steps, params, words):
+    with pytest.raises(UserError) as refused:
+        held_out(_ring(tmp_path / "graph", 12, steps), tmp_path / "links", **params)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_what_does_not_fit(tmp_path, one, two):
+    with pytest.raises(UserError, match=r"several edge sets.*cites, writes, written"):
+        held_out(two_kinds(tmp_path / "graph"), tmp_path / "links")
+    with pytest.raises(UserError, match="held out of this graph before"):
+        held_out(one.dataset, tmp_path / "again")
+    with pytest.raises(UserError, match=r"train\.batch.*'all'"):
+        task_of(one, TrainParams(**{**SMALL, "batch": "all"}))
+    with pytest.raises(UserError, match="below 1 together"):
+        held_out(one.dataset, tmp_path / "all", test_share=0.6, validation_share=0.4)

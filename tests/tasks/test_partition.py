@@ -1,0 +1,216 @@
+"""Partition and shards: few edges cut, the same for every number of workers, and nothing of the graph is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.params import parse_params
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.tasks import aggregate, partition, shard
+from superworkflow.tasks._gnn.features import features_of
+from superworkflow.tasks._gnn.parts import Parts
+from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
+from superworkflow.tasks.partition.graph import binding, constraints_of, symmetric
+from tests.tasks.gnn_graphs import one_kind, two_kinds
+from tests.tasks.index_helpers import run_stage
+from tests.tasks.planetoid import write_planetoid
+
+GPMETIS = "/usr/bin/gpmetis"
+
+
+@pytest.fixture(scope="module", params=[one_kind, two_kinds])
+def graph(request, tmp_path_factory) -> Dataset:
+    return request.param(tmp_path_factory.mktemp("partition") / "graph")
+
+
+def divided(graph: Dataset, folder: Path, parts: int | str = 4, **params) -> Dataset:
+    given = {"graph": str(graph.location.local_path)}
+    return run_stage(partition.STAGE, {"parts": parts, **params}, given, folder)
+
+
+def sharded(graph: Dataset, parts: Dataset, folder: Path, sums: Dataset | None = None) -> Dataset:
+    given = {"graph": graph, "partition": parts} | ({} if sums is None else {"sums": sums})
+    return run_stage(shard.STAGE, {}, {name: str(each.location.local_path) for name, each in given.items()}, folder)
+
+
+@pytest.mark.parametrize("method", ["metis", "contiguous"])
+def test_one_order_serves_every_number_of_workers(graph: Dataset, method: str, tmp_path: Path):
+    """Parts are contiguous; what is said of each level is what a plain count finds; the order can be inverted."""
+    made = divided(graph, tmp_path / "one", 8, method=method)
+    typed = HeteroGraph.open(graph)
+    parts = Parts.open(made, typed)
+    assert parts.count == 8
+    part_of = {}
+    for number, (name, order) in enumerate(parts.orders.items()):
+        part_of[name] = np.empty(len(order), int)
+        part_of[name][order] = np.repeat(np.arange(8), np.diff(parts.book[number]))
+        assert sorted(order.tolist()) == list(range(typed.node_sets[name].count))
+        assert all((np.diff(order[low:high]) > 0).all() for low, high in pairwise(parts.book[number]))
+    document = made.json("partition.json")
+    for level in document["levels"]:
+        shift = 8 // level["parts"]
+        cut, halo = 0, set()
+        for edges in typed.edge_sets.values():
+            indptr, indices = typed.rows(edges.name)
+            sources = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            ours, theirs = part_of[edges.source][sources] // shift, part_of[edges.target][indices] // shift
+            cut += int((ours != theirs).sum())
+            crossing = zip(ours[ours != theirs], indices[ours != theirs], strict=True)
+            halo |= {(edges.target, *map(int, pair)) for pair in crossing}
+        assert (level["cut"], level["halo"]) == (cut, len(halo))
+    assert [level["parts"] for level in document["levels"]] == [1, 2, 4, 8]
+    assert made.stats["cut.2"] == document["levels"][1]["cut"]
+    again = divided(graph, tmp_path / "two", 8, method=method)
+    assert {f.path: f.sha256 for f in made.manifest.files} == {f.path: f.sha256 for f in again.manifest.files}
+
+
+def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
+    """Whatever range of parts is read: rows in their order, where they begin, features and means, in old numbers."""
+    typed = HeteroGraph.open(graph)
+    path = str(graph.location.local_path)
+    sums = run_stage(aggregate.STAGE, {}, {"graph": path}, tmp_path / "sums")
+    parts = divided(graph, tmp_path / "parts")
+    shards = Shards(sharded(graph, parts, tmp_path / "shards", sums))
+    orders = Parts.open(parts, typed).orders
+    for workers in (1, 3, 4):
+        seen = dict.fromkeys(typed.node_sets, 0)
+        for first, last in pairwise(shards.bounds(workers).tolist()):
+            piece = shards.piece(first, last)
+            for name, numbers in piece.numbers.items():
+                assert (numbers == orders[name][piece.low[name] : piece.high[name]]).all()
+                assert (orders[name][piece.halo[name]] == piece.halo_numbers[name]).all()
+                seen[name] += len(numbers)
+                features = features_of(typed, name)
+                assert (features is None) == (name not in piece.features)
+                assert features is None or (piece.features[name] == features[numbers]).all()
+            for number, edges in enumerate(typed.edge_sets.values()):
+                indptr, indices = typed.rows(edges.name)
+                rows, mine, target = piece.rows[number], piece.numbers[edges.source], edges.target
+                assert (piece.first[number] == indptr[mine]).all()
+                for at, old in enumerate(mine):
+                    near = rows.indices[rows.indptr[at] : rows.indptr[at + 1]]
+                    assert (orders[target][near] == indices[indptr[old] : indptr[old + 1]]).all()
+                ends = set(rows.indices.tolist())
+                own = set(range(piece.low[target], piece.high[target]))
+                assert ends <= own | set(piece.halo[target].tolist())
+                if number in piece.means:
+                    assert (piece.means[number] == sums.array(f"means-{number}.npy")[mine]).all()
+        assert seen == {name: each.count for name, each in typed.node_sets.items()}
+    with pytest.raises(UserError, match="more workers than the graph's 4 parts"):
+        shards.bounds(5)
+
+
+@pytest.fixture(scope="module", params=["cora", "citeseer"])
+def real(request, shared_data, tmp_path_factory) -> Dataset:
+    folder = tmp_path_factory.mktemp(request.param)
+    tables = write_planetoid(shared_data / "planetoid", request.param, folder / "tables")
+    return run_stage(HETEROGRAPH, {}, {"graph": str(tables)}, folder / "graph")
+
+
+@pytest.mark.skipif(not Path(GPMETIS).exists(), reason="Debian's package metis is not installed")
+@pytest.mark.parametrize("parts", [2, 8])
+def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
+    """With the same constraints, by recursive bisection too; summed over three seeds, since each is luck."""
+    typed = HeteroGraph.open(real)
+    rows = symmetric(typed)
+    used = binding(constraints_of(typed), parts, 1.05)
+    weights = np.stack([each.weights["paper"] for each in used], axis=1)
+    heavy = np.ones(len(rows.adjacency), int) if rows.weights is None else rows.weights
+    lines = [f"{len(weights)} {len(rows.adjacency) // 2} 011 {len(used)}"]
+    for v in range(len(weights)):
+        near = range(int(rows.starts[v]), int(rows.starts[v + 1]))
+        lines.append(" ".join(map(str, [*weights[v], *(x for e in near for x in (rows.adjacency[e] + 1, heavy[e]))])))
+    (tmp_path / "graph").write_text("\n".join(lines) + "\n")
+    ends = np.repeat(np.arange(len(weights)), np.diff(rows.starts))
+
+    def cut_of(part_of: np.ndarray) -> int:
+        return int(heavy[part_of[ends] != part_of[rows.adjacency]].sum())
+
+    ours = theirs = 0
+    for seed in (1, 2, 3):
+        found = Parts.open(divided(real, tmp_path / f"ours-{seed}", parts, seed=seed), typed)
+        part_of = np.empty(len(weights), int)
+        part_of[found.orders["paper"]] = np.repeat(np.arange(parts), np.diff(found.book[0]))
+        ours += cut_of(part_of)
+        command = [GPMETIS, "-ptype=rb", f"-seed={seed}", f"-ubvec={' '.join(['1.05'] * len(used))}"]
+        subprocess.run([*command, "graph", str(parts)], cwd=tmp_path, check=True, capture_output=True)
+        theirs += cut_of(np.loadtxt(tmp_path / f"graph.part.{parts}", dtype=int))
+    assert ours <= 1.05 * theirs
+
+
+@pytest.mark.parametrize("parts", [0, 3, 2048, "many"])
+def test_refuses_what_is_no_power_of_two(parts):
+    with pytest.raises(UserError, match="parts"):
+        parse_params(partition.PartitionParams, {"parts": parts}, "partition")
+
+
+def test_parts_by_the_size_of_the_graph():
+    params = partition.PartitionParams()
+    assert [params.parts_of(nodes) for nodes in (1, 5, 60, 10**6, 10**9)] == [1, 4, 8, 32, 256]
+
+
+def test_refuses_more_parts_than_nodes(tmp_path: Path):
+    with pytest.raises(UserError, match="more parts than the graph's 55 nodes"):
+        divided(two_kinds(tmp_path / "graph"), tmp_path / "parts", 64)
+
+
+def test_refuses_what_belongs_to_another_graph(tmp_path: Path):
+    one, two = one_kind(tmp_path / "one"), two_kinds(tmp_path / "two")
+    with pytest.raises(UserError, match="parts of another graph"):
+        sharded(two, divided(one, tmp_path / "parts"), tmp_path / "shards")
+    with pytest.raises(UserError, match=r"no shards\.json"):
+        Shards(one)
+
+
+def test_refuses_damaged_parts_and_shards(tmp_path: Path):
+    """Files that are whole by the manifest's sums may lie all the same: whoever writes to the store writes both."""
+    graph = one_kind(tmp_path / "graph")
+    typed = HeteroGraph.open(graph)
+    parts = divided(graph, tmp_path / "parts")
+    shards = sharded(graph, parts, tmp_path / "shards")
+    order, book = parts.array("nodes-0-order.npy"), parts.array("book.npy")
+    twice, swapped, short = order.copy(), order.copy(), book.copy()
+    twice[0], swapped[[0, 1]], short[0, -1] = twice[1], swapped[[1, 0]], 1
+    for name, values in (("nodes-0-order.npy", twice), ("nodes-0-order.npy", swapped), ("book.npy", short)):
+        with pytest.raises(DatasetDamaged, match="do not fit each other"):
+            Parts.open(_with(parts, name, values, tmp_path / "bad"), typed)
+    first = "part-0001/edges-0-"
+    lies = {f"{first}indices.npy": 90, f"{first}first.npy": -1, f"{first}indptr.npy": 7,
+            "part-0001/nodes-0-halo.npy": 91, "part-0001/nodes-0-numbers.npy": -2}  # fmt: skip
+    for name, value in lies.items():
+        values = shards.array(name).copy()
+        values[0] = value
+        with pytest.raises(DatasetDamaged, match="do not fit each other"):
+            Shards(_with(shards, name, values, tmp_path / "bad")).piece(0, 4)
+    for key, value in {"format": 9, "means": [5], "node_sets": [{"name": "node", "count": -1, "width": 1}]}.items():
+        made = _with(shards, SHARDS_FILE, {**shards.json(SHARDS_FILE), key: value}, tmp_path / "bad")
+        with pytest.raises(DatasetDamaged, match="do not fit each other"):
+            Shards(made)
+
+
+def _with(dataset: Dataset, name: str, values: object, folder: Path) -> Dataset:
+    """A copy in which one file holds something else, and the manifest its sum."""
+    shutil.rmtree(folder, ignore_errors=True)
+    writer = DatasetWriter(Location.of(folder))
+    for entry in dataset.manifest.files:
+        with writer.file(entry.path) as path:
+            if entry.path != name:
+                shutil.copy(dataset.local(entry.path), path)
+            elif isinstance(values, np.ndarray):
+                np.save(path, values)
+            else:
+                path.write_text(json.dumps(values))
+    made = dataset.manifest
+    return writer.commit(stage=made.stage, version=made.version, params=made.params, inputs=made.inputs,
+                         stats=made.stats, measured=made.measured, software=made.software)  # fmt: skip

@@ -1,7 +1,8 @@
 """The servers of docker-compose.yml as a team has them: nights that retrain, one of them bad, a loss of all disks.
 
-PostgreSQL and S3 are stand-ins for their images (tests/servers/), so that no image registry is needed;
-`SUPERWORKFLOW_TEST_SERVERS=real` takes those that the file names.
+`make test-servers` runs it: not a part of the whole suite, since it builds images and starts seven services twice.
+`SUPERWORKFLOW_TEST_SERVERS` says on which images of PostgreSQL and S3: `real`, those that the file names, or
+`stand-ins` (tests/servers/), which need no image registry.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ import yaml
 from superworkflow.__main__ import main
 from superworkflow.infra.environment import read_environment
 from superworkflow.infra.tracking.models import ModelRegistry
-from tests.docker import DOCKER, REGISTRY, ROOT, TAG, build, build_stand_in, docker
+from tests.docker import DOCKER, REGISTRY, ROOT, TAG, build, build_stand_in, docker, need_engine
 from tests.flows.command_line import SMALL
 from tests.flows.deployments import ask, eventually, start_run, wait_for_state
 from tests.real_s3 import free_ports
 
 pytestmark = pytest.mark.timeout(1800)
+CHOSEN = os.environ.get("SUPERWORKFLOW_TEST_SERVERS", "")
 PASSWORD = 'pa$$w@rd: #/%25"x&'
 MODEL = "node2vec-nightly"
 FOLDER = "superworkflow/in"
@@ -94,6 +96,9 @@ class Servers:
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     """Up and healthy, with passwords that have to be quoted; what leads to them is in the environment."""
+    if CHOSEN not in ("real", "stand-ins"):
+        pytest.skip("SUPERWORKFLOW_TEST_SERVERS is neither real nor stand-ins; make test-servers")
+    need_engine()
     command = _compose()
     build("cpu", "flow", "worker")
     ports = dict(
@@ -102,7 +107,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers
     more = {"REGISTRY": REGISTRY, "TAG": TAG, "MLFLOW_WORKERS": 1} | {
         f"{name}_PORT": port for name, port in ports.items()
     }
-    if os.environ.get("SUPERWORKFLOW_TEST_SERVERS") != "real":
+    if CHOSEN == "stand-ins":
         more |= {"POSTGRES_IMAGE": build_stand_in("postgres"), "S3_IMAGE": build_stand_in("s3")}
     text = (ROOT / ".env.example").read_text().replace("AUTH_STRING=''", f"AUTH_STRING='admin:{PASSWORD}'")
     text = text.replace("=''", f"='{PASSWORD}'")
@@ -134,7 +139,7 @@ class Nightly:
         self.id, self._seen = "", set[str]()
 
     def deploy(self, file: Path) -> None:
-        arguments = ["deploy", "node2vec", "--name", "nightly", *SOURCES, *SETTINGS, "--interval", "15s", "--json",
+        arguments = ["deploy", "node2vec", "--name", "nightly", *SOURCES, *SETTINGS, "--interval", "30s", "--json",
                      "--gate", "evaluate.macro_f1>=0.5", "--tolerance", "0.1", "--servers", str(file)]  # fmt: skip
         done = subprocess.run([sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -142,28 +147,29 @@ class Nightly:
         self.id = json.loads(done.stdout)["id"]
 
     def scheduled(self, state: str) -> str:
-        """What the next run says that the schedule starts, which rests from then on."""
-        sought = {"deployments": {"id": {"any_": [self.id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        """What the next run says that the schedule starts and that ends so; the schedule rests from then on."""
 
-        def begun() -> dict[str, Any] | None:
-            runs = ask("POST", f"{self.api}/flow_runs/filter", sought).json()
-            new = [
-                each for each in runs if each["start_time"] and each["auto_scheduled"] and each["id"] not in self._seen
-            ]
-            return new[0] if new else None
+        def ended() -> dict[str, Any] | None:
+            new = [each for each in self._runs() if each["auto_scheduled"] and each["id"] not in self._seen]
+            return next((each for each in new if each["state_name"] == state), None)
 
-        run = eventually(begun)
+        run = eventually(ended)
         ask("POST", f"{self.api}/deployments/{self.id}/pause_deployment").raise_for_status()
-        return self._ended(run["id"], state)
+        eventually(lambda: not any(each["state_type"] in ("PENDING", "RUNNING") for each in self._runs()))
+        self._seen |= {each["id"] for each in self._runs()}
+        return str(run["state"]["message"])
+
+    def _runs(self) -> list[dict[str, Any]]:
+        sought = {"deployments": {"id": {"any_": [self.id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        found: list[dict[str, Any]] = ask("POST", f"{self.api}/flow_runs/filter", sought).json()
+        return found
 
     def resume(self) -> None:
         ask("POST", f"{self.api}/deployments/{self.id}/resume_deployment").raise_for_status()
 
     def by_hand(self, state: str) -> str:
         """What a run says that somebody starts."""
-        return self._ended(start_run(self.api, self.id), state)
-
-    def _ended(self, run: str, state: str) -> str:
+        run = start_run(self.api, self.id)
         self._seen.add(run)
         return str(wait_for_state(self.api, run, state)["state"]["message"])
 

@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 SPARK := $(VENV)/.spark
 
-.PHONY: run test test-here test-cluster test-kernels test-s3 kernels lint format docs setup clean bench nights images oracles
+.PHONY: run test test-here test-cluster test-kernels test-s3 test-servers kernels lint format docs setup clean bench nights images oracles
 
 run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the project
 	$(BIN)/superworkflow run node2vec --edges flows/data/email-eu-core.txt.gz \
@@ -20,13 +20,16 @@ test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs be
 	$(MAKE) --jobs 3 test-here test-cluster test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
 
 oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of their own below .oracles (3 GB)
 	$(BIN)/python -m tests.oracles
 
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
+
+test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose; no part of `make test`
+	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers
 
 KERNELS := csr embed_kernel generate generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
 

@@ -1,8 +1,7 @@
 """The project's own images, built with Docker and run by a cluster that keeps its datasets in a bucket.
 
-`DOCKER` names the client. `SUPERWORKFLOW_TEST_BASE` names a base image to build on where Docker can have no other,
-`SUPERWORKFLOW_TEST_DOCKER_ARGS` more arguments of `docker build`, and `SUPERWORKFLOW_TEST_IMPORT` a command that reads
-an archive of images and shows them to the nodes, such as `kind load image-archive /dev/stdin`; the cluster's containerd
+`tests/docker.py` says how Docker is found. `SUPERWORKFLOW_TEST_IMPORT` names a command that reads an
+archive of images and shows them to the nodes, such as `kind load image-archive /dev/stdin`; the cluster's containerd
 is asked when it listens beside the kubeconfig.
 """
 
@@ -26,12 +25,10 @@ from superworkflow.infra.kubernetes.api import Json
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
+from tests.docker import DOCKER, build, docker
 from tests.flows.command_line import SMALL, CommandLine
 
 pytestmark = pytest.mark.timeout(1500)
-DOCKER = os.environ.get("DOCKER", "docker")
-BASE = os.environ.get("SUPERWORKFLOW_TEST_BASE", "python:3.11-slim-bookworm")
-REGISTRY, TAG = "localhost/superworkflow", "test"
 KINDS = ("cpu", "torch-cpu", "spark")
 KIND_OF = {
     "index": "cpu", "label": "cpu", "walk": "spark", "prepare": "cpu", "embed": "torch-cpu", "evaluate": "cpu",
@@ -41,32 +38,10 @@ KIND_OF = {
 NOT_IN_A_STAGE = {"prefect", "mlflow", "mlflow-skinny", "optuna", "kubernetes-asyncio"}
 
 
-def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([DOCKER, *arguments], capture_output=True, text=True, timeout=300)
-
-
-def _last(done: subprocess.CompletedProcess[str]) -> str:
-    """Last line of what a command told."""
-    return (done.stderr or done.stdout).strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-
-
 @pytest.fixture(scope="module")
 def images(cluster: Cluster) -> dict[str, str]:
     """Name of the image of each kind, built here and shown to the cluster."""
-    try:
-        answer = _docker("version")
-    except OSError as error:
-        pytest.skip(f"no Docker client: {error}; DOCKER names one")
-    if answer.returncode:
-        pytest.skip(f"no Docker engine answers: {_last(answer)}")
-    if _docker("image", "inspect", BASE).returncode and (pulled := _docker("pull", "--quiet", BASE)).returncode:
-        pytest.skip(f"the base image {BASE} cannot be pulled: {_last(pulled)}; SUPERWORKFLOW_TEST_BASE names another")
-    more = os.environ.get("SUPERWORKFLOW_TEST_DOCKER_ARGS", "")
-    command = ["make", "images", f"KINDS={' '.join(KINDS)}", f"REGISTRY={REGISTRY}", f"TAG={TAG}", f"DOCKER={DOCKER}",
-               f"DOCKER_ARGS={more} --build-arg BASE={BASE}"]  # fmt: skip
-    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert built.returncode == 0, built.stdout[-4000:]
-    names = {kind: f"{REGISTRY}/{kind}:{TAG}" for kind in KINDS}
+    names = build(*KINDS)
     archive = subprocess.Popen([DOCKER, "save", *names.values()], stdout=subprocess.PIPE)
     imported = subprocess.run(_import_command(cluster), stdin=archive.stdout, capture_output=True, text=True)
     assert archive.wait() == 0
@@ -86,7 +61,7 @@ def _import_command(cluster: Cluster) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_holds_what_its_stages_need_and_no_more(images: dict[str, str], kind: str) -> None:
     listing = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()), sep='\\n')"
-    listed = _docker("run", "--rm", "--network", "none", "--entrypoint", "python", images[kind], "-c", listing)
+    listed = docker("run", "--rm", "--network", "none", "--entrypoint", "python", images[kind], "-c", listing)
     assert listed.returncode == 0, listed.stderr
     found = {_normal(line) for line in listed.stdout.splitlines()}
     files = [ROOT / "infra" / "images" / f"{name}.txt" for name in ("base", kind)]
@@ -98,7 +73,7 @@ def test_an_image_holds_what_its_stages_need_and_no_more(images: dict[str, str],
     assert ("pyspark" in names) == (kind == "spark")
     assert ("torch" in names) == (kind == "torch-cpu")
     assert {line.split("==")[0] for line in found - pinned} <= {"pip", "setuptools", "wheel"}  # the base image's own
-    assert _docker("image", "inspect", "--format", "{{.Config.User}}", images[kind]).stdout.strip() == "1000"
+    assert docker("image", "inspect", "--format", "{{.Config.User}}", images[kind]).stdout.strip() == "1000"
 
 
 def _normal(requirement: str) -> str:

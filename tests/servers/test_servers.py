@@ -1,0 +1,218 @@
+"""The servers of docker-compose.yml as a team has them: nights that retrain, one of them bad, a loss of all disks.
+
+`make test-servers` runs it: not a part of the whole suite, since it builds images and starts seven services twice.
+`SUPERWORKFLOW_TEST_SERVERS` says on which images of PostgreSQL and S3: `real`, those that the file names, or
+`stand-ins` (tests/servers/), which need no image registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import fsspec
+import httpx
+import pytest
+import yaml
+
+from superworkflow.__main__ import main
+from superworkflow.infra.environment import read_environment
+from superworkflow.infra.tracking.models import ModelRegistry
+from tests.docker import DOCKER, REGISTRY, ROOT, TAG, build, build_stand_in, docker, need_engine
+from tests.flows.command_line import SMALL
+from tests.flows.deployments import ask, eventually, start_run, wait_for_state
+from tests.real_s3 import free_ports
+
+pytestmark = pytest.mark.timeout(1800)
+CHOSEN = os.environ.get("SUPERWORKFLOW_TEST_SERVERS", "")
+PASSWORD = 'pa$$w@rd: #/%25"x&'
+MODEL = "node2vec-nightly"
+FOLDER = "superworkflow/in"
+SOURCES = ["--edges", f"s3://{FOLDER}/edges.csv", "--labels", f"s3://{FOLDER}/labels.csv"]
+SETTINGS = ["--set", *SMALL, "node2vec.link_prediction=false"]
+SERVICES = {"postgres", "s3", "prefect", "mlflow", "worker", "dashboard", "optuna-dashboard"}
+
+
+def _compose() -> list[str]:
+    if docker("compose", "version").returncode == 0:
+        return [DOCKER, "compose"]
+    if (found := shutil.which("docker-compose")) is None:
+        pytest.skip("no Docker Compose: apt-get install docker-compose")
+    return [found]
+
+
+@dataclass
+class Servers:
+    """A project of Compose.
+
+    Args:
+        file: of its settings, an `.env`.
+        project: its name.
+        command: of Compose, with its options.
+    """
+
+    file: Path
+    project: str
+    command: list[str]
+
+    def shell(self, line: str) -> None:
+        """A line as docker-compose.yml shows it, in the folder of the settings."""
+        line = line.replace("docker compose", shlex.join(self.command))
+        # What this process has in its environment would come before the file.
+        given = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or "DOCKER" in name}
+        done = subprocess.run(["bash", "-c", line], cwd=self.file.parent, env=given, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:] + self.logs()
+
+    def wait(self) -> None:
+        """Until all services are healthy."""
+        label = f"label=com.docker.compose.project={self.project}"
+        listed = '{{.Label "com.docker.compose.service"}} {{.Status}}'
+
+        def healthy() -> bool:
+            lines = docker("ps", "--filter", label, "--format", listed).stdout.splitlines()
+            return {line.split()[0] for line in lines if "(healthy)" in line} == SERVICES
+
+        try:
+            eventually(healthy)
+        except AssertionError:
+            raise AssertionError(self.logs()) from None
+
+    def logs(self) -> str:
+        done = subprocess.run([*self.command, "logs", "--no-color", "--tail", "40"], capture_output=True, text=True)
+        return done.stdout[-8000:]
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
+    """Up and healthy, with passwords that have to be quoted; what leads to them is in the environment."""
+    if CHOSEN not in ("real", "stand-ins"):
+        pytest.skip("SUPERWORKFLOW_TEST_SERVERS is neither real nor stand-ins; make test-servers")
+    need_engine()
+    command = _compose()
+    build("cpu", "flow", "worker")
+    ports = dict(
+        zip(("POSTGRES", "S3", "PREFECT", "MLFLOW", "DASHBOARD", "OPTUNA"), free_ports("127.0.0.1", 6), strict=True)
+    )
+    more = {"REGISTRY": REGISTRY, "TAG": TAG, "MLFLOW_WORKERS": 1} | {
+        f"{name}_PORT": port for name, port in ports.items()
+    }
+    if CHOSEN == "stand-ins":
+        more |= {"POSTGRES_IMAGE": build_stand_in("postgres"), "S3_IMAGE": build_stand_in("s3")}
+    text = (ROOT / ".env.example").read_text().replace("AUTH_STRING=''", f"AUTH_STRING='admin:{PASSWORD}'")
+    text = text.replace("=''", f"='{PASSWORD}'")
+    for usual, name in (("5432", "POSTGRES"), ("9000", "S3"), ("4200", "PREFECT"), ("8060", "DASHBOARD")):
+        text = text.replace(f"127.0.0.1:{usual}", f"127.0.0.1:{ports[name]}")
+    text = text.replace("127.0.0.1:5000", f"127.0.0.1:{ports['MLFLOW']}")
+    (file := tmp_path / ".env").write_text(text + "".join(f"{name}={value}\n" for name, value in more.items()))
+    often = {"services": {"worker": {"environment": {"PREFECT_WORKER_QUERY_SECONDS": "2"}}}}
+    (tmp_path / "often.yml").write_text(yaml.safe_dump(often))
+    project = f"superworkflow-{os.getpid()}"
+    files = ["-f", str(ROOT / "docker-compose.yml"), "-f", str(tmp_path / "often.yml")]
+    started = Servers(file, project, [*command, "--env-file", str(file), "-p", project, *files])
+    for name, value in (read_environment(file) | {"PREFECT_HOME": str(tmp_path / "prefect")}).items():
+        monkeypatch.setenv(name, value)
+    try:
+        started.shell("docker compose up -d")
+        started.wait()
+        yield started
+    finally:
+        started.shell("docker compose down -v")
+
+
+class Nightly:
+    """A deployment with an interval schedule, whose edge list lies in the bucket."""
+
+    def __init__(self, servers: Servers):
+        user, _, password = os.environ["PREFECT_API_AUTH_STRING"].partition(":")
+        self.api = os.environ["PREFECT_API_URL"].replace("://", f"://{quote(user)}:{quote(password, safe='')}@")
+        self.id, self._seen = "", set[str]()
+
+    def deploy(self, file: Path) -> None:
+        arguments = ["deploy", "node2vec", "--name", "nightly", *SOURCES, *SETTINGS, "--interval", "30s", "--json",
+                     "--gate", "evaluate.macro_f1>=0.5", "--tolerance", "0.1", "--servers", str(file)]  # fmt: skip
+        done = subprocess.run([sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert PASSWORD not in done.stdout
+        self.id = json.loads(done.stdout)["id"]
+
+    def scheduled(self, state: str) -> str:
+        """What the next run says that the schedule starts and that ends so; the schedule rests from then on."""
+
+        def ended() -> dict[str, Any] | None:
+            new = [each for each in self._runs() if each["auto_scheduled"] and each["id"] not in self._seen]
+            return next((each for each in new if each["state_name"] == state), None)
+
+        run = eventually(ended)
+        ask("POST", f"{self.api}/deployments/{self.id}/pause_deployment").raise_for_status()
+        eventually(lambda: not any(each["state_type"] in ("PENDING", "RUNNING") for each in self._runs()))
+        self._seen |= {each["id"] for each in self._runs()}
+        return str(run["state"]["message"])
+
+    def _runs(self) -> list[dict[str, Any]]:
+        sought = {"deployments": {"id": {"any_": [self.id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        found: list[dict[str, Any]] = ask("POST", f"{self.api}/flow_runs/filter", sought).json()
+        return found
+
+    def resume(self) -> None:
+        ask("POST", f"{self.api}/deployments/{self.id}/resume_deployment").raise_for_status()
+
+    def by_hand(self, state: str) -> str:
+        """What a run says that somebody starts."""
+        run = start_run(self.api, self.id)
+        self._seen.add(run)
+        return str(wait_for_state(self.api, run, state)["state"]["message"])
+
+
+def test_a_team_and_its_nights(servers: Servers, graph_files: tuple[Path, Path]) -> None:
+    assert httpx.get(f"{os.environ['PREFECT_API_URL']}/work_pools/superworkflow").status_code == 401
+    listed = f"{os.environ['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=1"
+    assert httpx.get(listed).status_code == 401
+
+    files = fsspec.filesystem("s3", skip_instance_cache=True)
+    edges = graph_files[0].read_text().splitlines(keepends=True)
+    files.pipe_file(f"{FOLDER}/labels.csv", graph_files[1].read_bytes())
+    files.pipe_file(f"{FOLDER}/edges.csv", "".join(edges).encode())
+    nightly = Nightly(servers)
+    nightly.deploy(servers.file)
+    assert "version 1: promoted" in nightly.scheduled("Completed")
+
+    chance, nodes = random.Random(1), sorted({node for line in edges[1:] for node in line.split(",")[0:1]})
+    bad = "".join([edges[0], *(f"{u},{v}\n" for u, v in (chance.sample(nodes, 2) for _ in edges[1:]))])
+    files.pipe_file(f"{FOLDER}/edges.csv", bad.encode())
+    assert "gate evaluate.macro_f1>=0.5" in nightly.by_hand("Rejected")
+
+    registry = ModelRegistry(os.environ["MLFLOW_TRACKING_URI"])
+    before = registry.versions(MODEL)
+    for line in re.findall(r"^#   (docker compose .*backup\.tar.*)$", (ROOT / "docker-compose.yml").read_text(), re.M):
+        servers.shell(line)
+    servers.wait()
+    assert registry.versions(MODEL) == before
+    assert files.cat_file(f"{FOLDER}/edges.csv") == bad.encode()
+
+    files.pipe_file(f"{FOLDER}/edges.csv", "".join([edges[0], *edges[9:]]).encode())
+    nightly.resume()
+    assert "version 3: promoted" in nightly.scheduled("Completed")
+    assert main(["rollback", MODEL, "--why", "customers complain", "--servers", str(servers.file)]) == 0
+    champion = registry.champion(MODEL)
+    assert champion is not None
+    assert champion.version == 1
+
+    arguments = ["run", "node2vec", *SOURCES, *SETTINGS, "--json", "--servers", str(servers.file)]
+    run = subprocess.run([sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-4000:]
+    assert {stage["state"] for stage in json.loads(run.stdout)["stages"]} == {"cached"}
+    assert PASSWORD not in run.stdout + run.stderr
+
+    assert "nightly" in httpx.get(f"{os.environ['SUPERWORKFLOW_DASHBOARD_URL']}/deployments", timeout=60).text
+    assert httpx.get(f"http://127.0.0.1:{os.environ['OPTUNA_PORT']}/api/studies").status_code == 200

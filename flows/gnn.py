@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
+from superworkflow.infra.diagram import Diagram, Export, Flag, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric, Model
 from superworkflow.infra.params import StageParams
@@ -16,9 +16,11 @@ from superworkflow.tasks import (
     heterograph,
     holdout_links,
     infer,
+    partition,
     publish_predictions,
     score,
     score_links,
+    shard,
     train,
 )
 
@@ -32,6 +34,11 @@ class GnnOptions(StageParams):
         default="node_classification",
         description="What is learned: node_classification or link_prediction, which needs no labels.",
     )
+    partitioned: bool = Field(
+        default=False,
+        description="Divide the graph and write it in parts, as training on a worker group reads it. What is trained "
+        "is the same dataset either way.",
+    )
 
 
 def diagram(
@@ -39,7 +46,8 @@ def diagram(
 ) -> None:
     """Heterograph, train, infer, score, publish; to predict links, some are held out first.
 
-    Means of features are made first where the network reads them.
+    Means of features are made first where the network reads them. Parts of the graph are another form of it, which does
+    not change what is trained.
     """
     links = flow.option("task") == LINKS
     check_sources(graph, edges, features, labels, links)
@@ -48,7 +56,11 @@ def diagram(
     sums = None
     if flow.parameter("train.sums_features") and (graph or features):
         sums = flow.stage(aggregate.STAGE, graph=learned)
-    network = flow.stage(train.STAGE, graph=learned, sums=sums)
+    shards = None
+    if flow.option("partitioned"):
+        parts = flow.stage(partition.STAGE, graph=learned)
+        shards = flow.stage(shard.STAGE, graph=learned, partition=parts, sums=sums)
+    network = flow.stage(train.STAGE, graph=learned, sums=sums, shards=shards)
     predictions = flow.stage(infer.STAGE, graph=learned, network=network)
     if links:
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions)
@@ -83,8 +95,8 @@ def check_sources(
 
 
 STAGES = (
-    heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, train.STAGE, infer.STAGE, score.STAGE, score_links.STAGE,
-    publish_predictions.STAGE,
+    heterograph.STAGE, holdout_links.STAGE, aggregate.STAGE, partition.STAGE, shard.STAGE, train.STAGE, infer.STAGE,
+    score.STAGE, score_links.STAGE, publish_predictions.STAGE,
 )  # fmt: skip
 CLASSES = {"task": CLASSIFICATION}
 SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
@@ -112,6 +124,7 @@ SUPERWORKFLOW = Superworkflow(
         "predictions": ("infer", "predictions.parquet"),
         "network": ("train", "model.safetensors"),
     },
+    exports={"pyg": Export("train", "superworkflow.tasks.train.export:write_pyg", "pyg.safetensors")},
     outcomes=(
         Metric("score", "accuracy@validation", headline=True, options=CLASSES, optional=True),
         Metric("score", "accuracy@test", headline=True, options=CLASSES, optional=True),

@@ -51,7 +51,7 @@ class Node:
     @property
     def input_digests(self) -> dict[str, str]:
         """Digests by name of all that its dataset is made from."""
-        return _input_digests(self.inputs, self.code)
+        return _input_digests(self.stage, self.inputs, self.code)
 
     @property
     def upstream(self) -> list[Node]:
@@ -66,8 +66,8 @@ class Node:
         return given.stats
 
 
-def _input_digests(inputs: Mapping[str, Node | Given], code: CodeFile | None) -> dict[str, str]:
-    digests = {name: given.digest for name, given in inputs.items()}
+def _input_digests(stage: Stage[Any], inputs: Mapping[str, Node | Given], code: CodeFile | None) -> dict[str, str]:
+    digests = {name: given.digest for name, given in inputs.items() if stage.inputs[name].affects_result}
     return digests if code is None else {**digests, INPUT: code.sha256}
 
 
@@ -135,7 +135,7 @@ class Diagram:
             raise UserError(f"no prefix of parameters of stage {stage.name}", where=f"diagram node {name}",
                             value=prefix, remedy=remedy)  # fmt: skip
         code = self._codes.get(stage.name)
-        digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(given, code))
+        digest = dataset_digest(stage.name, stage.version, values.identity(), _input_digests(stage, given, code))
         node = Node(name, stage, values, given, digest, prefix, code)
         self.nodes[name] = node
         return node

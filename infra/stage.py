@@ -53,6 +53,8 @@ class Input:
         inside: name of the description in a folder, where such a folder may be given instead of it.
         stats: import string of a function that tells estimates of a source: of the source and how many bytes of it may
             be looked at, to facts by name. `bytes` and `files` are always known.
+        affects_result: an input that is another form of what the other inputs hold, such as a graph in parts, does not:
+            it is not in the digest, and the stage refuses one that is a form of something else.
     """
 
     help: str
@@ -62,6 +64,7 @@ class Input:
     tables: str = ""
     inside: str = ""
     stats: str = ""
+    affects_result: bool = True
 
     @property
     def is_source(self) -> bool:

@@ -21,8 +21,10 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
+from superworkflow.tasks._gnn.link_kernels import draw_negatives, edges_between
+from superworkflow.tasks._gnn.links import links_of
 from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._kept import Kept
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
@@ -73,6 +75,7 @@ def _make_subgraphs(folder: Path) -> None:
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
     _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
+    _make("holdout_links", {}, folder / "holdout_links", graph=graph)
     divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
     _make("shard", {}, folder / "shard", graph=graph, partition=divided)
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
@@ -103,6 +106,10 @@ def _compile_batches(graph: HeteroGraph) -> None:
     sum_edges(read_only(rows), starts, senders, out)
     spread_edges(read_only(out), starts, senders, rows)
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
+    edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
+    edges_between(*edges, ends, ends, found, found.copy())
+    links = read_only(links_of(edges, True))
+    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

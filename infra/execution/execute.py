@@ -104,7 +104,9 @@ def execute(
             stage.function(engine)  # imports meanwhile; what cannot be imported is told when it is called
     datasets, sources = opened.result()
     given: dict[str, InputEntry] = {
-        name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage) for name, dataset in datasets.items()
+        name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage)
+        for name, dataset in datasets.items()
+        if stage.inputs[name].affects_result
     } | {name: InputEntry(digest=source.digest) for name, source in sources.items()}
     if code is not None:
         given[INPUT] = InputEntry(digest=code.sha256)

@@ -126,6 +126,25 @@ class Shards:
                             value=workers, remedy="Raise partition.parts, or take fewer workers")  # fmt: skip
         return np.arange(workers + 1) * self.parts // workers
 
+    def orders(self) -> dict[str, NDArray[Any]]:
+        """Old number of each new one, of all parts, by node set.
+
+        Raises:
+            DatasetDamaged: a node is in two parts, or in none.
+        """
+        found = {}
+        for i, (name, each) in enumerate(self.node_sets.items()):
+            book, kind, parts = self.book[i], index_dtype(each.count), []
+            for part in range(self.parts):
+                file, size = f"{folder_of(part)}/nodes-{i}-numbers.npy", int(book[part + 1] - book[part])
+                parts.append(self._array(file, kind, (size,), each.count))
+            found[name] = np.concatenate(parts)
+            seen = np.zeros(each.count, bool)
+            seen[found[name]] = True
+            if not seen.all():
+                raise damaged(self.dataset, f"nodes-{i}-numbers.npy", "a node is in two parts, or in none")
+        return found
+
     def piece(self, first: int, last: int) -> Piece:
         """The parts from `first` to below `last`.
 

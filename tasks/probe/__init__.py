@@ -3,8 +3,8 @@
 Features of nodes are carried as means along the sampled edges to the seed, as the simplified graph convolution does (Wu
 et al., ICML 2019): a block of features for each path of ops in the spec, the seed's own first. A logistic regression
 learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are those of
-floating-point type and fixed shape; means of 16 values and more are brought to length 1. A seed whose label is negative
-or an empty text has none.
+floating-point type and fixed shape; means of 16 values and more are brought to length 1, those without negative values
+after taking their square roots. A seed whose label is negative or an empty text has none.
 
 Files: `metrics.json`, and `predictions.parquet` with columns `split`, `sample_id`, `label`, `predicted`.
 """
@@ -83,7 +83,7 @@ def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="probe",
-    version="1",
+    version="2",
     params=ProbeParams,
     inputs={
         "graph": Input("heterograph dataset: the graph that was sampled"),

@@ -215,8 +215,10 @@ STAGE = Stage(
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
         "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
+        "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
     },
     run="superworkflow.tasks.train.run:run",
+    engines={"workers": "superworkflow.tasks.train.on_workers:run"},
     check="superworkflow.tasks.train.device:check_device",
     estimate=estimate,
     image="torch",

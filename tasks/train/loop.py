@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from superworkflow.tasks._gnn.task import Example, Step, Task, prepare
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, save_checkpoint
 
-Prepared = tuple[Example, Batch]
+Prepared = tuple[Example, Batch, Known]
 CHECKPOINT_SECONDS = 60.0
 """All is saved after a step when the last save is older than this."""
 VALIDATED_AT_ONCE = 4096
@@ -34,13 +34,13 @@ class Trainer:
         known: what it reads of the graph.
         task: what it learns.
         params: the stage's parameters.
-        ahead: prepares batches.
+        ahead: prepares batches; None where they come from elsewhere (`_prepared`).
         checkpoint, saved: folder of checkpoints, and what to call when there is one.
         progress: where to report.
     """
 
     def __init__(
-        self, network: Network, known: Known, task: Task, params: TrainParams, ahead: LookAhead,
+        self, network: Network, known: Known, task: Task, params: TrainParams, ahead: LookAhead | None,
         checkpoint: Path, saved: Callable[[], None], progress: Progress,
     ):  # fmt: skip
         self.network, self.known, self.task, self.params, self.ahead = network, known, task, params, ahead
@@ -70,8 +70,8 @@ class Trainer:
         while at.epoch < self.params.epochs and not self._is_over():
             if at.step == 0:
                 at.losses.append([])
-            for example, batch in self._batches(at.epoch, at.step):
-                at.losses[-1].append(self._step(example, batch))
+            for prepared in self._batches(at.epoch, at.step):
+                at.losses[-1].append(self._step(*prepared))
                 at.step += 1
                 self._tell()
                 if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS and at.step < self.steps:
@@ -85,17 +85,22 @@ class Trainer:
     def _is_over(self) -> bool:
         return bool(self.params.patience) and self.position.worse >= self.params.patience
 
-    def _step(self, example: Example, batch: Batch) -> float:
+    def _step(self, example: Example, batch: Batch, known: Known) -> float:
         self.network.train()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        loss = self.task.loss(self.network, self.network(batch, self.known, self.params.dropout), example)
+        value = self._learn(example, batch, known)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return value
+
+    def _learn(self, example: Example, batch: Batch, known: Known) -> float:
+        """Gradients of a step's loss; its value."""
+        loss = self.task.loss(self.network, self.network(batch, known, self.params.dropout), example)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._diverged(value)
         loss.backward()  # type: ignore[no-untyped-call]
-        for optimizer in self.optimizers:
-            optimizer.step()
         return value
 
     def _end_epoch(self) -> None:
@@ -122,10 +127,17 @@ class Trainer:
         """Mean loss and figure of the items to validate on, with neighbours drawn as in training."""
         self.network.eval()
         loss, figure = 0.0, 0.0
-        for example, batch in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
-            found = self.task.judge(self.network, self.network(batch, self.known), example)
+        for example, batch, known in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
+            if not any(map(len, example.nodes.values())):
+                continue
+            found = self.task.judge(self.network, self.network(batch, known), example)
             loss, figure = loss + found.loss, figure + found.figure
+        loss, figure = self._over_all(loss, figure)
         return loss / len(self._validate), figure / len(self._validate)
+
+    def _over_all(self, loss: float, figure: float) -> tuple[float, float]:
+        """Sums over all who validate."""
+        return loss, figure
 
     @property
     def _figure(self) -> str:
@@ -141,19 +153,22 @@ class Trainer:
         """Batches from step `first` on. One that has all items and all neighbours is made once."""
         if len(items) <= size and self.task.is_constant and is_constant(self.params.sizes):
             if whose not in self._constant:
-                (self._constant[whose],) = self.ahead.each(self._prepare, [(items, (whose, 0, 0))])
+                (self._constant[whose],) = self._prepared([(items, (whose, 0, 0))])
             # Masks differ from step to step nevertheless.
-            example, batch = self._constant[whose]
-            yield example, _masked_anew(batch, self.params.seed, whose, epoch)
+            example, batch, known = self._constant[whose]
+            yield example, _masked_anew(batch, self.params.seed, whose, epoch), known
             return
         cuts = list(range(0, len(items), size))
-        steps: list[tuple[NDArray[np.int64], Step]] = [
-            (items[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)
-        ]
-        yield from self.ahead.each(self._prepare, steps[first:])
+        steps = [(items[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)]
+        yield from self._prepared(steps[first:])
+
+    def _prepared(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> Iterator[Prepared]:
+        """The batches of some steps: their items, and what makes each another than all others."""
+        assert self.ahead is not None
+        return self.ahead.each(self._prepare, steps)
 
     def _prepare(self, sampler: Sampler, step: tuple[NDArray[np.int64], Step]) -> Prepared:
-        return prepare(self.task, sampler, *step)
+        return *prepare(self.task, sampler, *step), self.known
 
     def _tell(self) -> None:
         at = self.position
@@ -165,6 +180,9 @@ class Trainer:
     def _save(self) -> None:
         save_checkpoint(self._folder, self.network, self.optimizers, self.best, self.position)
         self._saved()
+        self._saved_now()
+
+    def _saved_now(self) -> None:
         self._saved_at = time.monotonic()
 
     def _diverged(self, loss: float) -> UserError:

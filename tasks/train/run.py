@@ -13,6 +13,8 @@ import torch
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
@@ -31,6 +33,7 @@ from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.loop import Trainer
 
 load_kernels_fast()
+LOSSES_FILE, HISTORY_FILE = "losses.parquet", "history.json"
 
 
 def run(job: StageRun[TrainParams]) -> Output:
@@ -63,22 +66,29 @@ def run(job: StageRun[TrainParams]) -> Output:
             trainer.train()
         finally:
             ahead.close()
-    with job.output.file(WEIGHTS_FILE) as path:
+    return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer))
+
+
+FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)
+
+
+def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
+    """Write what was trained; facts of it."""
+    network, task, at = trainer.network, trainer.task, trainer.position
+    with output.file(WEIGHTS_FILE) as path:
         write_network(path, network)
-    job.output.json(NETWORK_FILE, shape.document())
-    task.save(job.output)
-    at = trainer.position
-    _write_losses(job, at.losses)
-    job.output.json("history.json", at.epochs)
-    best = at.epochs[at.best - 1] if at.best else at.epochs[-1]
-    facts |= {
+    output.json(NETWORK_FILE, network.shape.document())
+    task.save(output)
+    _write_losses(output, at.losses)
+    output.json(HISTORY_FILE, at.epochs)
+    best, shape = at.epochs[at.best - 1] if at.best else at.epochs[-1], network.shape
+    return {
         "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers,
         "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
         "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.numel() for each in network.parameters()),
+        **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
     }  # fmt: skip
-    facts |= {name: value for name, value in best.items() if name == f"validation_{task.figure}"}
-    return Output(rows=sum(counts.values()), stats=facts)
 
 
 def task_of(graph: HeteroGraph, params: TrainParams) -> Task:
@@ -111,11 +121,11 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _write_losses(job: StageRun[TrainParams], losses: list[list[float]]) -> None:
+def _write_losses(output: FileWriter, losses: list[list[float]]) -> None:
     counts = np.array([len(each) for each in losses])
     epochs = np.repeat(np.arange(1, len(losses) + 1, dtype=np.int32), counts)
     steps = np.concatenate([np.arange(1, count + 1, dtype=np.int32) for count in counts])
     values = np.array([value for each in losses for value in each], np.float64)
-    with job.output.file("losses.parquet") as path:
+    with output.file(LOSSES_FILE) as path:
         table = pa.table({"epoch": column(epochs), "step": column(steps), "loss": column(values)})
         pq.write_table(table, path, compression="zstd")

@@ -106,6 +106,18 @@ def test_from_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert planned == [name for name in STAGES if name != "aggregate"]
 
 
+def test_parts_do_not_change_what_is_trained(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two more stages, and the same names of the datasets from training on."""
+    plans = []
+    for partitioned in ("false", "true"):
+        given = _edges(files, tmp_path / "store", *FAST, f"gnn.partitioned={partitioned}")
+        assert main(["plan", *given, "--json"]) == 0
+        plans.append({stage["name"]: stage["output"] for stage in json.loads(capsys.readouterr().out)})
+    alone, parted = plans
+    assert parted.keys() - alone.keys() == {"partition", "shard"}
+    assert {name: parted[name] for name in alone} == alone
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

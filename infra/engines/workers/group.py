@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,17 @@ class Update(BaseModel):
     total: float
     unit: str = Field(max_length=100)
     facts: dict[str, float | int | str]
+
+
+class Report(BaseModel):
+    """An intermediate value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: str
+    step: int = Field(ge=0)
+    steps: int = Field(ge=0)
+    value: float
 
 
 @dataclass
@@ -327,6 +339,10 @@ class WorkerGroup:
                 self._retire()
             case "progress":
                 self._update(header)
+            case "report":
+                with contextlib.suppress(ValidationError):
+                    told = Report.model_validate(dict(header))
+                    self._progress.report(told.step, told.steps, told.value)
             case _:
                 self._serve(worker, message)
 

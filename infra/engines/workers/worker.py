@@ -83,6 +83,10 @@ class Worker(ElasticWorker):
         """Tell how far the work is; see `Progress.update`. One worker tells it for all."""
         self._link.send({"kind": "progress", "done": done, "total": total, "unit": unit, "facts": facts})
 
+    def report(self, step: int, steps: int, value: float) -> None:
+        """Tell an intermediate value by which a sweep may stop the work early; see `Progress.report`."""
+        self._link.send({"kind": "report", "step": step, "steps": steps, "value": value})
+
     def introduction(self, round_name: str) -> dict[str, Any]:
         """How this worker makes itself known to the coordinator."""
         return {

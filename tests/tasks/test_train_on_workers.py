@@ -1,0 +1,168 @@
+"""Training on a worker group: the blocks and the losses of one process, whoever has which part of the graph."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch.distributed as dist
+
+from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.session import Role, local_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.tasks import aggregate, partition, shard
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.asking import Book, Exchange, Store, Wanted
+from superworkflow.tasks._gnn.batches import Draws
+from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.together import shares
+from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
+from tests.tasks.index_helpers import run_stage
+
+PARAMS = {"hidden": 16, "epochs": 3, "lookahead": 2}
+FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
+        "means": {"fanouts": "3,all", "batch": 8},
+        "gcn": {"model": "gcn", "fanouts": "2,all", "batch": "all"},
+        "gat": {"model": "gat", "heads": 4, "fanouts": "3,3", "sampler": "labor", "batch": 7},
+        "embeddings": {"fanouts": "all,2", "batch": 8}}  # fmt: skip
+
+
+class Made:
+    """A graph, its means, and its shards."""
+
+    def __init__(self, folder: Path, make: Any, **given: Any):
+        self.graph = make(folder / f"graph-{folder.name}", **given)
+        of = {"graph": str(self.graph.location.local_path)}
+        self.sums = run_stage(aggregate.STAGE, {}, of, folder / "sums")
+        parts = run_stage(partition.STAGE, {"parts": 4}, of, folder / "parts")
+        inputs = of | {"partition": parts.uri, "sums": self.sums.uri}
+        self.shards = run_stage(shard.STAGE, {}, inputs, folder / "shards")
+
+    def inputs(self, **more: Dataset) -> dict[str, str]:
+        return {"graph": self.graph.uri} | {name: each.uri for name, each in more.items()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> dict[str, Made]:
+    folder = tmp_path_factory.mktemp("workers")
+    return {
+        "one": Made(folder / "one", one_kind), "bare": Made(folder / "bare", one_kind, features=False),
+        "two": Made(folder / "two", two_kinds),
+    }  # fmt: skip
+
+
+def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, steps: list[list[Any]]) -> list[Any]:
+    """What each worker draws around its targets, which are those that it owns."""
+    shards = Shards(Dataset.open(Location.of(shards_uri)))
+    names = tuple(shards.node_sets)
+    relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
+    bounds = shards.bounds(worker.size)
+    piece = shards.piece(int(bounds[worker.rank]), int(bounds[worker.rank + 1]))
+    book = Book(shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(names)})
+    levels = [Level(names, relations, names)] * len(fanouts)
+    store = Store(piece, book, Exchange(dist.group.WORLD), Draws(levels, fanouts, labor, frozenset(), 42), {}, False,
+                  frozenset(piece.features))  # fmt: skip
+    window = []
+    for name, nodes, step in steps:
+        targets = np.array(nodes, np.int64)
+        window.append(Wanted({name: targets[book.owners(name, targets) == worker.rank]}, tuple(step)))
+    return [
+        [sorted((each.number, int(edge)) for each in relations for edge in block.hops[each.number].positions)
+         for block in batch.blocks]
+        + [{name: known.features[name][batch.blocks[0].senders[name]].sum(1).tolist() for name in known.features},
+           {name: nodes.tolist() for name, nodes in batch.blocks[0].senders.items()}]
+        for batch, known in store.batches(window)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def group(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("group")
+    with local_group([Role("worker", request.param)], Checkpoint(folder / "checkpoint"),
+                     Progress("train", stream=io.StringIO()), folder) as found:  # fmt: skip
+        yield found
+
+
+@pytest.mark.parametrize("labor", [False, True])
+@pytest.mark.parametrize("kind", ["one", "two"])
+def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, labor: bool):
+    """Edges and rows, in a window of three steps; a window's targets may all be one worker's."""
+    graph = made[kind].graph
+    target = {"one": "node", "two": "paper"}[kind]
+    label = {"one": "node.label", "two": "paper.venue"}[kind]
+    model = TrainParams(label=label, hidden=16, fanouts="3,4")
+    _, _, shape, data = prepared(graph, model)
+    sampler = sampler_of(shape, data, (3, 4), labor)
+    steps = [[target, nodes, [streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))]
+    told = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
+    for at, (name, nodes, step) in enumerate(steps):
+        for depth in (0, 1):
+            found = {tuple(edge) for worker in told for edge in worker[at][depth]}
+            alone = sampler.batch({name: np.array(nodes)}, *step).blocks[depth]
+            assert found == {(number, int(e)) for number, hop in alone.hops.items() for e in hop.positions}
+        for worker in told:
+            for each, sums in worker[at][2].items():
+                rows = data.known.features[each][worker[at][3][each]]
+                assert sums == pytest.approx(rows.sum(1).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
+    of = made["bare" if kind == "embeddings" else "one"]
+    params = {**PARAMS, **FULL[kind], "dropout": 0.3}
+    summed = kind == "means"
+    given = of.inputs(sums=of.sums) if summed else of.inputs()
+    alone = run_stage(STAGE, params, given, tmp_path / "alone", 1)
+    output = tmp_path / "together"
+    whole = TrainParams(**params).model_dump(mode="json")
+    told = group.run(train, whole, of.graph.uri, of.shards.uri, summed, str(output))
+    with alone.parquet("losses.parquet") as file:
+        losses = file.read(["loss"])["loss"].to_pylist()
+    assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
+    assert told[0]["facts"]["validation_accuracy"] == pytest.approx(alone.stats["validation_accuracy"], abs=0.05)
+    assert {file["path"] for file in told[0]["files"]} == {file.path for file in alone.manifest.files}
+
+
+def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
+    """Workers and parts are not in the digest; what is written is whole."""
+    of, params = made["one"], {**PARAMS, "fanouts": "3,all", "batch": 8}
+    alone = run_stage(STAGE, params, of.inputs(sums=of.sums), tmp_path / "alone", 1)
+    resources = Resources.model_validate({"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
+    inputs, log = of.inputs(sums=of.sums, shards=of.shards), io.StringIO()
+    made_by = execute(STAGE, params, inputs, str(tmp_path / "two"), resources, Progress("train", stream=log), "workers")
+    assert made_by.dataset.digest == alone.digest
+    assert made_by.dataset.manifest.inputs.keys() == {"graph", "sums"}
+    assert made_by.dataset.stats.keys() == alone.stats.keys()
+    made_by.dataset.verify()
+    assert "rank 1" in log.getvalue()
+    with pytest.raises(UserError, match="graph in parts"):
+        execute(STAGE, params, of.inputs(), str(tmp_path / "none"), resources, Progress("train", stream=log), "workers")
+    with pytest.raises(UserError, match="parts of another graph"):
+        execute(STAGE, params, of.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
+                Progress("train", stream=log), "workers")  # fmt: skip
+
+
+def test_targets_are_evened_out():
+    rng = np.random.default_rng(3)
+    for size in (1, 2, 5):
+        for count in (0, 1, 7, 40):
+            owners = np.minimum(rng.integers(0, size + 2, count), size - 1)
+            found = shares(owners, size)
+            counts = np.bincount(found, minlength=size)
+            assert counts.sum() == count
+            assert counts.max() - counts.min() <= 1
+            moved = np.maximum(0, np.bincount(owners, minlength=size) - counts).sum()
+            assert (found != owners).sum() == moved

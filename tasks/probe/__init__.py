@@ -68,6 +68,7 @@ def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resour
         if name.startswith("values.nodes.")
     )
     fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * dimensions * _CLASSES
+    fits_s += 2e-7 * dimensions**2 * _CLASSES + (1e-9 * judged * dimensions * wide if dimensions < wide else 0.0)
     read_s = 2e-8 * edges + 1e-7 * edges * judged / max(total, 1)
     return Estimate(
         memory_bytes=_PROCESS_BYTES + features + read + judged * (3 * wide + dimensions) * 2 + fit,

@@ -82,13 +82,14 @@ $(SPARK): $(READY) requirements-spark.txt  # 455 MB, which only Spark's own stag
 	@touch $@
 
 DOCKER ?= docker
-KINDS ?= cpu torch-cpu torch-cuda spark flow
+KINDS ?= cpu torch-cpu torch-cuda spark flow worker
 REGISTRY ?= superworkflow
 TAG ?= 0.1.0
 
-images:  ## all images, with Docker, cpu before those that take its kernels; DOCKER_ARGS="--build-arg BASE=..." for another base
+images:  ## all images, with Docker, cpu and flow before those that are made of them; DOCKER_ARGS="--build-arg BASE=..." for another base
 	for kind in $(KINDS); do \
-	    $(DOCKER) build $(DOCKER_ARGS) --build-arg KERNELS=$(REGISTRY)/cpu:$(TAG) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
+	    $(DOCKER) build $(DOCKER_ARGS) --build-arg KERNELS=$(REGISTRY)/cpu:$(TAG) \
+	        --build-arg FLOW=$(REGISTRY)/flow:$(TAG) -f infra/images/$$kind.Dockerfile -t $(REGISTRY)/$$kind:$(TAG) . || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

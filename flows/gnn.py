@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Flag, Superworkflow
+from superworkflow.infra.diagram import Diagram, Export, Flag, Superworkflow
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.outcomes import Metric, Model
 from superworkflow.infra.params import StageParams
@@ -124,6 +124,7 @@ SUPERWORKFLOW = Superworkflow(
         "predictions": ("infer", "predictions.parquet"),
         "network": ("train", "model.safetensors"),
     },
+    exports={"pyg": Export("train", "superworkflow.tasks.train.export:write_pyg", "pyg.safetensors")},
     outcomes=(
         Metric("score", "accuracy@validation", headline=True, options=CLASSES, optional=True),
         Metric("score", "accuracy@test", headline=True, options=CLASSES, optional=True),

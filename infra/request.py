@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,13 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 
 DEFAULT_STORE = "superworkflow-store"
+STORE_VARIABLE = "SUPERWORKFLOW_STORE"
+"""A store other than the default one, for every command."""
+
+
+def default_store() -> str:
+    """The store of whoever names none."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -37,6 +38,8 @@ INTERNAL = {
     "probe": "what `check` runs in a pod: write to the store from there",
 }
 """Commands that the platform itself starts; `--help` does not list them."""
+WITHOUT_SERVERS = ("stage", "generate", "schema")
+"""Commands that speak to no server."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mask_tracebacks()
     try:
         bring_kernels()
+        named = _take_servers(given)
         options = build_parser(given).parse_args(given)
+        if getattr(options, "servers", None) != named:
+            raise UserError("write this option in full", where="--servers", value=options.servers)
         return int(_module(options.command).run(options))
     except SuperworkflowError as error:
         return _tell(error)
@@ -93,7 +99,30 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
             sub.given = given[1:]
             parser.chosen = sub
             _module(name).add_arguments(sub, given[1:])
+            if name in COMMANDS and name not in WITHOUT_SERVERS:
+                sub.add_argument(
+                    "--servers", metavar="compose|FILE",
+                    help="servers of a team: a file of environment variables; `compose` is .env beside the nearest "
+                    "docker-compose.yml",
+                )  # fmt: skip
     return parser
+
+
+def _take_servers(given: Sequence[str]) -> str | None:
+    """Set the variables of `--servers` for this process and those that it starts; what the option names.
+
+    Before the command is parsed, since defaults and libraries read them.
+    """
+    words = list(given[: given.index("--")] if "--" in given else given)
+    for place, text in enumerate(words):
+        option, equals, value = text.partition("=")
+        if option == "--servers" and (equals or place + 1 < len(words)):
+            from superworkflow.infra.environment import read_environment, servers_file
+
+            name = value if equals else words[place + 1]
+            os.environ.update(read_environment(servers_file(name)))
+            return name
+    return None
 
 
 def _tell(error: SuperworkflowError) -> int:

@@ -14,7 +14,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest, parse_model
 from superworkflow.infra.profile import profile_names
 from superworkflow.infra.promotion import Registration, check_gates, check_limits
-from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.request import DEFAULT_STORE, Request, build_request, default_store
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
@@ -80,7 +80,7 @@ def add_request_arguments(
         help=f"engines and resources: {', '.join(profile_names())} or a file; default laptop",
     )  # fmt: skip
     parser.add_argument(
-        "--store", default=DEFAULT_STORE, metavar="URI",
+        "--store", default=default_store(), metavar="URI",
         help=f"where datasets are kept, a folder or s3://bucket/prefix; default {DEFAULT_STORE}",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="NAME|FILE", help="price table; the newest by default")

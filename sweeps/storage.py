@@ -6,6 +6,7 @@ twice.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import zlib
@@ -39,13 +40,16 @@ def tell(line: str) -> None:
     sys.stderr.flush()
 
 
+STORAGE_VARIABLE = "SUPERWORKFLOW_STORAGE"
 PATIENCE_SECONDS = 900.0
 """An outage of the database longer than this ends the sweep."""
 RETRY_SECONDS = 1.0
 
 
 def default_storage_url(store: Location) -> str:
-    """An SQLite file in the store; see `sqlite_url` for when it is in the working folder."""
+    """`SUPERWORKFLOW_STORAGE`, or an SQLite file in the store; in the working folder where `sqlite_url` says so."""
+    if configured := os.environ.get(STORAGE_VARIABLE):
+        return configured
     return sqlite_url(store, "sweeps", "studies.db")
 
 

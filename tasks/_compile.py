@@ -21,9 +21,11 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
+from superworkflow.tasks._gnn.link_kernels import draw_negatives, edges_between
+from superworkflow.tasks._gnn.links import links_of
 from superworkflow.tasks._gnn.owned import count_owned, draw_owned
 from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._kept import Kept
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
@@ -74,6 +76,7 @@ def _make_subgraphs(folder: Path) -> None:
     subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
     _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
     _make("aggregate", {}, folder / "aggregate", graph=graph)
+    _make("holdout_links", {}, folder / "holdout_links", graph=graph)
     divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
     _make("shard", {}, folder / "shard", graph=graph, partition=divided)
     _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
@@ -110,6 +113,10 @@ def _compile_batches(graph: HeteroGraph) -> None:
     count_owned(indptr, indices, order, nodes, 2, False, np.uint64(0), starts)
     marks, begins = np.zeros(_VERTICES, np.uint64), read_only(indptr[:-1])
     draw_owned(indptr, indices, order, begins, nodes, read_only(nodes), 2, False, np.uint64(0), starts, marks, *drawn)
+    edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
+    edges_between(*edges, ends, ends, found, found.copy())
+    links = read_only(links_of(edges, True))
+    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+SPLITS = ("train", "validation", "test")
 GROUP_ENTRIES = 1 << 20
 """Nodes and edges with which a row group, which is read and written as a whole, is full."""
 SHARD_STEP, MOST_SUBGRAPHS, WANTED_SHARDS = 256, 4096, 64

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
+from superworkflow.tasks._subgraph_cuts import SPLITS as SPLITS
 
-SPLITS = ("train", "validation", "test")
 DESCRIPTION = "sampled.json"
 
 

@@ -14,7 +14,7 @@ RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.
 COPY infra/images/flow.txt /opt/requirements/
 RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/flow.txt
 
-RUN useradd --uid 1000 --create-home flow && mkdir /artifacts && chown flow /artifacts
+RUN useradd --uid 1000 --create-home flow
 WORKDIR /opt/superworkflow
 COPY superworkflow superworkflow
 COPY infra infra
@@ -24,5 +24,10 @@ COPY dashboards dashboards
 COPY sweeps sweeps
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=1
+# What servers and flows import is compiled once, here, rather than at every start.
+RUN env -u PYTHONDONTWRITEBYTECODE python -c "import prefect.server.api.server, prefect.cli.server, prefect.cli.worker, \
+    prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, psycopg, s3fs, optuna_dashboard._cli, \
+    superworkflow.dashboards.web.app, superworkflow.dashboards.report, superworkflow.infra.orchestration.flow, \
+    superworkflow.infra.orchestration.watching, superworkflow.sweeps.study, superworkflow.servers"
 USER 1000
 CMD ["python", "-m", "superworkflow", "--help"]

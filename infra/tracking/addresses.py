@@ -9,6 +9,8 @@ from superworkflow.infra.masking import without_user
 DASHBOARD_VARIABLE = "SUPERWORKFLOW_DASHBOARD_URL"
 """Address of the dashboard that a team has."""
 DASHBOARD_PORT = 8060
+MLFLOW_VARIABLE = "SUPERWORKFLOW_MLFLOW_URL"
+"""Address at which people find MLflow, where runs reach it by another one, as containers do."""
 
 
 def dashboard_page(run_id: str) -> str:

@@ -27,6 +27,7 @@ from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.tracking.addresses import MLFLOW_VARIABLE
 from superworkflow.infra.tracking.base import (
     DATASETS_TAG,
     DEPLOYMENT_ID_TAG,
@@ -380,6 +381,7 @@ class MlflowTracker(Tracker):
 def page_of_run(uri: str, experiment: str, run: str) -> str:
     """Address of a run's page, on the configured server or on a local one at its usual port."""
     base = without_user(uri) if uri.startswith("http") else "http://127.0.0.1:5000"
+    base = without_user(os.environ.get(MLFLOW_VARIABLE, "")) or base
     # Without the last part MLflow's pages show what is for prompts and traces, until somebody has switched them.
     return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
 

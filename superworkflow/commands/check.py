@@ -13,7 +13,7 @@ from rich.table import Table
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.profile import load_profile, profile_names
-from superworkflow.infra.request import DEFAULT_STORE
+from superworkflow.infra.request import default_store
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument(
         "--profile", default="kubernetes", help=f"profile to check: {', '.join(profile_names())} or a file"
     )
-    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store that pods must be able to write")
+    parser.add_argument("--store", default=default_store(), metavar="URI", help="store that pods must be able to write")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
-from superworkflow.infra.request import DEFAULT_STORE
+from superworkflow.infra.request import default_store
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.tracking.addresses import DASHBOARD_PORT
 
@@ -21,7 +21,7 @@ Studies = tuple[Callable[[], list[str]], Callable[[str], "tuple[Study, Mapping[s
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose recorded runs are shown")
+    parser.add_argument("--store", default=default_store(), metavar="URI", help="store whose recorded runs are shown")
     parser.add_argument("--storage", metavar="URL", help="database of the sweeps; default SQLite in the store")
     parser.add_argument("--budget-usd", type=float, metavar="USD", help="budget for a month, shown beside its forecast")
     parser.add_argument("--port", type=int, default=DASHBOARD_PORT, help=f"default {DASHBOARD_PORT}; 0: any free one")

@@ -39,6 +39,8 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.store import Store
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
+"""`MLFLOW_TRACKING_URI` of deployed runs, where workers reach MLflow at another address than this machine."""
 _KEPT = ".deployed"
 """Folder of the store with the profiles and price tables that deployments use."""
 
@@ -214,18 +216,21 @@ def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict
 
 
 def _tracking(kind: str) -> Mapping[str, str]:
-    """Where this command's own environment says that runs are recorded, so that the deployed ones are there too."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    """Where this command's own environment says that runs are recorded, so that the deployed ones are there too: at the
+    address at which workers reach it, where that is another one.
+    """
+    where = WORKER_TRACKING if os.environ.get(WORKER_TRACKING) else "MLFLOW_TRACKING_URI"
+    uri = os.environ.get(where, "")
     if not uri:
         return {}
     if has_password(uri):
         raise UserError(
-            "a deployment must not contain a password", where="MLFLOW_TRACKING_URI",
+            "a deployment must not contain a password", where=where,
             remedy="Unset it here, and give it to the worker's environment or a Secret in kubernetes.env_secrets",
         )  # fmt: skip
     if kind == "kubernetes" and "://127.0.0.1" in uri.replace("localhost", "127.0.0.1"):
-        raise UserError("pods cannot reach this address", where="MLFLOW_TRACKING_URI", value=uri,
-                        remedy="Give the address at which the cluster can reach it")  # fmt: skip
+        raise UserError("pods cannot reach this address", where=where, value=uri,
+                        remedy=f"Set {WORKER_TRACKING} to the one at which the cluster can reach it")  # fmt: skip
     if uri.startswith("sqlite:///"):
         return {"MLFLOW_TRACKING_URI": f"sqlite:///{Location.of(uri.removeprefix('sqlite:///')).uri}"}
     return {"MLFLOW_TRACKING_URI": uri}

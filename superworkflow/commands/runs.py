@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from superworkflow.dashboards.comparison import print_runs
-from superworkflow.infra.request import DEFAULT_STORE
+from superworkflow.infra.request import default_store
 from superworkflow.infra.storage.filesystem import Location
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the records are."""
-    parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose recorded runs are read")
+    parser.add_argument("--store", default=default_store(), metavar="URI", help="store whose recorded runs are read")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

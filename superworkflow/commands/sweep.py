@@ -18,7 +18,7 @@ from superworkflow.infra.execution.interruption import Interrupted, interruptibl
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.masking import has_password
 from superworkflow.infra.promotion import Registration
-from superworkflow.infra.request import DEFAULT_STORE, Request
+from superworkflow.infra.request import Request, default_store
 from superworkflow.infra.settings import parse_assignments, read_yaml
 from superworkflow.infra.storage.filesystem import Location
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     if action in ACTIONS:
         parser.add_argument("action", choices=list(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
         parser.add_argument("study", metavar="STUDY", help="name of the study")
-        parser.add_argument("--store", default=DEFAULT_STORE, metavar="URI", help="store whose study it is")
+        parser.add_argument("--store", default=default_store(), metavar="URI", help="store whose study it is")
         if action == "plot":
             parser.add_argument(
                 "--out", metavar="FOLDER", default=".", help="where to write the pictures; default the current folder"

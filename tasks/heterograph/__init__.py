@@ -59,12 +59,12 @@ class HeterographParams(StageParams):
     )
 
 
-_PROCESS_BYTES = 232 << 20
+_PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
 _TEXT_BYTES, _MOST_TEXT = 48 << 20, 256 << 20
 """What DuckDB takes by itself, and at most for reading text."""
-_FILL_BYTES = 72 << 20
-"""Pages of a feature's file that are held while it is filled, and batches of rows."""
+_FILL_BYTES = 136 << 20
+"""Pages of a feature's file that are held while it is filled, and batches of rows with the pages they are from."""
 _NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
 """Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
 _TASK_BYTES = 512 << 20

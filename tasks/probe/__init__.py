@@ -3,8 +3,8 @@
 Features of nodes are carried as means along the sampled edges to the seed, as the simplified graph convolution does (Wu
 et al., ICML 2019): a block of features for each path of ops in the spec, the seed's own first. A logistic regression
 learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are those of
-floating-point type and fixed shape; means of 16 values and more are brought to length 1. A seed whose label is negative
-or an empty text has none.
+floating-point type and fixed shape; means of 16 values and more are brought to length 1, those without negative values
+after taking their square roots. A seed whose label is negative or an empty text has none.
 
 Files: `metrics.json`, and `predictions.parquet` with columns `split`, `sample_id`, `label`, `predicted`.
 """
@@ -18,12 +18,12 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, SPLITS
 
-_CLASSES, _DIMENSIONS = 40, 512
+_CLASSES, _DIMENSIONS = 60, 512
 """Taken for granted: of labels the inputs' stats tell nothing, of features only those that are new enough."""
-_PROCESS_BYTES = 235 << 20
-_ENTRY_BYTES = 30
+_PROCESS_BYTES = 250 << 20
+_ENTRY_BYTES = 80
 """Of a node or an edge of the subgraphs that are read together."""
 _START_S = 0.6
 
@@ -50,31 +50,39 @@ class ProbeParams(StageParams):
 
 def estimate(params: ProbeParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Means of all judged subgraphs as they are read and as they are scaled, and what the classifier has of them."""
-    sampled = inputs.get("subgraphs", {})
+    sampled, graph = inputs.get("subgraphs", {}), inputs.get("graph", {})
     total = int(sampled.get("subgraphs") or 10_000)
     edges = int(sampled.get("edges") or 100 * total)
-    train, judged = min(params.train_subgraphs, total), min(params.train_subgraphs + 2 * params.test_subgraphs, total)
+    limits = dict.fromkeys(SPLITS, params.test_subgraphs) | {"train": params.train_subgraphs}
+    counts = {split: min(most, int(sampled.get(f"subgraphs.{split}") or total)) for split, most in limits.items()}
+    train, judged = counts["train"], min(sum(counts.values()), total)
     wide = int(sampled.get("path_values") or _DIMENSIONS)
     dimensions = min(wide, train)
     fit = train * ((dimensions + 1) * 28 + min(_CLASSES, 64) * 100) + 32 * dimensions**2
-    if dimensions < wide:  # a basis of the rows to train on, and these, in double precision
-        fit = max(fit, 16 * train * wide)
+    if dimensions < wide:  # rows in double precision, for their place in the space of those to train on
+        fit = max(fit, 8 * wide * max(2 * train, judged - train))
     read = _ENTRY_BYTES * min(GROUP_ENTRIES, edges + int(sampled.get("nodes") or edges))
+    features = sum(
+        4 * int(graph.get(name) or 0) * int(graph.get(name.removeprefix("values.")) or 0)
+        for name in graph
+        if name.startswith("values.nodes.")
+    )
     fits_s = 1.9e-8 * max(train / 10_000, 0.1) ** 0.45 * train * dimensions * _CLASSES
     read_s = 2e-8 * edges + 1e-7 * edges * judged / max(total, 1)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + judged * wide * 4 + max(read, judged * (wide + dimensions) * 2 + fit),
+        memory_bytes=_PROCESS_BYTES + features + read + judged * (3 * wide + dimensions) * 2 + fit,
         cpu_s=_START_S + fits_s + read_s,
         output_bytes=40 * judged,
         parallel=0.3,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
+        mapped_bytes=features,
     )
 
 
 STAGE = Stage(
     name="probe",
-    version="1",
+    version="2",
     params=ProbeParams,
     inputs={
         "graph": Input("heterograph dataset: the graph that was sampled"),

@@ -13,24 +13,31 @@ Singles = NDArray[np.float32]
 
 DIRECTIONS = 16
 """Values from which on a feature is taken for a vector whose direction matters, as those of words do."""
+WIDE, WIDE_COUNTS = 0.0, -1.0
+"""In place of a scale: wide blocks, and those of which no value is negative, such as means of counts of words."""
 _NEGLIGIBLE = 1e-5
 
 
 def scales_of(blocks: Sequence[Singles]) -> list[float]:
-    """What narrow blocks are divided by: the root of the mean squared length of their rows. 0 for wide ones."""
+    """What narrow blocks are divided by: the root of the mean squared length of their rows. See `WIDE` for others."""
     return [
-        0.0 if block.shape[1] >= DIRECTIONS
+        (WIDE if (block < 0).any() else WIDE_COUNTS) if block.shape[1] >= DIRECTIONS
         else float(np.sqrt(max(np.square(block, dtype=np.float64).sum() / max(len(block), 1), 1e-30)))
         for block in blocks
     ]  # fmt: skip
 
 
 def scaled(blocks: Sequence[Singles], scales: Sequence[float]) -> Singles:
-    """All blocks beside each other: rows of wide ones have length 1, or 0 where all is 0."""
+    """All blocks beside each other: rows of wide ones have length 1, or 0 where all is 0.
+
+    Of counts and shares the square roots are taken before, so that products of rows are Bhattacharyya's: few frequent
+    values do not outweigh all others.
+    """
     parts = []
-    for block, scale in zip(blocks, scales, strict=True):
+    for given, scale in zip(blocks, scales, strict=True):
+        block = np.sign(given) * np.sqrt(np.abs(given)) if scale == WIDE_COUNTS else given
         lengths = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1, keepdims=True))
-        by = np.where(lengths > 0, lengths, 1.0) if scale == 0.0 else np.float64(scale)
+        by = np.where(lengths > 0, lengths, 1.0) if scale in (WIDE, WIDE_COUNTS) else np.float64(scale)
         parts.append((block / by).astype(np.float32))
     return np.concatenate(parts, axis=1)
 

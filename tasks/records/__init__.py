@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
 
 SHARD_BYTES = 128 << 20
 """Of a shard before compression, where their number is not given."""
@@ -82,9 +83,13 @@ def estimate(params: RecordsParams, inputs: Mapping[str, Stats], resources: Reso
     work_s = 1e-9 * size * sum(_FORMAT_NS[each] for each in params.written) + 3e-5 * count
     work_s += 1e-9 * _EDGE_NS * _number(subgraphs, "edges") * formats
     work_s += 1e-9 * _GZIP_NS * written * (params.compression == "gzip") + 0.6e-9 * _number(graph, "bytes")
-    mapped = int(min(_number(graph, "bytes"), written))
+    described = sum(_number(graph, key.removeprefix("record_bytes.")) * _number(graph, key) for key in graph
+                    if key.startswith("record_bytes."))  # fmt: skip
+    mapped = int(min(described, _number(graph, "bytes"), written))
+    entries = _number(subgraphs, "nodes") + _number(subgraphs, "edges")
+    filled = min(1.0, entries / resources.threads / GROUP_ENTRIES)
     group = min(size, _GROUP_SUBGRAPHS * size / max(1, count)) if rows else _CHUNK_BYTES
-    memory = _PROCESS_BYTES + int(resources.threads * (_THREAD_BYTES + 2 * group)) + mapped
+    memory = _PROCESS_BYTES + int(resources.threads * (_THREAD_BYTES + filled * _GROUP_BYTES + 2 * group)) + mapped
     memory += int(_ID_BYTES * _number(graph, "nodes"))
     return Estimate(
         memory_bytes=memory,
@@ -105,8 +110,8 @@ def _number(stats: Stats, name: str) -> float:
 
 _PROCESS_BYTES = 170 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
-_THREAD_BYTES = 30 << 20
-"""Of a thread: a row group of subgraphs."""
+_THREAD_BYTES, _GROUP_BYTES = 30 << 20, 60 << 20
+"""Of a thread, and of the row group of subgraphs that it reads, where that is full."""
 _CHUNK_BYTES = 2 << 20
 _GROUP_SUBGRAPHS = 512
 _ID_BYTES = 16

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "infra" / "images"
 LISTS = {image: ["base.txt", f"{image}.txt"] for image in ("cpu", "torch-cpu", "spark", "flow")}
+LISTS["worker"] = [*LISTS["flow"], "cpu.txt"]
 """Images whose packages are installed without resolving, so that their lists must be complete."""
 
 
@@ -44,6 +45,14 @@ def test_sqlalchemy_stays_below_2_1() -> None:
     (asked,) = (Requirement(text) for text in extras["flow"] if text.startswith("sqlalchemy"))
     assert "2.1" not in asked.specifier
     assert versions <= set(asked.specifier.filter(versions))
+
+
+def test_worker_is_the_flow_with_stages_beside_it() -> None:
+    text = (IMAGES / "worker.Dockerfile").read_text()
+    assert "FROM ${FLOW}" in text
+    assert "COPY infra/images/cpu.txt" in text
+    assert text.rstrip().endswith("USER 1000")
+    assert "latest" not in text
 
 
 @pytest.mark.parametrize("image", LISTS)

@@ -373,8 +373,9 @@ def test_run_of_another_machine_is_closed_when_it_has_given_no_sign_for_long(uri
     client, experiment = MlflowTracker(uri).handle()
 
     def begun(name: str, seconds_ago: float) -> str:
-        tags = {OWNER: "elsewhere/1/2/3", BEAT: str(int(time.time() - seconds_ago)), SUPERWORKFLOW_TAG: "toy"}
-        return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+        last = int(time.time() - seconds_ago)
+        tags = {OWNER: "elsewhere/1/2/3", BEAT: str(last), SUPERWORKFLOW_TAG: "toy"}
+        return str(client.create_run(experiment, (last - 60) * 1000, tags, name).info.run_id)
 
     fresh, old = begun("fresh", GRACE_SECONDS / 2), begun("old", GRACE_SECONDS * 2)
     assert close_dead_runs(client, experiment) == [old]

@@ -118,6 +118,7 @@ def check_graphs(folder: Path) -> None:
     else:
         print("SUPERWORKFLOW_TEST_DATA names no folder with Planetoid's graphs: no GCN is trained")
     run_in("graphs", "in_pyg", *cora)
+    run_in("graphs", "in_pyg_gnn", folder / "gnn")
 
 
 CHECKS = {"movielens": check_movielens, "ogb": check_ogb, "graphs": check_graphs, "tfgnn": check_tfgnn}

@@ -24,6 +24,7 @@ from superworkflow.tasks._gnn.batches import LookAhead, order_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.export import write_pyg
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -201,6 +202,19 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
 def test_aggregated_means_give_what_gathered_rows_give(tmp_path, graph, sums):
     plain, summed = (trained(graph, tmp_path / f"{bool(s)}", s, dropout=0.0) for s in (None, sums))
     assert losses(summed) == pytest.approx(losses(plain), abs=1e-4)
+
+
+def test_weights_under_the_names_of_others(tmp_path, graph):
+    """What these names are is held against torch_geometric by `tests.oracles.in_pyg_gnn`."""
+    made = trained(graph, tmp_path / "train", model="gat", heads=4, epochs=1, fanouts="all,all")
+    write_pyg(made, tmp_path / "pyg.safetensors")
+    own, found = read_tensors(made.local("model.safetensors")), read_tensors(tmp_path / "pyg.safetensors")
+    names = ("att_src", "att_dst", "lin.weight", "bias")
+    assert found.keys() == {f"convs.{layer}.{name}" for layer in (0, 1) for name in names}
+    assert (found["convs.1.lin.weight"] == np.tile(own["layers.1.linear.weight"], (4, 1))).all()
+    learned = trained(one_kind(tmp_path / "graph", features=False), tmp_path / "learned", epochs=1)
+    with pytest.raises(UserError, match="nodes learn embeddings"):
+        write_pyg(learned, tmp_path / "none")
 
 
 def _changed(folder: Path, **features) -> Dataset:

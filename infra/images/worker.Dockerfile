@@ -1,0 +1,18 @@
+# Flows and, as processes beside them, stages on processors: a worker of a process pool (docker-compose.yml).
+# docker build -f infra/images/worker.Dockerfile -t superworkflow/worker .      # after cpu and flow
+ARG KERNELS=superworkflow/cpu:0.1.0
+ARG FLOW=superworkflow/flow:0.1.0
+FROM ${KERNELS} AS kernels
+FROM ${FLOW}
+
+# For builders with a package index of their own; unset, pip asks PyPI.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+
+USER root
+COPY infra/images/cpu.txt /opt/requirements/
+RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/cpu.txt
+COPY --from=kernels /opt/numba /opt/numba
+ENV SUPERWORKFLOW_KERNELS=/opt/numba
+USER 1000

@@ -1,0 +1,73 @@
+"""Weights under the names of torch_geometric's models: `GraphSAGE`, `GCN` and `GAT`.
+
+The file loads with ``model.load_state_dict(safetensors.torch.load_file(path))`` into
+
+    GraphSAGE(width, hidden, layers, out)        # of the aggregator pool: aggr="max", project=True
+    GCN(width, hidden, layers, out)
+    GAT(width, hidden, layers, out, heads=heads, act="elu")
+
+where messages go along ``edge_index = [senders, receivers]``. The last layer of our `gat` has one head; that of `GAT`
+is given as many equal ones, of which it takes the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.shape import Shape, read_shape
+from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+
+_WEIGHTS_FILE = "model.safetensors"
+Weights = dict[str, NDArray[Any]]
+
+
+def write_pyg(dataset: Dataset, path: Path) -> None:
+    """Write the weights of a train dataset as safetensors.
+
+    Args:
+        dataset: it.
+        path: file to write; it appears when it is complete.
+
+    Raises:
+        UserError: torch_geometric has no model of this kind.
+    """
+    shape = read_shape(dataset)
+    if shape.model == "rgcn" or len(shape.relations) > 1 or shape.embedded():
+        raise UserError(
+            "torch_geometric has no model for a typed graph, or one whose nodes learn embeddings", where="export",
+            value=shape.model, remedy="Export a sage, gcn or gat of a graph of one kind whose nodes have features",
+        )  # fmt: skip
+    temporary = path.with_name(path.name + ".partial")
+    write_tensors(temporary, pyg_weights(read_tensors(dataset.local(_WEIGHTS_FILE)), shape), {"format": "pt"})
+    temporary.replace(path)
+
+
+def pyg_weights(own: Mapping[str, NDArray[Any]], shape: Shape) -> Weights:
+    """Weights of a network by torch_geometric's names."""
+    found: Weights = {}
+    for layer in range(shape.layers):
+        mine, theirs = f"layers.{layer}.", f"convs.{layer}."
+        number = shape.relations[0].number
+        if shape.model == "sage":
+            found[f"{theirs}lin_l.weight"] = own[f"{mine}neighbours.{number}.weight"]
+            found[f"{theirs}lin_l.bias"] = own[f"{mine}own.0.bias"]
+            found[f"{theirs}lin_r.weight"] = own[f"{mine}own.0.weight"]
+            if shape.aggregator == "pool":
+                found |= {f"{theirs}lin.{part}": own[f"{mine}pools.{number}.{part}"] for part in ("weight", "bias")}
+        elif shape.model == "gcn":
+            found[f"{theirs}lin.weight"] = own[f"{mine}linear.weight"]
+            found[f"{theirs}bias"] = own[f"{mine}linear.bias"]
+        else:
+            copies = shape.heads if layer == shape.layers - 1 else 1
+            found[f"{theirs}att_src"] = np.tile(own[f"{mine}of_senders"], (copies, 1))[None]
+            found[f"{theirs}att_dst"] = np.tile(own[f"{mine}of_receivers"], (copies, 1))[None]
+            found[f"{theirs}lin.weight"] = np.tile(own[f"{mine}linear.weight"], (copies, 1))
+            found[f"{theirs}bias"] = own[f"{mine}bias"]
+    return found

@@ -1,0 +1,240 @@
+"""In the environment of PyG and DGL: layers, gradients, losses, weights, scores and draws of `gnn` against theirs.
+
+in_pyg_gnn.py FOLDER    where to make small graphs
+"""
+
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import dgl
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch.nn.functional import cross_entropy
+from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR
+from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE, HeteroConv, SAGEConv
+
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks import load_stage
+from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
+from superworkflow.tasks._gnn.network import Network
+from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.tensors import read_tensors
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks.evaluate.links import area_under_curve
+from superworkflow.tasks.score_links.run import average_precision, filtered_ranks
+from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.export import pyg_weights, write_pyg
+from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
+from tests.tasks.inclusion import inclusion_p_value
+from tests.tasks.index_helpers import run_stage
+
+CLOSE, LOSS = 1e-5, 1e-4
+HIDDEN, STEPS, DRAWS, P_VALUE = 16, 50, 10_000, 1e-4
+MODELS = {
+    "sage": {}, "pool": {"aggregator": "pool"}, "gcn": {"model": "gcn"}, "gat": {"model": "gat", "heads": 4},
+}  # fmt: skip
+
+
+def theirs(name: str, shape, weights: dict) -> torch.nn.Module:
+    """PyG's model with our weights: every name and shape is its own."""
+    sizes = shape.widths["node"], HIDDEN, shape.layers, shape.head.width
+    made = {
+        "sage": lambda: GraphSAGE(*sizes), "pool": lambda: GraphSAGE(*sizes, aggr="max", project=True),
+        "gcn": lambda: GCN(*sizes), "gat": lambda: GAT(*sizes, heads=4, act="elu"),
+    }[name]()  # fmt: skip
+    made.load_state_dict({key: torch.from_numpy(np.array(each)) for key, each in weights.items()}, strict=True)
+    return made
+
+
+def edges_of(graph: HeteroGraph, name: str = "edge") -> torch.Tensor:
+    """Senders and receivers, as messages go."""
+    indptr, indices = graph.rows(name)
+    receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return torch.from_numpy(np.stack([indices.astype(np.int64), receivers]))
+
+
+def check_models(dataset: Dataset) -> None:
+    """Rows of all nodes and gradients of the weights, by all neighbours."""
+    for name, params in MODELS.items():
+        values = TrainParams(hidden=HIDDEN, fanouts="all,all", **params)
+        graph, targets, shape, data = prepared(dataset, values)
+        network = Network(shape, 5)
+        nodes = np.arange(len(targets.classes))
+        batch = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0)
+        (own,) = network(batch, data.known).values()
+        model = theirs(name, shape, pyg_weights(network.arrays(), shape))
+        features = torch.from_numpy(np.array(data.known.features["node"]))
+        other = model(features, edges_of(graph))
+        assert (own - other).abs().max() < CLOSE, name
+        classes = torch.from_numpy(targets.classes)
+        cross_entropy(own, classes).backward()
+        cross_entropy(other, classes).backward()
+        mine = pyg_weights({key: each.grad.numpy() for key, each in network.named_parameters()}, shape)
+        for key, each in model.named_parameters():
+            wanted = each.grad.numpy()
+            if name == "gat" and key.startswith("convs.1.") and key != "convs.1.bias":
+                wanted = wanted * 4  # of four equal heads each has a quarter
+            assert np.abs(mine[key] - wanted).max() < CLOSE, (name, key)
+        print(f"{name}: rows and gradients are those of PyG's model with the same weights, loaded strictly")
+
+
+def check_blocks(dataset: Dataset) -> None:
+    """Layers on drawn blocks, by PyG's and DGL's convolutions."""
+    for name in ("sage", "gat"):
+        values = TrainParams(hidden=HIDDEN, fanouts="3,2", **MODELS[name])
+        _, targets, shape, data = prepared(dataset, values)
+        network = Network(shape, 6)
+        weights = {key: torch.from_numpy(each) for key, each in pyg_weights(network.arrays(), shape).items()}
+        nodes = targets.nodes("train")
+        block = sampler_of(shape, data, (3, 2)).batch({"node": nodes}, 0, 1, 2).blocks[0]
+        features = torch.from_numpy(data.known.features["node"][block.senders["node"]])
+        hop, count = block.hops[0], len(block.receivers["node"])
+        receivers = torch.from_numpy(np.repeat(np.arange(count), np.diff(hop.starts)))
+        senders = torch.from_numpy(hop.senders.astype(np.int64))
+        width, ends = features.shape[1], (features, features[:count])
+        own = network.layer(0, block, {"node": features}, data.known)["node"]
+        parts = {key.removeprefix("convs.0."): each for key, each in weights.items() if key.startswith("convs.0.")}
+        if name == "sage":
+            conv, act = SAGEConv(width, HIDDEN), torch.relu
+            in_dgl = dgl.nn.SAGEConv(width, HIDDEN, "mean")
+            state = {"fc_neigh.weight": parts["lin_l.weight"], "fc_self.weight": parts["lin_r.weight"]}
+            state |= {"fc_self.bias": parts["lin_l.bias"]}
+            drawn = dgl.create_block((senders, receivers), num_src_nodes=len(features), num_dst_nodes=count)
+        else:
+            conv, act = GATConv(width, HIDDEN // 4, heads=4), torch.nn.functional.elu
+            in_dgl = dgl.nn.GATConv(width, HIDDEN // 4, 4)
+            state = {"fc.weight": parts["lin.weight"], "attn_l": parts["att_src"], "attn_r": parts["att_dst"]}
+            state |= {"bias": parts["bias"]}
+            selves = torch.arange(count)
+            pairs = torch.cat([senders, selves]), torch.cat([receivers, selves])
+            drawn = dgl.create_block(pairs, num_src_nodes=len(features), num_dst_nodes=count)
+        conv.load_state_dict(parts, strict=True)
+        in_dgl.load_state_dict(state, strict=True)
+        wanted = act(conv(ends, torch.stack([senders, receivers])))
+        by_dgl = act(in_dgl(drawn, ends).flatten(1))
+        assert (own - wanted).abs().max() < CLOSE, name
+        assert (own - by_dgl).abs().max() < CLOSE, name
+        print(f"{name}: a layer on a drawn block is that of PyG and of DGL")
+
+
+def check_typed(dataset: Dataset) -> None:
+    """The last layer of R-GCN without bases, by a convolution of PyG's for each edge set."""
+    values = TrainParams(hidden=HIDDEN, fanouts="all", layers=1, model="rgcn", label="paper.venue")
+    graph, targets, shape, data = prepared(dataset, values)
+    network = Network(shape, 7)
+    nodes = np.arange(len(targets.classes))
+    batch = sampler_of(shape, data, everything(1)).batch({"paper": nodes}, 0, 0, 0)
+    (own,) = network(batch, data.known).values()
+    rows = {"paper": torch.from_numpy(np.array(data.known.features["paper"]))}
+    rows["author"] = network.embeddings[network.embedded["author"]].weight
+    convs, edges = {}, {}
+    layer = network.layers[0]
+    for place, relation in enumerate(layer.level.relations):
+        conv = SAGEConv((rows[relation.senders].shape[1], rows["paper"].shape[1]), 2, root_weight=place == 0)
+        root = layer.own["0"]
+        state = {"lin_l.weight": layer.neighbours[str(relation.number)].weight}
+        state["lin_l.bias"] = root.bias if place == 0 else torch.zeros_like(root.bias)
+        conv.load_state_dict(state | ({"lin_r.weight": root.weight} if place == 0 else {}), strict=True)
+        key = relation.senders, relation.name, "paper"
+        convs[key], edges[key] = conv, edges_of(graph, relation.name)
+    wanted = HeteroConv(convs, aggr="sum")(rows, edges)["paper"]
+    assert (own - wanted).abs().max() < CLOSE
+    print("rgcn: rows are those of PyG's HeteroConv")
+
+
+def check_losses(dataset: Dataset, folder: Path) -> None:
+    """Batches of all neighbours without dropout, and what was trained is exported and predicts the same."""
+    for name, params in MODELS.items():
+        given = {"graph": str(dataset.location.local_path)}
+        params = {"hidden": HIDDEN, "fanouts": "all,all", "dropout": 0.0, "batch": 3, "epochs": 5, **params}
+        made = run_stage(load_stage("train"), params, given, folder / f"train-{name}", cpu=1)
+        with made.parquet("losses.parquet") as file:
+            found = file.read(["loss"])["loss"].to_pylist()[:STEPS]
+        graph, targets, shape, data = prepared(dataset, TrainParams(**params))
+        model = theirs(name, shape, pyg_weights(Network(shape, 42).arrays(), shape))
+        features, edges = torch.from_numpy(np.array(data.known.features["node"])), edges_of(graph)
+        classes, steps = torch.from_numpy(targets.classes), []
+        if name != "gat":  # whose last layer has four equal heads there, which Adam moves as one
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            for epoch in range(5):
+                order = order_of(targets.nodes("train"), 42, epoch)
+                for first in range(0, len(order), 3):
+                    nodes = order[first : first + 3]
+                    loss = cross_entropy(model(features, edges)[nodes], classes[nodes])
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    steps.append(loss.item())
+            worst = np.abs(np.array(found) - steps[: len(found)]).max()
+            assert len(found) == STEPS
+            assert worst < LOSS, (name, worst)
+            print(f"{name}: {STEPS} losses are those of a plain loop of PyG's, within {worst:.1e}")
+        path = folder / f"{name}.safetensors"
+        write_pyg(made, path)
+        model = theirs(name, shape, read_tensors(path)).eval()
+        given["network"] = str(made.location.local_path)
+        ours = run_stage(load_stage("infer"), {}, given, folder / f"infer-{name}", cpu=1)
+        with ours.parquet("predictions.parquet") as file:
+            table = file.read(["predicted", "probability"])
+        with torch.no_grad():
+            likely, best = torch.softmax(model(features, edges), 1).max(1)
+        assert np.abs(table["probability"].to_numpy() - likely.numpy()).max() < CLOSE
+        assert table["predicted"].to_pylist() == [targets.names[each] for each in best]
+        print(f"{name}: exported weights predict the same in PyG's model")
+
+
+def check_scores() -> None:
+    """AUC and average precision are scikit-learn's, filtered ranks give PyG's MRR and hit ratio."""
+    rng = np.random.default_rng(1)
+    for digits in (1, 6):  # with ties, and without
+        linked, others = (rng.normal(shift, size=400).round(digits).astype(np.float32) for shift in (0.5, 0))
+        labels = np.arange(800) < 400
+        both = np.concatenate([linked, others])
+        assert abs(area_under_curve(linked, others) - roc_auc_score(labels, both)) < 1e-12
+        assert abs(average_precision(linked, others) - average_precision_score(labels, both)) < 1e-12
+    sources, targets = (rng.normal(size=(count, 8)).astype(np.float32) for count in (40, 60))
+    links = np.stack([np.arange(40), rng.integers(0, 60, 40)], 1)
+    known = np.unique(np.concatenate([links, rng.integers(0, [40, 60], (300, 2))]), axis=0)
+    ranks = filtered_ranks(sources, targets, links, known, False)
+    scores = torch.from_numpy(sources @ targets.T)
+    own = scores[links[:, 0], links[:, 1]].clone()
+    scores[known[:, 0], known[:, 1]] = -torch.inf
+    scores[links[:, 0], links[:, 1]] = own
+    order, truth = scores.argsort(1, descending=True), torch.from_numpy(links.T.copy())
+    for metric, mine in ((LinkPredMRR(60), (1 / ranks).mean()), (LinkPredHitRatio(5), (ranks <= 5).mean())):
+        metric.update(order[:, : metric.k], truth)
+        assert abs(float(metric.compute()) - mine) < 1e-6
+    print("AUC and average precision are scikit-learn's, MRR and hits PyG's")
+
+
+def check_draws() -> None:
+    """Our draws and DGL's pass one test: all pairs of a node's seven neighbours are as probable."""
+    rows = {0: Rows(np.array([0, 7, *[7] * 7]), np.arange(1, 8, dtype=np.int32))}
+    level = Level(("n",), (Relation(0, "e", "n", "n"),), ("n",))
+    sampler = Sampler(rows, {"n": 8}, Draws([level], [2], False, frozenset(), 9))
+    whole = dgl.graph((torch.arange(1, 8), torch.zeros(7, dtype=torch.int64)), num_nodes=8)
+    expected = {frozenset(("e", at) for at in pair): 1 / 21 for pair in combinations(range(7), 2)}
+    dgl.seed(2)
+    mine, other = [], []
+    for step in range(DRAWS):
+        hop = sampler.batch({"n": np.zeros(1, np.int64)}, 0, 0, step).blocks[0].hops[0]
+        mine.append(frozenset(("e", int(at)) for at in hop.positions))
+        drawn = dgl.sampling.sample_neighbors(whole, torch.tensor([0]), 2)
+        other.append(frozenset(("e", int(at)) for at in drawn.edata[dgl.EID]))
+    for name, draws in (("ours", mine), ("DGL's", other)):
+        p_value = inclusion_p_value(draws, expected)
+        assert p_value > P_VALUE, (name, p_value)
+        print(f"single edges and pairs in {DRAWS} draws, {name}: p = {p_value:.3f}")
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1])
+    plain = one_kind(where / "one")
+    check_models(plain)
+    check_blocks(plain)
+    check_typed(two_kinds(where / "two"))
+    check_scores()
+    check_draws()
+    check_losses(plain, where)

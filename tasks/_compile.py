@@ -23,6 +23,7 @@ from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
 from superworkflow.tasks._gnn.link_kernels import draw_negatives, edges_between
 from superworkflow.tasks._gnn.links import links_of
+from superworkflow.tasks._gnn.owned import count_owned, draw_owned
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._kept import Kept
@@ -106,6 +107,12 @@ def _compile_batches(graph: HeteroGraph) -> None:
     sum_edges(read_only(rows), starts, senders, out)
     spread_edges(read_only(out), starts, senders, rows)
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
+    indptr, indices = map(read_only, graph.rows("edge"))
+    order, nodes = read_only(np.arange(_VERTICES, dtype=np.int32)), np.arange(_VERTICES)
+    starts, drawn = np.empty(_VERTICES + 1, np.int64), np.empty((2, 2 * _VERTICES), np.int64)
+    count_owned(indptr, indices, order, nodes, 2, False, np.uint64(0), starts)
+    marks, begins = np.zeros(_VERTICES, np.uint64), read_only(indptr[:-1])
+    draw_owned(indptr, indices, order, begins, nodes, read_only(nodes), 2, False, np.uint64(0), starts, marks, *drawn)
     edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))

@@ -54,7 +54,7 @@ def bisect(
         edge_weights: [entries], symmetric; None for 1 each.
         vertex_weights: of each vertex in each constraint [vertices, constraints].
         parts: a power of two, at least 2.
-        imbalance: how many times the mean of each constraint a part may have.
+        imbalance: how many times the mean of each constraint a side of a bisection may have.
         seed: of its random numbers, which are those of the C library: no other thread may draw any meanwhile.
 
     Returns:

@@ -69,6 +69,11 @@ def run(job: StageRun[PartitionParams]) -> Output:
     return Output(rows=nodes, stats=facts)
 
 
+def bisection_imbalance(imbalance: float, parts: int) -> float:
+    """What each bisection may add, since the imbalance of a part is the product of those on its way."""
+    return float(imbalance ** (1 / max(1, parts.bit_length() - 1)))
+
+
 def _by_metis(job: StageRun[PartitionParams], graph: HeteroGraph, all_of: list[Constraint], parts: int) -> PartOf:
     used = binding(all_of, parts, job.params.imbalance)
     loose = [each.name for each in all_of if each not in used]
@@ -79,7 +84,8 @@ def _by_metis(job: StageRun[PartitionParams], graph: HeteroGraph, all_of: list[C
     ).astype(np.int32)
     rows = symmetric(graph)
     job.progress.log(f"METIS divides {len(weights):,} nodes and {len(rows.adjacency) // 2:,} pairs of neighbours")
-    found, _ = bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, job.params.imbalance, job.params.seed)
+    each_time = bisection_imbalance(job.params.imbalance, parts)
+    found, _ = bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, job.params.seed)
     cuts = np.cumsum([each.count for each in graph.node_sets.values()])[:-1]
     return dict(zip(graph.node_sets, np.split(found.astype(np.int16), cuts), strict=True))
 

@@ -22,6 +22,7 @@ from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.partition.graph import binding, constraints_of, symmetric
+from superworkflow.tasks.partition.run import bisection_imbalance
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.planetoid import write_planetoid
@@ -137,13 +138,15 @@ def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
     def cut_of(part_of: np.ndarray) -> int:
         return int(heavy[part_of[ends] != part_of[rows.adjacency]].sum())
 
-    ours = theirs = 0
+    ours, theirs, each = 0, 0, bisection_imbalance(1.05, parts)
     for seed in (1, 2, 3):
-        found = Parts.open(divided(real, tmp_path / f"ours-{seed}", parts, seed=seed), typed)
+        made = divided(real, tmp_path / f"ours-{seed}", parts, seed=seed)
+        found = Parts.open(made, typed)
         part_of = np.empty(len(weights), int)
         part_of[found.orders["paper"]] = np.repeat(np.arange(parts), np.diff(found.book[0]))
         ours += cut_of(part_of)
-        command = [GPMETIS, "-ptype=rb", f"-seed={seed}", f"-ubvec={' '.join(['1.05'] * len(used))}"]
+        assert made.stats["imbalance"] < 1.07
+        command = [GPMETIS, "-ptype=rb", f"-seed={seed}", f"-ubvec={' '.join([str(each)] * len(used))}"]
         subprocess.run([*command, "graph", str(parts)], cwd=tmp_path, check=True, capture_output=True)
         theirs += cut_of(np.loadtxt(tmp_path / f"graph.part.{parts}", dtype=int))
     assert ours <= 1.05 * theirs

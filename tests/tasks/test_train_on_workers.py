@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from superworkflow.tasks._gnn.asking import Book, Exchange, Store, Wanted
 from superworkflow.tasks._gnn.batches import Draws
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train import STAGE, TrainParams, loop
 from superworkflow.tasks.train.on_workers import train
 from superworkflow.tasks.train.together import shares
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
@@ -88,12 +89,20 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def group(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("group")
-    with local_group([Role("worker", request.param)], Checkpoint(folder / "checkpoint"),
-                     Progress("train", stream=io.StringIO()), folder) as found:  # fmt: skip
-        yield found
+class Group(NamedTuple):
+    """A worker group of four, where it keeps its checkpoint, and what it has told."""
+
+    run: Callable[..., list[Any]]
+    folder: Path
+    log: io.StringIO
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory):
+    folder, log = tmp_path_factory.mktemp("group"), io.StringIO()
+    kept = folder / "checkpoint"
+    with local_group([Role("worker", 4)], Checkpoint(kept), Progress("train", stream=log), folder) as found:
+        yield Group(found.run, kept, log)
 
 
 @pytest.mark.parametrize("labor", [False, True])
@@ -140,19 +149,53 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
     """Workers and parts are not in the digest; what is written is whole."""
     of, params = made["one"], {**PARAMS, "fanouts": "3,all", "batch": 8}
     alone = run_stage(STAGE, params, of.inputs(sums=of.sums), tmp_path / "alone", 1)
-    resources = Resources.model_validate({"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
+    resources = Resources.model_validate({"workers": {"count": 1, "cpu": 1, "memory": "1Gi"}})
     inputs, log = of.inputs(sums=of.sums, shards=of.shards), io.StringIO()
-    made_by = execute(STAGE, params, inputs, str(tmp_path / "two"), resources, Progress("train", stream=log), "workers")
+    made_by = execute(
+        STAGE, params, inputs, str(tmp_path / "workers"), resources, Progress("train", stream=log), "workers"
+    )
     assert made_by.dataset.digest == alone.digest
     assert made_by.dataset.manifest.inputs.keys() == {"graph", "sums"}
     assert made_by.dataset.stats.keys() == alone.stats.keys()
     made_by.dataset.verify()
-    assert "rank 1" in log.getvalue()
+    assert "rank 0" in log.getvalue()
     with pytest.raises(UserError, match="graph in parts"):
         execute(STAGE, params, of.inputs(), str(tmp_path / "none"), resources, Progress("train", stream=log), "workers")
     with pytest.raises(UserError, match="parts of another graph"):
         execute(STAGE, params, of.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
                 Progress("train", stream=log), "workers")  # fmt: skip
+
+
+def train_and_save(worker: Worker, *given: Any) -> Any:
+    """Train, saving after each step."""
+    loop.CHECKPOINT_SECONDS, usual = -1.0, loop.CHECKPOINT_SECONDS
+    try:
+        return train(worker, *given)
+    finally:
+        loop.CHECKPOINT_SECONDS = usual
+
+
+def test_goes_on_with_another_number_of_workers(group, made, tmp_path: Path):
+    """Learned embeddings, whose optimizer has a state too; what is trained is what nothing has disturbed."""
+    of, params = made["bare"], {**PARAMS, "epochs": 4, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
+
+    def given(output: str, **more: Any) -> list[Any]:
+        whole = TrainParams(**(params | more)).model_dump(mode="json")
+        return [whole, of.graph.uri, of.shards.uri, False, str(tmp_path / output)]
+
+    undisturbed = group.run(train, *given("undisturbed"))
+    group.run(train_and_save, *given("begun", epochs=2))
+    log = Progress("train", stream=group.log)
+    with local_group([Role("worker", 2)], Checkpoint(group.folder), log, tmp_path) as two:
+        ended = two.run(train, *given("ended"))
+    for path in group.folder.glob("workers*"):
+        path.unlink()
+    losses = [
+        pq.read_table(tmp_path / name / "losses.parquet")["loss"].to_pylist() for name in ("ended", "undisturbed")
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert ended[0]["facts"]["steps"] == undisturbed[0]["facts"]["steps"] == len(losses[0])
+    assert "resuming at epoch 3, step 1" in group.log.getvalue()
 
 
 def test_targets_are_evened_out():

@@ -43,19 +43,8 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-def _ones(typing_context: Any, word: Any) -> Any:
-    """Type and code, for Numba."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
-
-
 trailing_zeros: Any = intrinsic(_trailing_zeros)
 """Zeros below the lowest one of a uint64 that is not 0."""
-ones: Any = intrinsic(_ones)
-"""How many bits of a uint64 are 1."""
 
 
 @nb.njit(inline="always")

@@ -17,8 +17,8 @@ from superworkflow.tasks._draw import Work, draw_largest, draw_uniform, draw_wei
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, induced
-from superworkflow.tasks.sample.order import WORDS_AN_EDGE, distinct, edges_in_order, find_places, number_nodes
-from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, grown
+from superworkflow.tasks.sample.order import distinct, edges_in_order, find_places, number_nodes
+from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, grown, sort_pairs
 
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
 SEED_OP = -1
@@ -146,8 +146,6 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     marks = np.zeros(1, np.uint64)
     work = Work(marks, np.empty(1, np.int64), np.empty(1, np.int64))
     ends = np.empty(2, np.int64)
-    marked = np.zeros(1, np.uint64)
-    ranks = np.empty(1, np.int32)
 
     entries = np.int64(0)
     n_rows: Any
@@ -288,6 +286,15 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             begin = out.node_starts[node_set, done]
             if begin + n + n_seeds > room:
                 return done, begin + n + n_seeds, entries
+            pairs, other = grown(pairs, 0, n), grown(other, 0, n)
+            low = bits_of(op_edges[n_ops])
+            n = np.int64(0)
+            for op in range(n_ops):
+                if edges[ops[op, 0], 3] == node_set:
+                    for k in range(op_edges[op], op_edges[op + 1]):
+                        pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
+                        n += 1
+            pairs, other = sort_pairs(pairs, other, n, low, bits_of(program.counts[node_set]), digits)
             nodes = out.nodes[node_set, begin:]
             firsts = np.int64(0)
             if node_set == seed_set:
@@ -295,14 +302,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     if i == 0 or seeds.nodes[number, i] != seeds.nodes[number, 0]:
                         nodes[i] = seeds.nodes[number, i]
                         firsts += 1
-            pairs, other = grown(pairs, 0, n), grown(other, 0, n)
-            words = (program.counts[node_set] >> 6) + 1
-            if len(marked) < words <= n * WORDS_AN_EDGE:
-                marked, ranks = np.zeros(words, np.uint64), np.empty(words, np.int32)
-            n = number_nodes(
-                ops, edges, node_set, op_edges, n, targets, program.counts[node_set], nodes, firsts, found, pairs,
-                other, digits, marked, ranks,
-            )  # fmt: skip
+            n = number_nodes(pairs, n, low, nodes, firsts, found)
             for op in range(n_ops):
                 if edges[ops[op, 0], 2] == node_set:
                     find_places(row_nodes, op_rows[op], op_rows[op + 1], nodes, firsts, row_places)

@@ -7,14 +7,11 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._draw import ones, trailing_zeros
 from superworkflow.tasks.sample.places import bits_of, sort_pairs
 
 MOST_PATHS = 1 << 40
 """Ways to a node are counted up to here."""
 NO_ROW = -1
-WORDS_AN_EDGE = 2
-"""Nodes of a set are numbered by a bit for each where these are no more 64-bit words than this for each edge to it."""
 
 
 @nb.njit(nogil=True)
@@ -44,89 +41,7 @@ def distinct(
 
 
 @nb.njit(nogil=True)
-def number_nodes(
-    ops: Any, edges: Any, node_set: Any, op_edges: Any, count: Any, targets: Any, most: Any, nodes: Any, firsts: Any,
-    found: Any, pairs: Any, other: Any, digits: Any, marked: Any, ranks: Any,
-) -> Any:  # fmt: skip
-    """Number the nodes of a set, ascending, behind the `firsts` that are there; to each edge to it, its node's.
-
-    Args:
-        ops, edges: see `kernel.Program`.
-        node_set: the set.
-        op_edges: begins of the ops' edges.
-        count: edges to the set.
-        targets: of all ops' edges.
-        most: nodes that the graph has of the set.
-        nodes, firsts, found: see above.
-        pairs, other, digits: scratch; see `sort_pairs`.
-        marked, ranks: scratch, zeros and int32, [most / 64 + 1] where this is at most `count` `WORDS_AN_EDGE`.
-
-    Returns:
-        How many nodes there are.
-    """
-    words = (most >> 6) + 1
-    if words <= count * WORDS_AN_EDGE:
-        for op in range(len(ops)):
-            if edges[ops[op, 0], 3] == node_set:
-                for k in range(op_edges[op], op_edges[op + 1]):
-                    node = np.int64(targets[k])
-                    marked[node >> 6] |= np.uint64(1) << np.uint64(node & 63)
-        n = _number_marked(marked, ranks, words, nodes, firsts)
-        for op in range(len(ops)):
-            if edges[ops[op, 0], 3] == node_set:
-                _find_marked(marked, ranks, nodes, firsts, targets, op_edges[op], op_edges[op + 1], found)
-        marked[:words] = 0
-        return n
-    low = bits_of(op_edges[len(ops)])
-    n = np.int64(0)
-    for op in range(len(ops)):
-        if edges[ops[op, 0], 3] == node_set:
-            for k in range(op_edges[op], op_edges[op + 1]):
-                pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
-                n += 1
-    pairs, other = sort_pairs(pairs, other, n, low, bits_of(most), digits)
-    return _number_sorted(pairs, n, low, nodes, firsts, found)
-
-
-@nb.njit(nogil=True)
-def _number_marked(marked: Any, ranks: Any, words: Any, nodes: Any, firsts: Any) -> Any:
-    """Number the nodes whose bits are set; to `ranks`, the number of each word's first one.
-
-    It takes a step for each word and node, where sorting takes several for each edge.
-    """
-    for i in range(firsts):
-        node = np.int64(nodes[i])
-        marked[node >> 6] &= ~(np.uint64(1) << np.uint64(node & 63))
-    at = np.int64(firsts)
-    for word in range(words):
-        left = marked[word]
-        ranks[word] = at
-        while left != np.uint64(0):
-            nodes[at] = (word << 6) + trailing_zeros(left)
-            at += 1
-            left &= left - np.uint64(1)
-    return at
-
-
-@nb.njit(nogil=True)
-def _find_marked(
-    marked: Any, ranks: Any, nodes: Any, firsts: Any, targets: Any, begin: Any, end: Any, found: Any
-) -> None:  # fmt: skip
-    """To each of the edges from `begin` to `end` - 1, the number of its target."""
-    for k in range(begin, end):
-        node = np.int64(targets[k])
-        below = (np.uint64(1) << np.uint64(node & 63)) - np.uint64(1)
-        found[k] = ranks[node >> 6] + ones(marked[node >> 6] & below)
-    if firsts:
-        for k in range(begin, end):
-            if targets[k] == nodes[0]:
-                found[k] = 0
-            elif targets[k] == nodes[firsts - 1]:
-                found[k] = firsts - 1
-
-
-@nb.njit(nogil=True)
-def _number_sorted(pairs: Any, count: Any, low: Any, nodes: Any, firsts: Any, found: Any) -> Any:
+def number_nodes(pairs: Any, count: Any, low: Any, nodes: Any, firsts: Any, found: Any) -> Any:
     """Number the nodes of sorted (node, edge) pairs: behind the `firsts` that are there; to each edge, its node's."""
     mask = np.uint64((1 << low) - 1)
     n, last = firsts - 1, np.uint64(0xFFFFFFFFFFFFFFFF)

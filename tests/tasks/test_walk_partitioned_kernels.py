@@ -124,10 +124,10 @@ def test_any_graph_in_any_parts(tmp_path, n, edges, directed, weighted, bias, pa
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    ("p", "q", "n", "edges", "large"),
-    [(1e4, 1e4, 60, 900, False), (1e3, 1e-3, 30, 3000, False), (1e4, 1e4, 60, 900, True)],
+    ("p", "q", "n", "edges", "large", "walks"),
+    [(1e4, 1e4, 60, 900, False, 300), (1e3, 1e-3, 30, 3000, False, 90), (1e4, 1e4, 60, 900, True, 300)],
 )
-def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges, large):
+def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n, edges, large, walks):
     if large:
         monkeypatch.setattr(edge_filter_size, "MATRIX_BYTES", 0)
     graph = random_csr(n, edges, 4)  # of few edges without a common neighbour, or of nearly all there can be
@@ -137,7 +137,7 @@ def test_short_lists_and_rows_that_wait(tmp_path, monkeypatch, weighted, p, q, n
         monkeypatch.setattr(walker_batch, "LIST_WORDS", list_words)
         monkeypatch.setattr(walker_batch, "ROW_WORDS", row_words)
         travel = Parts(tmp_path, graph, 5, rules, weighted=weighted)
-        np.testing.assert_array_equal(travel.walk(0, 90), walker.walk(0, 90))
+        np.testing.assert_array_equal(travel.walk(0, walks), walker.walk(0, walks))
         supersteps.append(travel.supersteps)
         assert travel.took_rows > 0
     assert supersteps == sorted(set(supersteps))  # waiting and asking in parts takes longer

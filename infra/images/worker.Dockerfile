@@ -13,6 +13,7 @@ ARG PIP_FIND_LINKS
 USER root
 COPY infra/images/cpu.txt /opt/requirements/
 RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/cpu.txt
-COPY --from=kernels /opt/numba /opt/numba
-ENV SUPERWORKFLOW_KERNELS=/opt/numba
+# Numba uses a folder only where it may also write to it.
+COPY --from=kernels --chown=1000 /opt/numba /opt/numba
+ENV NUMBA_CACHE_DIR=/opt/numba
 USER 1000

@@ -164,6 +164,11 @@ class Nightly:
         found: list[dict[str, Any]] = ask("POST", f"{self.api}/flow_runs/filter", sought).json()
         return found
 
+    def log(self) -> str:
+        """What the runs that have started so far have told."""
+        sought = {"logs": {"flow_run_id": {"any_": [each["id"] for each in self._runs() if each["start_time"]]}}}
+        return "\n".join(each["message"] for each in ask("POST", f"{self.api}/logs/filter", sought).json())
+
     def resume(self) -> None:
         ask("POST", f"{self.api}/deployments/{self.id}/resume_deployment").raise_for_status()
 
@@ -186,6 +191,9 @@ def test_a_team_and_its_nights(servers: Servers, graph_files: tuple[Path, Path])
     nightly = Nightly(servers)
     nightly.deploy(servers.file)
     assert "version 1: promoted" in nightly.scheduled("Completed")
+    told = nightly.log()
+    assert "vertices" in told
+    assert "compiling kernels" not in told  # the image has brought them
 
     chance, nodes = random.Random(1), sorted({node for line in edges[1:] for node in line.split(",")[0:1]})
     bad = "".join([edges[0], *(f"{u},{v}\n" for u, v in (chance.sample(nodes, 2) for _ in edges[1:]))])

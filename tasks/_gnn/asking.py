@@ -17,8 +17,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop
-from superworkflow.tasks._gnn.kernels import compact, enter, leave, read_only
+from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, numbered
+from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.owned import count_owned, draw_owned
 from superworkflow.tasks._gnn.shape import Level, Relation
@@ -224,25 +224,14 @@ class Store:
     def _block(
         self, level: Level, hop: int, step: tuple[int, ...], receivers: Targets, drawn: Mapping[int, Hop]
     ) -> Block:
-        frontiers, known, hops = {}, {}, {}
-        for name in level.senders:
-            given = receivers.get(name, _NONE)
-            more = sum(len(drawn[e.number].senders) for e in level.relations if e.senders == name and e.number in drawn)
-            frontiers[name], known[name] = np.empty(len(given) + more, np.int64), len(given)
-            frontiers[name][: len(given)] = given
-            enter(given, self._found[name])
+        given = {}
         for relation in level.relations:
             if relation.number in drawn:
-                each, name = drawn[relation.number], relation.senders
-                senders = np.empty(len(each.senders), np.int32)
-                nodes = read_only(each.senders.astype(index_dtype(len(self._found[name]))))
-                known[name] = compact(
-                    nodes, np.arange(len(nodes)), self._found[name], frontiers[name], known[name], senders
-                )
-                hops[relation.number] = each._replace(senders=senders)
-        senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
-        for name, nodes in senders_of.items():
-            leave(nodes, self._found[name])
+                kind = index_dtype(len(self._found[relation.senders]))
+                nodes = read_only(drawn[relation.number].senders.astype(kind))
+                given[relation.number] = nodes, np.arange(len(nodes))
+        senders_of, places = numbered(level, receivers, given, self._found)
+        hops = {number: each._replace(senders=places[number]) for number, each in drawn.items()}
         masks = streams.state(self.draws.seed, streams.MASK, *step, len(self.draws.levels) - 1 - hop)
         return Block(dict(receivers), senders_of, hops, masks, {})
 

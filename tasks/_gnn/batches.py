@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._heterograph import Rows
 
 _NONE = read_only(np.empty(0, np.int64))
+_NOBODY = np.empty(0, np.int64)  # kernels are compiled for receivers that are not read-only
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -153,11 +154,10 @@ class Sampler:
         self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
         lost: Mapping[int, Lost],
     ) -> Block:  # fmt: skip
-        draws, nothing = self._draws, np.empty(0, np.int64)
-        receivers = {name: receivers.get(name, nothing) for name in level.receivers}
+        draws = self._draws
+        receivers = {name: receivers.get(name, _NOBODY) for name in level.receivers}
         outermost = hop == len(draws.levels) - 1
         drawn: list[tuple[Relation, NDArray[np.int64], NDArray[np.int64]]] = []
-        more = {name: len(receivers.get(name, ())) for name in level.senders}
         for relation in level.relations:
             if outermost and relation.number in draws.summed:
                 continue
@@ -170,29 +170,52 @@ class Sampler:
             positions = np.empty(int(starts[-1]), np.int64)
             draw_edges(rows.indptr, rows.indices, nodes, size, draws.labor, state, gone, starts, self._marks, positions)
             drawn.append((relation, starts, positions))
-            more[relation.senders] += len(positions)
-        frontiers, known = {}, {}
-        for name in level.senders:
-            given = receivers.get(name, nothing)
-            frontiers[name] = np.empty(more[name], np.int64)
-            frontiers[name][: len(given)] = given
-            known[name] = len(given)
-            enter(given, self._places[name])
+        found = {relation.number: (self._rows[relation.number].indices, positions) for relation, _, positions in drawn}
+        senders_of, places = numbered(level, receivers, found, self._places)
         hops = {}
         for relation, starts, positions in drawn:
-            rows, name = self._rows[relation.number], relation.senders
-            senders = np.empty(len(positions), np.int32)
-            known[name] = compact(rows.indices, positions, self._places[name], frontiers[name], known[name], senders)
-            nodes = receivers[relation.receivers]
+            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
             degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
             if relation.number in lost:
                 degrees -= lost[relation.number].counts(nodes)
-            hops[relation.number] = Hop(starts, senders, positions, degrees)
-        senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
-        for name, nodes in senders_of.items():
-            leave(nodes, self._places[name])
+            hops[relation.number] = Hop(starts, places[relation.number], positions, degrees)
         masks = streams.state(draws.seed, streams.MASK, *step, len(draws.levels) - 1 - hop)
         return Block(receivers, senders_of, hops, masks, lost)
+
+
+def numbered(
+    level: Level, receivers: Mapping[str, NDArray[np.int64]],
+    drawn: Mapping[int, tuple[NDArray[Any], NDArray[np.int64]]], places: Mapping[str, NDArray[np.int32]],
+) -> tuple[dict[str, NDArray[np.int64]], dict[int, NDArray[np.int32]]]:  # fmt: skip
+    """Number the senders of drawn edges in the order in which they are met, behind the receivers.
+
+    Args:
+        level: whose edges they are.
+        receivers: by node set.
+        drawn: by the number of the edge set, an array of nodes, and where in it the senders of the drawn edges are.
+        places: -1 for each node, by node set; left so.
+
+    Returns:
+        Senders by node set, and by the number of the edge set the place of each edge's sender among them.
+    """
+    frontiers, known, found = {}, {}, {}
+    for name in level.senders:
+        given = receivers.get(name, _NOBODY)
+        of = [each.number for each in level.relations if each.senders == name and each.number in drawn]
+        frontiers[name] = np.empty(len(given) + sum(len(drawn[number][1]) for number in of), np.int64)
+        frontiers[name][: len(given)] = given
+        known[name] = len(given)
+        enter(given, places[name])
+    for relation in level.relations:
+        if relation.number in drawn:
+            nodes, positions = drawn[relation.number]
+            name, senders = relation.senders, np.empty(len(positions), np.int32)
+            known[name] = compact(nodes, positions, places[name], frontiers[name], known[name], senders)
+            found[relation.number] = senders
+    senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
+    for name, nodes in senders_of.items():
+        leave(nodes, places[name])
+    return senders_of, found
 
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:

@@ -71,7 +71,7 @@ def count_draws(
             for place in range(first, last):
                 if gone < end and lost[gone] == place:
                     gone += 1
-                elif _share_of(indices[place], state) < share:
+                elif share_of(indices[place], state) < share:
                     count += 1
         else:
             count = np.int64(size)
@@ -115,7 +115,7 @@ def draw_edges(
             for place in range(first, last):
                 if gone < end and lost[gone] == place:
                     gone += 1
-                elif _share_of(indices[place], state) < share:
+                elif share_of(indices[place], state) < share:
                     positions[at] = place
                     at += 1
         else:
@@ -139,7 +139,7 @@ def _lost_in(lost: Any, first: Any, last: Any) -> Any:
 
 
 @nb.njit(inline="always")
-def _share_of(node: Any, state: Any) -> Any:
+def share_of(node: Any, state: Any) -> Any:
     """A random number of a node, uniform in [0, 1)."""
     return np.float64(mix(state + np.uint64(node + 1) * GAMMA) >> np.uint64(11)) * 2.0**-53
 

@@ -12,13 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import draw_uniform
+from superworkflow.tasks._gnn.kernels import share_of
 from superworkflow.tasks._random import GAMMA, mix
-
-
-@nb.njit(inline="always")
-def _share_of(node: Any, state: Any) -> Any:
-    """A random number of a node, uniform in [0, 1)."""
-    return np.float64(mix(state + np.uint64(node + 1) * GAMMA) >> np.uint64(11)) * 2.0**-53
 
 
 @nb.njit(nogil=True, cache=True)
@@ -53,7 +48,7 @@ def count_owned(
             count = 0
             share = size / degree
             for place in range(first, last):
-                if _share_of(order[indices[place]], state) < share:
+                if share_of(order[indices[place]], state) < share:
                     count += 1
         else:
             count = np.int64(size)
@@ -96,7 +91,7 @@ def draw_owned(
         elif labor:
             share = size / degree
             for place in range(degree):
-                if _share_of(order[indices[first + place]], state) < share:
+                if share_of(order[indices[first + place]], state) < share:
                     positions[at] = place
                     at += 1
         else:

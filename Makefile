@@ -31,7 +31,7 @@ test-cluster: $(DEV) $(SPARK)
 test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose; no part of `make test`
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers
 
-KERNELS := csr embed_kernel generate generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
+KERNELS := csr embed_kernel generate generate_communities generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels

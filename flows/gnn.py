@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Export, Flag, Superworkflow
+from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, Model
+from superworkflow.infra.outcomes import Metric, Model, Rescoring
 from superworkflow.infra.params import StageParams
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import (
     aggregate,
@@ -23,6 +25,7 @@ from superworkflow.tasks import (
     shard,
     train,
 )
+from superworkflow.tasks._gnn.shape import read_shape
 
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 
@@ -53,20 +56,35 @@ def diagram(
     check_sources(graph, edges, features, labels, links)
     typed = flow.stage(heterograph.STAGE, graph=graph, edges=edges, features=features, labels=labels)
     learned = flow.stage(holdout_links.STAGE, graph=typed) if links else typed
-    sums = None
-    if flow.parameter("train.sums_features") and (graph or features):
-        sums = flow.stage(aggregate.STAGE, graph=learned)
     shards = None
     if flow.option("partitioned"):
         parts = flow.stage(partition.STAGE, graph=learned)
-        shards = flow.stage(shard.STAGE, graph=learned, partition=parts, sums=sums)
+        shards = flow.stage(shard.STAGE, graph=learned, partition=parts)
+    sums = None
+    if flow.parameter("train.sums_features") and (graph or features):
+        sums = flow.stage(aggregate.STAGE, graph=learned, shards=shards)
     network = flow.stage(train.STAGE, graph=learned, sums=sums, shards=shards)
-    predictions = flow.stage(infer.STAGE, graph=learned, network=network)
+    predictions = flow.stage(infer.STAGE, graph=learned, network=network, shards=shards)
     if links:
         scores = flow.stage(score_links.STAGE, graph=learned, predictions=predictions)
     else:
         scores = flow.stage(score.STAGE, predictions=predictions)
     flow.stage(publish_predictions.STAGE, predictions=predictions, scores=scores)
+
+
+def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> tuple[Node, Node] | None:
+    """An earlier network on this run's graph and splits, and the own: on nodes that the earlier one has not learned.
+
+    One that has embeddings of nodes knows those of its own graph alone.
+    """
+    if not {"train", "infer"} <= set(model) or read_shape(model["train"]).embedded():
+        return None
+    found = flow.stage(
+        infer.STAGE, name="champion-infer", graph=nodes["heterograph"], network=model["train"], splits=nodes["train"],
+        shards=nodes.get("shard"),
+    )  # fmt: skip
+    champion = flow.stage(score.STAGE, name="champion-score", predictions=found, seen=model["infer"])
+    return champion, flow.stage(score.STAGE, name="challenger-score", predictions=nodes["infer"], seen=model["infer"])
 
 
 def check_sources(
@@ -106,7 +124,7 @@ SUPERWORKFLOW = Superworkflow(
     help="a graph neural network that classifies nodes or predicts links",
     stages=STAGES,
     sources={
-        "graph": "a schema of tables of nodes and edges (schema.pbtxt), or the folder that has it",
+        "graph": "a schema of tables of nodes and edges (schema.pbtxt), the folder that has it, or DGL's metadata.json",
         "edges": "instead of a schema an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
         "features": "with an edge list, features of its nodes: CSV with a header or Parquet, a row for each node",
         "labels": "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
@@ -139,6 +157,7 @@ SUPERWORKFLOW = Superworkflow(
         Model(
             "publish_predictions", code="superworkflow.tasks.publish_predictions.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",
+            again=Rescoring("score", ("train", "infer"), again),
         ),
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ EXTRAS: Mapping[str, str] = {
     "cmeel": "cpu",
     "torch": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
-    "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
+    "anyio": "flow", "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
     "jinja2": "flow", "markupsafe": "flow", "plotly": "flow", "requests": "flow",
     "optuna": "sweep", "optuna_dashboard": "sweep", "sqlalchemy": "sweep",
     "flask": "dashboard", "werkzeug": "dashboard",

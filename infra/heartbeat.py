@@ -48,6 +48,12 @@ def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
     return last is not None and (time.time() if now is None else now) - last > GRACE_SECONDS
 
 
+def is_alive(marks: Mapping[str, object]) -> bool:
+    """Whether the process that left these marks is one of this machine and lives; False when in doubt."""
+    owner = Owner.parse(str(marks.get(OWNER, "")))
+    return owner is not None and owner.is_here and owner.is_running
+
+
 def last_sign(marks: Mapping[str, object]) -> float | None:
     """When a record's process was last known to live, in seconds since 1970."""
     try:

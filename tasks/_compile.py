@@ -20,11 +20,29 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
-from superworkflow.tasks._gnn.kernels import fill_masks, read_only, spread_edges, sum_edges
+from superworkflow.tasks._gnn.half import sum_half
+from superworkflow.tasks._gnn.kernels import (
+    Renumbered,
+    count_draws,
+    draw_edges,
+    fill_masks,
+    read_only,
+    spread_edges,
+    sum_edges,
+)
 from superworkflow.tasks._gnn.link_kernels import draw_negatives, edges_between
 from superworkflow.tasks._gnn.links import links_of
-from superworkflow.tasks._gnn.owned import count_owned, draw_owned
+from superworkflow.tasks._gnn.mean_kernels import (
+    gather_means,
+    gather_rows,
+    keep_positive,
+    mean_rows,
+    spread_means,
+    spread_own,
+    transpose,
+)
 from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.weighted import spread_weighted, sum_weighted
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._kept import Kept
 from superworkflow.tasks.sample import SampleParams
@@ -46,10 +64,15 @@ def compile_kernels(folder: Path) -> None:
         pairs = [(u, (u + step * step) % _VERTICES, step) for u in range(_VERTICES) for step in range(1, 9)]
         edges.write_text("".join(f"v{u},v{v}" + f",{weight}" * weighted + "\n" for u, v, weight in pairs))
         graph = _make("index", {}, here / "index", edges=edges)
-        _make("holdout", {}, here / "holdout", graph=graph)
+        holdout = _make("holdout", {}, here / "holdout", graph=graph)
         walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
         vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
-        _make("embed", {"dimensions": 16}, here / "embed", graph=graph, walks=walks[0], vocabulary=vocabulary)
+        given = {"graph": graph, "walks": walks[0], "vocabulary": vocabulary}
+        vectors = _make("embed", {"dimensions": 16}, here / "embed", **given)
+        (rows := here / "labels.csv").write_text("node,label\n" + "".join(f"v{u},{u % 4}\n" for u in range(_VERTICES)))
+        labels = _make("label", {}, here / "label", graph=graph, labels=rows)
+        given = {"graph": graph, "embeddings": vectors, "labels": labels}
+        _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
     _make_subgraphs(folder / "subgraphs")
 
 
@@ -106,13 +129,30 @@ def _compile_batches(graph: HeteroGraph) -> None:
     rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
     sum_edges(read_only(rows), starts, senders, out)
     spread_edges(read_only(out), starts, senders, rows)
+    weights = read_only(np.ones(len(senders), np.float32))
+    sum_weighted(read_only(rows), starts, senders, weights, out)
+    spread_weighted(read_only(out), starts, senders, weights, rows)
+    sum_half(read_only(rows.astype(np.float16).view(np.uint16)), starts, senders, out)
+    by_weight = {0: np.ones(len(graph.rows("edge").indices), np.float32)}
+    draws = Draws([level], [2], False, frozenset(), 0)
+    Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, draws, by_weight).batch({"node": np.arange(3)}, 0, 0, 0)
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
     indptr, indices = map(read_only, graph.rows("edge"))
+    table = read_only(rows)
+    gather_rows(table, read_only(block.receivers["node"]), 0, np.uint64(0), out, 0)
+    gather_means(table, indices, read_only(block.hops[0].positions), starts, 0, np.uint64(0), out, 0)
+    mean_rows(table, starts, senders, out, 0)
+    begins, receivers = np.zeros(len(rows) + 2, np.int64), np.empty(len(senders), np.int32)
+    transpose(starts, senders, begins, receivers)
+    spread_own(read_only(out), 0, rows)
+    spread_means(read_only(out), 0, starts, read_only(begins), read_only(receivers), rows)
+    keep_positive(read_only(rows), rows.copy())
     order, nodes = read_only(np.arange(_VERTICES, dtype=np.int32)), np.arange(_VERTICES)
-    starts, drawn = np.empty(_VERTICES + 1, np.int64), np.empty((2, 2 * _VERTICES), np.int64)
-    count_owned(indptr, indices, order, nodes, 2, False, np.uint64(0), starts)
-    marks, begins = np.zeros(_VERTICES, np.uint64), read_only(indptr[:-1])
-    draw_owned(indptr, indices, order, begins, nodes, read_only(nodes), 2, False, np.uint64(0), starts, marks, *drawn)
+    starts, marks = np.empty(_VERTICES + 1, np.int64), np.zeros(_VERTICES, np.uint64)
+    part, lost = Renumbered(order, read_only(indptr[:-1])), read_only(np.empty(0, np.int64))
+    given = (2, False, np.uint64(0), lost, starts, part)
+    count_draws(indptr, indices, nodes, *given)
+    draw_edges(indptr, indices, nodes, read_only(nodes), *given, marks, np.empty(2 * _VERTICES, np.int64))
     edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))

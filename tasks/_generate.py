@@ -72,9 +72,18 @@ def generate(
         UserError: names the argument that is out of range.
     """
     path = Path(path)
-    _check(model, nodes, edges, exponent, prefix)
+    if model not in get_args(Model):
+        raise UserError(
+            "unknown model", where="model", value=model, remedy=f"Choose one of {', '.join(get_args(Model))}"
+        )
+    check_sizes(nodes, edges, exponent if model == "chung-lu" else None)
+    if set(prefix) & set("\"',\t\n\r #%") or not prefix.isascii():
+        raise UserError(
+            "must be ASCII without blanks, commas, quotes, # and %", where="prefix", value=prefix,
+            remedy="Choose a word such as user",
+        )  # fmt: skip
     key = key_of_seed(seed, get_args(Model).index(model))
-    offset = _offset(nodes, edges, exponent) if model == "chung-lu" else 0.0
+    offset = offset_of(nodes, edges, exponent) if model == "chung-lu" else 0.0
     with _writer(path, prefix, header) as write:
         for start in range(0, edges, CHUNK_EDGES):
             pairs = np.empty((min(CHUNK_EDGES, edges - start), 2), np.int64)
@@ -88,11 +97,12 @@ def generate(
     return path
 
 
-def _check(model: str, nodes: int, edges: int, exponent: float, prefix: str) -> None:
-    if model not in get_args(Model):
-        raise UserError(
-            "unknown model", where="model", value=model, remedy=f"Choose one of {', '.join(get_args(Model))}"
-        )
+def check_sizes(nodes: int, edges: int, exponent: float | None) -> None:
+    """Refuse counts that no graph has, and an exponent (None: there is none) without a mean.
+
+    Raises:
+        UserError: names the one that is out of range.
+    """
     if not 2 <= nodes <= 1 << 31:
         raise UserError("out of range", where="nodes", value=nodes, remedy="Give 2 to 2147483648 vertices")
     most = nodes * (nodes - 1) // 2
@@ -103,16 +113,11 @@ def _check(model: str, nodes: int, edges: int, exponent: float, prefix: str) -> 
             value=edges,
             remedy=f"Give 1 to {most} edges, all that {nodes} vertices can have",
         )
-    if model == "chung-lu" and exponent <= 2:
+    if exponent is not None and exponent <= 2:
         raise UserError("must be above 2", where="exponent", value=exponent, remedy="Real graphs have 2.1 to 3")
-    if set(prefix) & set("\"',\t\n\r #%") or not prefix.isascii():
-        raise UserError(
-            "must be ASCII without blanks, commas, quotes, # and %", where="prefix", value=prefix,
-            remedy="Choose a word such as user",
-        )  # fmt: skip
 
 
-def _offset(nodes: int, edges: int, exponent: float) -> float:
+def offset_of(nodes: int, edges: int, exponent: float) -> float:
     """The i0 of the weights (i + i0)^(-1/(exponent-1)) that bounds the first vertex's expected degree by sqrt(2m)."""
     power = 1.0 - 1.0 / (exponent - 1.0)
 
@@ -193,7 +198,7 @@ def _writer(path: Path, prefix: str, header: bool) -> Iterator[Callable[[NDArray
             stream.write(f"source{separator}target\n".encode())
 
         def write(pairs: NDArray[np.int64]) -> None:
-            text, lengths = _format(pairs, label, ord(separator))
+            text, lengths = format_pairs(pairs, label, ord(separator))
             for part, length in zip(text, lengths, strict=True):
                 stream.write(part[:length].data)
 
@@ -219,7 +224,7 @@ def _parquet_writer(path: Path, prefix: str) -> Iterator[Callable[[NDArray[np.in
 
 
 @nb.njit(parallel=True, cache=True)
-def _format(
+def format_pairs(
     pairs: NDArray[np.int64], prefix: NDArray[np.uint8], separator: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Text of `pairs` in 64 parts: bytes [64, room] and the length of each."""

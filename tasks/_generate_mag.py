@@ -32,7 +32,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._permutation import half_bits_of, permuted
 from superworkflow.tasks._permutation import key as key_of_seed
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks._random import GAMMA, fill_around, mix
 
 NODES = {"author": 1_134_649, "field_of_study": 59_965, "institution": 8_740, "paper": 736_389}
 VENUES = 349
@@ -312,15 +312,7 @@ def _features(first: int, count: int, key: np.uint64, values: NDArray[np.float32
         venue: Any = min(np.int64(place ** (1.0 / _VENUE_POWER) * VENUES), VENUES - 1)
         venues[i] = venue
         state, centroid = mix(key ^ mix(np.uint64(first + i))), mix(key + np.uint64(venue) * GAMMA)
-        for d in range(values.shape[1]):
-            state += GAMMA
-            bits = mix(state)
-            total = np.int64(0)
-            for _ in range(4):
-                total += np.int64(bits & np.uint64(0xFFFF)) - 32768
-                bits >>= np.uint64(16)
-            side = np.int64(mix(centroid + np.uint64(d) * GAMMA) & np.uint64(1))
-            values[i, d] = np.float32(total + (2 * side - 1) * _SIGNAL) * np.float32(2.0**-16)
+        fill_around(values[i], centroid, state, _SIGNAL)
 
 
 @nb.njit(cache=True)

@@ -7,16 +7,19 @@ seeds and repeats. Columns, by the numbers of node set i and edge set j in the h
 - `seed`: number of the seed node in its set; of a link seed a list, source and target.
 - `nodes.<i>`: list of node numbers; the seeds first in their set, all others ascending.
 - `source.<j>`, `target.<j>`: lists of places in the lists of nodes of the edge's ends.
-- `position.<j>`: list of positions of the edges in the heterograph.
+- `first.<j>`, `step.<j>`: positions of the edges in the heterograph, see `tasks._subgraph_positions`: lists of those of
+  the first edge of each source, and of the differences of all others from the edge before.
 
 Edges are ordered by (source, target, position). Sets that the spec cannot reach have no columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +30,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
+from superworkflow.tasks._parquet_lists import Lists, new_array, read_lists
 from superworkflow.tasks._subgraph_cuts import SPLITS as SPLITS
+from superworkflow.tasks._subgraph_positions import joined_positions, split_positions
 
 DESCRIPTION = "sampled.json"
 
@@ -117,7 +122,10 @@ def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
         dataset.release(name)
 
 
-def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = ()) -> Block:
+def read_group(
+    file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = (), data: Any = b"",
+    new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
+) -> Block:  # fmt: skip
     """The block in one row group of a shard.
 
     Args:
@@ -125,10 +133,27 @@ def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positio
         group: number of the row group.
         layout: of the dataset.
         without_positions: numbers of the edge sets whose positions are not needed.
+        data: the shard's bytes, from which lists are read faster.
+        new: see `read_lists`.
     """
-    skipped = {f"position.{j}" for j in without_positions}
-    names = [name for name in file.schema_arrow.names if name not in skipped]
-    return block_of(file.read_row_group(group, columns=names, use_threads=False), layout)
+    skipped = {f"{name}.{j}" for j in without_positions for name in _POSITIONS}
+    schema, told = file.schema_arrow, file.metadata.row_group(group)
+    known = dict[str, Lists]()
+    for number in range(told.num_columns if len(data) else 0):
+        of = told.column(number)
+        name = of.path_in_schema.removesuffix(".list.element")
+        if "." in name and name not in skipped and _is_read(schema.field(name)):
+            found = read_lists(data, of, told.num_rows, new)
+            if found is not None:
+                known[name] = found
+    names = [name for name in schema.names if name not in skipped and name not in known]
+    return block_of(file.read_row_group(group, columns=names, use_threads=False), layout, known)
+
+
+def _is_read(field: pa.Field) -> bool:
+    """Whether `read_lists` knows such columns: nothing in them can be null."""
+    is_list = pa.types.is_list(field.type) and not field.nullable and not field.type.value_field.nullable
+    return is_list and field.type.value_type in (pa.int32(), pa.int64())
 
 
 @contextmanager
@@ -149,11 +174,14 @@ def shard_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[Block], No
         yield lambda block: writer.write_table(table_of(block, schema), row_group_size=max(1, block.subgraphs))
 
 
+_POSITIONS = ("first", "step")
 _ENCODINGS = {
     "nodes": "DELTA_BINARY_PACKED",
     "source": "DELTA_BINARY_PACKED",
-    "target": "DELTA_BINARY_PACKED",
-    "position": "DELTA_BINARY_PACKED",
+    # Not ascending, or far apart: what Zstandard finds is that most of the higher bytes are alike.
+    "target": "BYTE_STREAM_SPLIT",
+    "first": "BYTE_STREAM_SPLIT",
+    "step": "BYTE_STREAM_SPLIT",
 }
 
 
@@ -167,7 +195,7 @@ def shard_schema(block: Block, layout: Layout) -> pa.Schema:
     for i in layout.used_nodes:
         fields.append(_list_field(f"nodes.{i}", block.nodes[i]))
     for j in layout.used_edges:
-        columns = {"source": block.sources, "target": block.targets, "position": block.positions}
+        columns = {"source": block.sources, "target": block.targets, **dict.fromkeys(_POSITIONS, block.positions)}
         fields += [_list_field(f"{name}.{j}", values[j]) for name, values in columns.items()]
     return pa.schema(fields)
 
@@ -182,10 +210,18 @@ def _list_field(name: str, values: NDArray[Any]) -> pa.Field:
 
 def table_of(block: Block, schema: pa.Schema) -> pa.Table:
     """A block as a table of the columns in the schema."""
-    kinds: Mapping[str, tuple[Sequence[NDArray[np.int64]], Sequence[NDArray[Any]]]] = {
-        "nodes": (block.node_starts, block.nodes), "source": (block.edge_starts, block.sources),
-        "target": (block.edge_starts, block.targets), "position": (block.edge_starts, block.positions),
-    }  # fmt: skip
+
+    @cache
+    def positions(j: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+        return split_positions(block.edge_starts[j], block.sources[j], block.positions[j])
+
+    kinds: dict[str, Callable[[int], tuple[NDArray[np.int64], NDArray[Any]]]] = {
+        "nodes": lambda i: (block.node_starts[i], block.nodes[i]),
+        "source": lambda j: (block.edge_starts[j], block.sources[j]),
+        "target": lambda j: (block.edge_starts[j], block.targets[j]),
+        "first": lambda j: positions(j)[:2],
+        "step": lambda j: positions(j)[2:],
+    }
     columns = []
     for field in schema:
         name, _, number = field.name.partition(".")
@@ -197,8 +233,7 @@ def table_of(block: Block, schema: pa.Schema) -> pa.Table:
         elif name == "seed":
             columns.append(column(block.seeds))
         else:
-            starts, values = (arrays[int(number)] for arrays in kinds[name])
-            columns.append(_lists(starts, values, field.type))
+            columns.append(_lists(*kinds[name](int(number)), field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -206,22 +241,32 @@ def _lists(starts: NDArray[Any], values: NDArray[Any], kind: pa.DataType) -> pa.
     return pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(values), type=kind)
 
 
-def block_of(table: pa.Table, layout: Layout) -> Block:
-    """The block in a table of one row group."""
+def block_of(table: pa.Table, layout: Layout, known: Mapping[str, Lists] = MappingProxyType({})) -> Block:
+    """The block in a table of one row group, of which some columns of lists are known already."""
     table = table.combine_chunks()
     rows = table.num_rows
     none = np.zeros(rows + 1, np.int64)
 
-    def lists(name: str, number: int, used: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        if number not in used or (name == "position" and f"position.{number}" not in table.column_names):
+    def found(name: str) -> Lists | None:
+        if name in known:
+            return known[name]
+        return _from_lists(_whole(table, name)) if name in table.column_names else None
+
+    def lists(name: str, number: int, used: tuple[int, ...]) -> Lists:
+        if number not in used:
             return none, np.zeros(0, np.int32)
-        return _from_lists(_whole(table, f"{name}.{number}"))
+        return known.get(f"{name}.{number}") or _from_lists(_whole(table, f"{name}.{number}"))
+
+    def positions(j: int) -> NDArray[Any]:
+        firsts, steps = (found(f"{name}.{j}") for name in _POSITIONS)
+        if firsts is None or steps is None:
+            return np.zeros(0, np.int32)
+        return joined_positions(*sources[j], firsts[1], steps[1])
 
     nodes = [lists("nodes", i, layout.used_nodes) for i in range(layout.node_sets)]
-    parts = {
-        name: [lists(name, j, layout.used_edges) for j in range(layout.edge_sets)]
-        for name in ("source", "target", "position")
-    }
+    sources, targets = (
+        [lists(name, j, layout.used_edges) for j in range(layout.edge_sets)] for name in ("source", "target")
+    )
     seeds = _whole(table, "seed")
     is_link = pa.types.is_list(seeds.type)
     return Block(
@@ -229,10 +274,10 @@ def block_of(table: pa.Table, layout: Layout) -> Block:
         seeds=_from_lists(seeds)[1].reshape(rows, 2) if is_link else seeds.to_numpy(zero_copy_only=False),
         node_starts=[starts for starts, _ in nodes],
         nodes=[values for _, values in nodes],
-        edge_starts=[starts for starts, _ in parts["source"]],
-        sources=[values for _, values in parts["source"]],
-        targets=[values for _, values in parts["target"]],
-        positions=[values for _, values in parts["position"]],
+        edge_starts=[starts for starts, _ in sources],
+        sources=[values for _, values in sources],
+        targets=[values for _, values in targets],
+        positions=[positions(j) for j in range(layout.edge_sets)],
     )
 
 
@@ -241,6 +286,6 @@ def _whole(table: pa.Table, name: str) -> pa.Array:
     return chunks.chunk(0) if chunks.num_chunks else pa.array([], chunks.type)
 
 
-def _from_lists(lists: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _from_lists(lists: pa.ListArray) -> Lists:
     starts = lists.offsets.to_numpy().astype(np.int64)
     return starts - starts[0], lists.flatten().to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Fixtures that all rooms share: an S3 server, stores of both kinds, and real graphs where they are at hand."""
+"""Fixtures that all rooms share: an S3 server, stores of both kinds, a Prefect server, a small graph, and real ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.sums import FOLDER_VARIABLE
 from tests.kernels.checked import set_up_checked_kernels
+from tests.prefect_server import prefect_server
 from tests.s3_proxy import S3Proxy
 from tests.s3_servers import make_bucket, s3_access
 
@@ -58,6 +60,29 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             environment.setenv(name, value)
         make_bucket(BUCKET)
         yield given["AWS_ENDPOINT_URL"]
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """API URL of a Prefect server process of its own: one for all rooms, since each costs a CPU second a minute."""
+    with prefect_server("127.0.0.1", tmp_path_factory.mktemp("prefect")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def graph_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Four planted communities of 30 vertices: an edge list and a label for each vertex."""
+    folder = tmp_path_factory.mktemp("graph")
+    rng = np.random.default_rng(7)
+    community = np.repeat(np.arange(4), 30)
+    chance = np.where(community[:, None] == community[None, :], 0.4, 0.02)
+    source, target = np.nonzero(np.triu(rng.random(chance.shape) < chance, 1))
+    edges, labels = folder / "edges.csv", folder / "labels.csv"
+    rows = "".join(f"v{u},v{v}\n" for u, v in zip(source, target, strict=True))
+    edges.write_text("source,target\n" + rows)
+    known = np.union1d(source, target)
+    labels.write_text("node,label\n" + "".join(f"v{u},team {community[u]}\n" for u in known))
+    return edges, labels
 
 
 @pytest.fixture(scope="module")

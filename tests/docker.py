@@ -1,4 +1,4 @@
-"""Docker for tests: its client, and the project's images, each built once.
+"""Docker for tests: its client, and the project's images, each built once, by one process at a time.
 
 `DOCKER` names the client. `SUPERWORKFLOW_TEST_BASE` names a base image to build on where Docker can have no other,
 `SUPERWORKFLOW_TEST_DOCKER_ARGS` more arguments of `docker build`.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.lock import exclusive
 
 ROOT = Path(__file__).parents[1]
 DOCKER = os.environ.get("DOCKER", "docker")
@@ -42,7 +46,8 @@ def build(*kinds: str) -> dict[str, str]:
     if missing := [kind for kind in kinds if kind not in _built]:
         command = ["make", "images", f"KINDS={' '.join(missing)}", f"REGISTRY={REGISTRY}", f"TAG={TAG}",
                    f"DOCKER={DOCKER}", f"DOCKER_ARGS={' '.join(BUILD_ARGS)}"]  # fmt: skip
-        built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with exclusive(Location.of(tempfile.gettempdir()).join("superworkflow-images")):  # others find the layers then
+            built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert built.returncode == 0, built.stdout[-4000:]
         _built.update(missing)
     return {kind: f"{REGISTRY}/{kind}:{TAG}" for kind in kinds}

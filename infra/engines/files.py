@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.infra.storage.digest import SummedStream, file_sha256
+from superworkflow.infra.storage.digest import SummedStream, file_sha256, open_stream
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
 from superworkflow.infra.storage.scratch import Scratch
 
@@ -51,19 +52,18 @@ class TaskWriter(FileWriter):
 
         Args:
             name: of the file.
-            kept: see `SummedStream`.
+            kept: see `open_stream`.
         """
         local = self.location.local_path
         if local is None:
-            with self.location.join(name).open("wb") as raw:
-                stream = SummedStream(raw)
+            with self.location.join(name).open("wb") as raw:  # of a task that is made again
+                stream = SummedStream(raw, "sha256" if kept else "blake3")
                 yield stream
         else:
             with _part(local) as folder:
                 path = folder / Path(name).name
-                with path.open("wb") as raw:
-                    stream = SummedStream(raw, kept)
+                with open_stream(Location.of(path), kept) as stream:
                     yield stream
                 (local / name).parent.mkdir(parents=True, exist_ok=True)
                 path.replace(local / name)
-        self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
+        self._files[name] = FileEntry.summed(name, stream.tell(), stream.sum)

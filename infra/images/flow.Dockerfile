@@ -14,7 +14,8 @@ RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/base.
 COPY infra/images/flow.txt /opt/requirements/
 RUN pip install --no-cache-dir --no-compile --no-deps -r /opt/requirements/flow.txt
 
-RUN useradd --uid 1000 --create-home flow
+# A volume that is mounted there takes its owner.
+RUN useradd --uid 1000 --create-home flow && install -d -o flow -g flow /home/flow/.prefect
 WORKDIR /opt/superworkflow
 COPY superworkflow superworkflow
 COPY infra infra
@@ -28,6 +29,7 @@ ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_
 RUN env -u PYTHONDONTWRITEBYTECODE python -c "import prefect.server.api.server, prefect.cli.server, prefect.cli.worker, \
     prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, psycopg, s3fs, optuna_dashboard._cli, \
     superworkflow.dashboards.web.app, superworkflow.dashboards.report, superworkflow.infra.orchestration.flow, \
-    superworkflow.infra.orchestration.watching, superworkflow.sweeps.study, superworkflow.servers"
+    superworkflow.infra.orchestration.watching, superworkflow.sweeps.study, superworkflow.servers, \
+    superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.resuming"
 USER 1000
 CMD ["python", "-m", "superworkflow", "--help"]

@@ -67,16 +67,21 @@ def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
     found = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running))
     dead = {run.id: _died(last_sign(run.labels)) for run in found if is_dead(run.labels)}
     for run, died in dead.items():
-        tasks = client.read_task_runs(
-            flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
-            task_run_filter=TaskRunFilter(
-                state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING]))
-            ),
-        )
-        for task in tasks:
-            client.set_task_run_state(task.id, Crashed(message=died), force=True)
+        close_task_runs(client, run, died)
         client.set_flow_run_state(run, Crashed(message=died), force=True)
     return list(dead)
+
+
+def close_task_runs(client: SyncPrefectClient, run: UUID, why: str) -> None:
+    """Close those of a flow run's tasks that its process has left open."""
+    tasks = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
+        task_run_filter=TaskRunFilter(
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING]))
+        ),
+    )
+    for task in tasks:
+        client.set_task_run_state(task.id, Crashed(message=why), force=True)
 
 
 def _died(last: float | None) -> str:

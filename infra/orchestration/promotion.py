@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from superworkflow.infra.diagram import Node
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.orchestration.comparing import RunNodes, dataset_digests, measure_drift, run_added
 from superworkflow.infra.orchestration.deployed_run import DeployedRun
 from superworkflow.infra.outcomes import Model, headlines
@@ -194,7 +195,14 @@ class _Contest:
         if added is None:
             return self._recorded(champion)
         nodes = [added] if isinstance(added, Node) else list(added)
-        figures = [self._figures(node, again.node) for node in nodes]
+        between = [each for name, each in diagram.nodes.items() if name not in self.request.diagram.nodes]
+        try:
+            for each in between:
+                if each not in nodes:
+                    run_added(self.run, each, self.run_nodes)
+            figures = [self._figures(node, again.node) for node in nodes]
+        except UserError as error:  # such as of a model that does not take this run's data
+            return Scored(champion.version, fault=f"version {champion.version} cannot be scored again: {error}")
         return Scored(champion.version, figures[0], "rescored", own=figures[1] if len(figures) > 1 else None)
 
     def _figures(self, node: Node, judge: str) -> dict[str, float]:

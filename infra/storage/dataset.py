@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.attempt import Attempt
-from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256
+from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256, open_stream
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lock import Right
 from superworkflow.infra.storage.manifest import (
@@ -32,6 +32,7 @@ from superworkflow.infra.storage.manifest import (
     Measurement,
     NewerFormat,
     Stat,
+    format_of,
 )
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.infra.storage.scratch import Scratch
@@ -39,6 +40,10 @@ from superworkflow.infra.storage.upload import complete, upload
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+_ONE_HEADER = threading.Lock()
+"""Headers of arrays are literals of Python; two threads that parse some at a time may fail, as CPython 3.11 counts the
+depth of both in one place (https://github.com/python/cpython/issues/106905)."""
 
 
 class Dataset:
@@ -118,7 +123,7 @@ class Dataset:
         """Hold the files against the manifest.
 
         Args:
-            level: `size` compares lengths only; `content` also compares SHA-256 sums.
+            level: `size` compares lengths only; `content` also compares sums.
 
         Raises:
             DatasetDamaged: names the first file that is missing, truncated or altered.
@@ -165,10 +170,10 @@ class Dataset:
             size = path.stat().st_size
             if size != entry.bytes:
                 raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
-            if file_sha256(path) != entry.sha256:
-                raise self._damaged(
-                    entry, "file is altered: its SHA-256 differs from the manifest's", entry.sha256[:12]
-                )
+            if not entry.holds(path):
+                algorithm, made = entry.sum
+                name_of_it = {"sha256": "SHA-256", "blake3": "BLAKE3"}[algorithm]
+                raise self._damaged(entry, f"file is altered: its {name_of_it} differs from the manifest's", made[:12])
             self._verified.add(name)
         return path
 
@@ -180,7 +185,9 @@ class Dataset:
 
     def array(self, name: str, *, mmap: bool = True) -> NDArray[Any]:
         """One `.npy` file, memory-mapped read-only unless `mmap` is false."""
-        result: NDArray[Any] = np.load(self.local(name), mmap_mode="r" if mmap else None, allow_pickle=False)
+        path = self.local(name)
+        with _ONE_HEADER:
+            result: NDArray[Any] = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
         return result
 
     def parquet(self, name: str) -> pq.ParquetFile:
@@ -294,7 +301,7 @@ class DatasetWriter(FileWriter):
     def left_whole(self, name: str) -> Iterator[Path | None]:
         """A file of this name that an earlier attempt has left whole, now one of this dataset's; None for none.
 
-        Its bytes are held against the SHA-256 that was noted then. A remote one is fetched, and its copy removed on
+        Its bytes are held against the sum that was noted then. A remote one is fetched, and its copy removed on
         leaving the block.
         """
         entry = self._attempt.whole.pop(name, None)
@@ -308,7 +315,7 @@ class DatasetWriter(FileWriter):
             assert path is not None
             if folder is not None:
                 target.download(path)
-            if file_sha256(path) == entry.sha256:
+            if entry.holds(path):
                 self._files[name] = entry
                 yield path
             else:
@@ -355,17 +362,16 @@ class DatasetWriter(FileWriter):
 
         Args:
             name: of the file.
-            kept: see `SummedStream`.
+            kept: False for a file that is large and that nobody reads soon; see `open_stream`.
         """
         self.claim([name])
         target = self.location.join(name)
         if (path := target.local_path) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._right.check()
-        with target.open("wb" if path is not None else "xb") as raw:  # a late writer of it is refused by the store
-            stream = SummedStream(raw, kept or path is None)
+        with open_stream(target, kept) as stream:
             yield stream
-        self._files[name] = FileEntry(path=name, bytes=stream.tell(), sha256=stream.sha256)
+        self._files[name] = FileEntry.summed(name, stream.tell(), stream.sum)
         self._note(self._files[name])
 
     @property
@@ -412,6 +418,7 @@ class DatasetWriter(FileWriter):
         self.settle()
         self._drop_left(self._files)
         manifest = Manifest(
+            format=format_of(self._files.values()),
             stage=stage, version=version, params=dict(params), inputs=dict(inputs),
             digest=dataset_digest(stage, version, params, {name: entry.digest for name, entry in inputs.items()}),
             files=self.entries, stats=dict(stats),

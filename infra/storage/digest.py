@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, Protocol
+
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.large_file import LargeFile
 
 DIGEST_LENGTH = 32
 """Hexadecimal characters kept of the SHA-256: 128 bits, and short enough for a Kubernetes label (63)."""
 
+Algorithm = Literal["sha256", "blake3"]
+"""By which a file is summed: SHA-256, or BLAKE3 where files are large (7 GB a CPU second where SHA-256 makes 2)."""
+
 _BLOCK = 1 << 22
-_GIVE_BACK = 2 << 20
-"""Bytes between two requests; with fewer of them more new memory was taken."""
+
+
+class Hash(Protocol):
+    """The part of hashlib's objects that is used."""
+
+    def update(self, data: Any, /) -> Any: ...
+
+    def hexdigest(self) -> str: ...
+
+
+def new_hash(algorithm: Algorithm) -> Hash:
+    """A hash of nothing yet; its sums have 256 bits."""
+    if algorithm == "sha256":
+        return hashlib.sha256()
+    from blake3 import blake3  # not every stage meets such files
+
+    return blake3()
 
 
 def canonical_json(value: Any) -> str:
@@ -43,52 +64,73 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield block
 
 
-def stream_sha256(stream: BinaryIO) -> str:
-    """SHA-256 of what is left in a binary stream, in hexadecimal."""
-    state = hashlib.sha256()
+def stream_sum(stream: BinaryIO, algorithm: Algorithm) -> str:
+    """Sum of what is left in a binary stream, in hexadecimal."""
+    state = new_hash(algorithm)
     for block in _blocks(stream):
         state.update(block)
     return state.hexdigest()
 
 
+def file_sum(path: Path, algorithm: Algorithm) -> str:
+    """Sum of a local file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return stream_sum(stream, algorithm)
+
+
+def stream_sha256(stream: BinaryIO) -> str:
+    """SHA-256 of what is left in a binary stream, in hexadecimal."""
+    return stream_sum(stream, "sha256")
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a local file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return stream_sha256(stream)
+    return file_sum(path, "sha256")
 
 
 class SummedStream:
-    """A stream to write to that knows its length and SHA-256.
+    """A stream to write to that knows its length and its sum.
+
+    What is written is given to `write`, or put into memory that the stream lends: `room` and then `filled`, which a
+    `LargeFile` takes from there without a copy.
 
     Args:
         raw: what is written to.
-        kept: False for a file that is large and that nobody reads soon. Its pages are given back while it is written,
-            so that it neither pushes out of memory what is being read, nor takes new memory for each of its bytes.
+        algorithm: of the sum.
     """
 
     closed = False
 
-    def __init__(self, raw: BinaryIO, kept: bool = True):
-        self._raw, self._sum, self._size = raw, hashlib.sha256(), 0
-        self._given_back: int | None = None if kept or not hasattr(os, "posix_fadvise") else 0
+    def __init__(self, raw: BinaryIO | LargeFile, algorithm: Algorithm = "sha256"):
+        self._raw, self._algorithm, self._sum, self._size = raw, algorithm, new_hash(algorithm), 0
+        self._memory, self._room = bytearray(), memoryview(b"")
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._sum.update(view)
         self._raw.write(view)
         self._size += len(view)
-        if self._given_back is not None and self._size - self._given_back >= _GIVE_BACK:
-            self._give_back()
         return len(view)
 
-    def _give_back(self) -> None:
-        """Starts writing the file's pages to the disk, and drops those that are there by now; waits for neither."""
-        try:
-            os.posix_fadvise(self._raw.fileno(), 0, self._size, os.POSIX_FADV_DONTNEED)
-        except OSError:  # no file of this machine, or a file system that takes no advice
-            self._given_back = None
+    def room(self, size: int) -> memoryview:
+        """Memory for the next `size` bytes; valid until anything else is done with the stream."""
+        if isinstance(self._raw, LargeFile):
+            self._room = self._raw.room(size)
         else:
-            self._given_back = self._size
+            if len(self._memory) < size:
+                self._memory = bytearray(size)
+            self._room = memoryview(self._memory)[:size]
+        return self._room
+
+    def filled(self) -> None:
+        """Write what was put into all of the `room`."""
+        room, self._room = self._room, memoryview(b"")
+        if not isinstance(self._raw, LargeFile):
+            self.write(room)
+            return
+        self._sum.update(room)
+        self._size += len(room)
+        self._raw.filled(len(room))
 
     def tell(self) -> int:
         return self._size
@@ -100,5 +142,21 @@ class SummedStream:
         """Whoever opened the stream closes it."""
 
     @property
-    def sha256(self) -> str:
-        return self._sum.hexdigest()
+    def sum(self) -> tuple[Algorithm, str]:
+        """Of all that was written: the algorithm, and the sum in hexadecimal."""
+        return self._algorithm, self._sum.hexdigest()
+
+
+@contextmanager
+def open_stream(target: Location, kept: bool = True) -> Iterator[SummedStream]:
+    """A new file to write to.
+
+    Args:
+        target: local, or remote, where a late writer of it is refused by the store.
+        kept: False for a file that is large and that nobody reads soon: it is summed by BLAKE3, and a local one is
+            written past the kernel's cache.
+    """
+    algorithm: Algorithm = "sha256" if kept else "blake3"
+    path = target.local_path
+    with target.open("wb" if path else "xb") if kept or path is None else LargeFile(path) as raw:
+        yield SummedStream(raw, algorithm)

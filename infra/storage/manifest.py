@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from superworkflow.infra.storage.digest import canonical_json, dataset_digest
-from superworkflow.infra.storage.names import Digest, FileName, InputDigest, Sha256, StageName
+from superworkflow.infra.storage.digest import Algorithm, canonical_json, dataset_digest, file_sum
+from superworkflow.infra.storage.names import Digest, FileName, InputDigest, StageName, Sum
 
 MANIFEST_NAME = "manifest.json"
 ATTEMPT_NAME = "_attempt.json"
@@ -22,8 +31,8 @@ PARTS_FOLDER = "_parts"
 WHOLE_FOLDER = f"{PARTS_FOLDER}/whole"
 """Folder inside an unfinished dataset that says which of its files are whole, for an attempt that takes them over."""
 
-FORMAT = 2
-"""Of the manifests that are written. Those of format 1 have no sum of themselves."""
+FORMAT = 3
+"""Newest format. Manifests of format 1 have no sum of themselves; only those that hold a BLAKE3 sum are of format 3."""
 
 Stat = int | float | str | bool | None
 """A fact about a dataset that later stages, plans and records read without opening its files."""
@@ -36,7 +45,33 @@ class FileEntry(BaseModel):
 
     path: FileName = Field(description="Path inside the dataset's folder, with forward slashes.")
     bytes: int = Field(ge=0)
-    sha256: Sha256
+    sha256: Sum | None = Field(default=None, description="SHA-256 of the content.")
+    blake3: Sum | None = Field(default=None, description="BLAKE3 of the content, of a large file instead.")
+
+    @model_validator(mode="after")
+    def _has_one_sum(self) -> FileEntry:
+        if (self.sha256 is None) == (self.blake3 is None):
+            raise ValueError("a file has one sum, sha256 or blake3")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_other_sum(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
+
+    @classmethod
+    def summed(cls, path: str, size: int, made: tuple[Algorithm, str]) -> FileEntry:
+        """Entry of a file of `size` bytes; `made` is an algorithm with the sum that it made of them."""
+        return cls.model_validate({"path": path, "bytes": size, made[0]: made[1]})
+
+    @property
+    def sum(self) -> tuple[Algorithm, str]:
+        """The algorithm, and what it made of the content."""
+        return ("sha256", self.sha256) if self.sha256 is not None else ("blake3", self.blake3 or "")
+
+    def holds(self, path: Path) -> bool:
+        """Whether a local file has this content."""
+        algorithm, made = self.sum
+        return file_sum(path, algorithm) == made
 
 
 class InputEntry(BaseModel):
@@ -93,7 +128,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = Field(default=FORMAT, ge=1)
+    format: int = Field(default=2, ge=1)
     stage: StageName
     version: str
     digest: Digest
@@ -113,6 +148,8 @@ class Manifest(BaseModel):
             raise ValueError("a file is named twice")
         if reserved := next((name for name in names if is_reserved(name)), None):
             raise ValueError(f"{reserved!r} is the name of no data file")
+        if self.format < format_of(self.files) == 3:
+            raise ValueError(f"format {self.format} knows no BLAKE3")
         return self
 
     @classmethod
@@ -150,6 +187,11 @@ class Manifest(BaseModel):
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+def format_of(files: Iterable[FileEntry]) -> int:
+    """Format of a manifest with these files, which programs that do not know it refuse."""
+    return 3 if any(file.blake3 is not None for file in files) else 2
 
 
 def is_reserved(name: str) -> bool:

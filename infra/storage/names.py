@@ -87,8 +87,8 @@ FileName = Annotated[str, AfterValidator(_name)]
 """Field of a model: path of a file inside a folder."""
 StageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 """Field of a model: a stage, which is also a folder in the store."""
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""Field of a model: SHA-256 in hexadecimal."""
+Sum = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""Field of a model: SHA-256 or BLAKE3 of something, in hexadecimal."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 """Field of a model: digest of a dataset."""
 InputDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}([0-9a-f]{32})?$")]

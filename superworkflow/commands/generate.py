@@ -9,23 +9,27 @@ from pathlib import Path
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.progress import Progress
 from superworkflow.tasks._generate import generate
+from superworkflow.tasks._generate_communities import generate_communities
 from superworkflow.tasks._generate_mag import generate_mag
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "--model", choices=["er", "chung-lu", "mag"], required=True,
-        help="Erdős–Rényi, power-law degrees, or the typed graph of OGBN-MAG's sizes",
+        "--model", choices=["er", "chung-lu", "communities", "mag"], required=True,
+        help="Erdős–Rényi, power-law degrees, these with communities and classes, or the typed graph of "
+        "OGBN-MAG's sizes",
     )  # fmt: skip
-    parser.add_argument("--nodes", type=int, metavar="N", help="number of vertices of er and chung-lu")
-    parser.add_argument("--edges", type=int, metavar="M", help="number of edges of er and chung-lu")
+    parser.add_argument("--nodes", type=int, metavar="N", help="number of vertices of er, chung-lu and communities")
+    parser.add_argument("--edges", type=int, metavar="M", help="number of edges of er, chung-lu and communities")
     parser.add_argument("--scale", type=float, metavar="S", help="of mag's counts; 1 for those of the original")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="PATH",
-        help="a file, .csv, .tsv, .txt (also .gz) or .parquet; of mag a folder",
+        help="a file, .csv, .tsv, .txt (also .gz) or .parquet; of communities and mag a folder",
     )  # fmt: skip
-    parser.add_argument("--exponent", type=float, default=2.5, help="power-law exponent of chung-lu; default 2.5")
+    parser.add_argument("--exponent", type=float, default=2.5, help="of the power law of degrees; default 2.5")
+    parser.add_argument("--communities", type=int, metavar="C", help="of communities, how many; default 50")
+    parser.add_argument("--width", type=int, metavar="D", help="of communities, numbers of each node; default 100")
     parser.add_argument("--prefix", default="", help="text in front of each vertex number, for string labels")
     parser.add_argument("--seed", type=int, default=42, help="default 42")
 
@@ -34,8 +38,9 @@ def run(options: argparse.Namespace) -> int:
     """Write the file, or mag's folder."""
     progress = Progress("generate")
     needed = ("scale",) if options.model == "mag" else ("nodes", "edges")
-    for name in ("nodes", "edges", "scale"):
-        if (getattr(options, name) is None) == (name in needed):
+    extra = ("communities", "width") if options.model == "communities" else ()
+    for name in (*("nodes", "edges", "scale"), "communities", "width"):
+        if name not in extra and (getattr(options, name) is None) == (name in needed):
             raise UserError(
                 "this model needs it" if name in needed else "this model does not take it",
                 where=f"--{name} with --model", value=options.model,
@@ -44,6 +49,14 @@ def run(options: argparse.Namespace) -> int:
     if options.model == "mag":
         generate_mag(
             options.scale, options.out, options.seed,
+            progress=lambda done, total: progress.update(done, total, "rows"),
+        )  # fmt: skip
+        print(options.out)
+        return 0
+    if options.model == "communities":
+        sizes = {name: getattr(options, name) for name in extra if getattr(options, name) is not None}
+        generate_communities(
+            options.nodes, options.edges, options.out, options.seed, exponent=options.exponent, **sizes,
             progress=lambda done, total: progress.update(done, total, "rows"),
         )  # fmt: skip
         print(options.out)

@@ -7,3 +7,11 @@ draws the same blocks.
 A node receives messages from the targets of its edges, in every edge set that starts at its node set, as `sample` and
 `probe` follow them. A schema that has an edge set in both directions names it twice, once as reversed.
 """
+
+from __future__ import annotations
+
+import os
+
+# Huge pages for torch's large arrays: a step's are allocated anew, and the first touch of small pages costs a fifth of
+# it. torch reads this when it is loaded, which modules of this room do.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

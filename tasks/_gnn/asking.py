@@ -1,117 +1,74 @@
-"""Ask the owner: how workers that each have a part of a graph draw blocks and read rows of all of it.
+"""How workers that each have a part of a graph draw blocks and read rows of all of it, from those who own the nodes.
 
-One primitive serves both. Each worker sends numbers to those who own the nodes, and gets drawn neighbours or rows back;
-all workers do so at a time, for a window of batches together, so that there is one exchange for each hop and one for
-the rows, however many batches the window has. What a worker owns itself goes the same way without leaving it.
+All workers ask at a time, for a window of batches together, so that there is one exchange for each hop and one for the
+rows, however many batches the window has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, numbered
-from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.network import Known
-from superworkflow.tasks._gnn.owned import count_owned, draw_owned
+from superworkflow.tasks._gnn.owners import Owners, Question, Route
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Piece
+from superworkflow.tasks._gnn.spent import Spent
 from superworkflow.tasks._heterograph import Ragged, index_dtype, take
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
-
-
-class Exchange:
-    """Arrays from each worker to each other.
-
-    Args:
-        group: of torch.distributed; one thread at a time may use it.
-
-    `sent` counts the bytes that have left this worker, by what they are.
-    """
-
-    def __init__(self, group: Any):
-        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-        self.sent: dict[str, int] = {}
-
-    def swap(self, outgoing: Sequence[NDArray[Any]], kind: str) -> list[NDArray[Any]]:
-        """Send an array [n] or [n, width] to each worker, of one type and width, and get one from each.
-
-        Args:
-            outgoing: by rank.
-            kind: what they are, for `sent`.
-        """
-        counts = torch.tensor([len(each) for each in outgoing])
-        coming = torch.empty_like(counts)
-        dist.all_to_all_single(coming, counts, group=self.group)
-        out = torch.from_numpy(np.ascontiguousarray(np.concatenate(outgoing)))
-        found = torch.empty((int(coming.sum()), *out.shape[1:]), dtype=out.dtype)
-        dist.all_to_all_single(found, out, coming.tolist(), counts.tolist(), group=self.group)
-        abroad = sum(each.nbytes for rank, each in enumerate(outgoing) if rank != self.rank)
-        self.sent[kind] = self.sent.get(kind, 0) + abroad
-        return np.split(found.numpy(), np.cumsum(coming.tolist())[:-1])
-
-
-class Book:
-    """Who owns which nodes, by their old numbers.
-
-    Args:
-        orders: old number of each new one, by node set.
-        bounds: new numbers at which each worker's begin, and the end, by node set.
-    """
-
-    def __init__(self, orders: Mapping[str, NDArray[Any]], bounds: Mapping[str, NDArray[np.int64]]):
-        self.orders = {name: read_only(order) for name, order in orders.items()}
-        self.bounds = dict(bounds)
-        self.places = {}
-        for name, order in orders.items():
-            places = np.empty_like(order)
-            places[order] = np.arange(len(order), dtype=order.dtype)
-            self.places[name] = places
-
-    def owners(self, node_set: str, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rank of the owner of each node."""
-        return np.searchsorted(self.bounds[node_set][1:], self.places[node_set][nodes], "right")
-
-
-class Route(NamedTuple):
-    """How nodes are asked for: places that sort them by owner, and how many each owner has."""
-
-    order: NDArray[np.int64]
-    counts: NDArray[np.int64]
+_NOTHING_LOST = read_only(_NONE)
 
 
 class Table:
     """Rows of some nodes, read by their numbers as an array of all nodes would be.
 
     Args:
-        nodes: distinct, int64.
-        rows: theirs.
+        given: distinct nodes, int64, whose rows come first.
+        rows: theirs, and those of `others`.
+        others: more nodes, distinct.
     """
 
-    def __init__(self, nodes: NDArray[np.int64], rows: NDArray[np.float32]):
+    def __init__(self, given: NDArray[np.int64], rows: NDArray[np.float32], others: NDArray[np.int64] = _NONE):
+        self._given, self._rows = given, rows
+        nodes = np.concatenate([given, others])
         self._order = np.argsort(nodes, kind="stable")
-        self._nodes, self._given, self._rows = nodes[self._order], nodes, rows
+        self._nodes = nodes[self._order]
 
     def __getitem__(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
         if nodes is self._given:
-            return self._rows
+            return self._rows[: len(nodes)]
         return self._rows[self._order[np.searchsorted(self._nodes, nodes)]]
 
 
 class Wanted(NamedTuple):
-    """A batch that is to be drawn: targets of this worker, and what makes the step another than all others."""
+    """A batch that is to be drawn.
+
+    Args:
+        targets: of this worker.
+        step: what makes the step another than all others.
+        lost: by the number of the edge set, edges that pass no messages in this step, whoever owns them.
+    """
 
     targets: Targets
     step: tuple[int, ...]
+    lost: Mapping[int, Lost] = MappingProxyType({})
+
+
+@dataclass
+class Read(Known):
+    """What is read for one batch: all but the rows that are learned, for which others are asked in its own step."""
+
+    learned_rows: list[Question] = field(default_factory=list)
 
 
 @dataclass
@@ -120,64 +77,46 @@ class Store:
 
     Args:
         piece: its parts.
-        book: who owns what.
-        exchange: with the others.
+        owners: of all nodes.
         draws: how neighbours are drawn.
         sums: by number of the edge set, sums of its nodes' neighbours' features.
         scaled: give degrees of nodes, of the one edge set, with the rows.
         gathered: node sets whose features are read.
+        learned: node sets whose rows are learned.
+        spent: seconds by stage of the pipeline.
     """
 
     piece: Piece
-    book: Book
-    exchange: Exchange
+    owners: Owners
     draws: Draws
     sums: Mapping[int, NDArray[np.float32]]
     scaled: bool
     gathered: frozenset[str]
+    learned: tuple[str, ...] = ()
+    spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
         rows = self.piece.rows.values()
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
-        self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.book.orders.items()}
+        self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
 
-    def batches(self, window: Sequence[Wanted]) -> list[tuple[Batch, Known]]:
+    def batches(self, window: Sequence[Wanted]) -> list[tuple[Batch, Read]]:
         """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
         receivers = [{name: np.sort(nodes) for name, nodes in each.targets.items()} for each in window]
         targets, made = [dict(each) for each in receivers], [list[Block]() for _ in window]
         for hop, level in enumerate(reversed(self.draws.levels)):
             receivers = [{name: each.get(name, _NONE) for name in level.receivers} for each in receivers]
-            hops = self._drawn(level, hop, window, receivers)
-            for at, (wanted, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
-                block = self._block(level, hop, wanted.step, given, drawn)
-                made[at].append(block)
-                receivers[at] = dict(block.senders)
+            with self.spent.on("sample"):
+                hops = self._drawn(level, hop, window, receivers)
+            with self.spent.on("compact"):
+                for at, (wanted, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
+                    block = self._block(level, hop, wanted, given, drawn)
+                    made[at].append(block)
+                    receivers[at] = dict(block.senders)
         batches = [Batch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
-        return list(zip(batches, self._known(batches), strict=True))
-
-    def _route(self, node_set: str, nodes: NDArray[np.int64]) -> Route:
-        owners = self.book.owners(node_set, nodes)
-        return Route(np.argsort(owners, kind="stable"), np.bincount(owners, minlength=self.exchange.size))
-
-    def _ask(self, asked: Sequence[tuple[str, NDArray[np.int64]]], kind: str) -> tuple[list[Route], list[list[Any]]]:
-        """Send nodes to their owners: the routes, and by rank what this worker is asked for, in the same order."""
-        routes = [self._route(*each) for each in asked]
-        lists: list[list[NDArray[np.int64]]] = [
-            [np.array([route.counts[rank] for route in routes], np.int64)] for rank in range(self.exchange.size)
-        ]
-        for route, (_, nodes) in zip(routes, asked, strict=True):
-            cuts = np.cumsum(route.counts)[:-1]
-            for rank, part in enumerate(np.split(nodes[route.order], cuts)):
-                lists[rank].append(part)
-        coming = self.exchange.swap([np.concatenate(each) for each in lists], kind)
-        return routes, [
-            np.split(each[len(asked) :], np.cumsum(each[: len(asked)])[:-1]) if len(asked) else [] for each in coming
-        ]
-
-    def _own(self, node_set: str, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of owned nodes among this worker's."""
-        return self.book.places[node_set][nodes].astype(np.int64) - self.piece.low[node_set]
+        with self.spent.on("gather"):
+            return list(zip(batches, self._known(batches), strict=True))
 
     def _drawn(
         self, level: Level, hop: int, window: Sequence[Wanted], receivers: Sequence[Targets]
@@ -186,44 +125,42 @@ class Store:
         last = hop == len(self.draws.levels) - 1
         relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
         asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
-        routes, coming = self._ask(asked, "neighbours asked for")
+        questions = self.owners.ask(asked, "neighbours asked for")
         answers = [
             np.concatenate([
                 _NONE,
                 *(
-                    self._answer(relations[at % len(relations)], hop, window[at // len(relations)].step, nodes)
-                    for at, nodes in enumerate(of_rank)
+                    self._answer(relations[at % len(relations)], hop, window[at // len(relations)], each.asked[rank])
+                    for at, each in enumerate(questions)
                 ),
             ])
-            for of_rank in coming
+            for rank in range(self.owners.exchange.size)
         ]  # fmt: skip
-        found = self.exchange.swap(answers, "neighbours")
-        at = [0] * self.exchange.size
+        found = self.owners.exchange.swap(answers, "neighbours")
+        at = [0] * self.owners.exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
-        for number, route in enumerate(routes):
-            hops[number // len(relations)][relations[number % len(relations)].number] = _joined(route, found, at)
+        for number, each in enumerate(questions):
+            hops[number // len(relations)][relations[number % len(relations)].number] = _joined(each.route, found, at)
         return hops
 
-    def _answer(
-        self, relation: Relation, hop: int, step: tuple[int, ...], nodes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _answer(self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Counts and degrees of some receivers, and the senders and positions of their drawn edges."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
-        rows, order = self._own(relation.receivers, nodes), self.book.orders[relation.senders]
-        state = np.uint64(streams.state(self.draws.seed, streams.DRAW, *step, hop, relation.number))
-        starts, size = np.empty(len(rows) + 1, np.int64), self.draws.fanouts[hop]
-        count_owned(indptr, indices, order, rows, size, self.draws.labor, state, starts)
-        senders, positions = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int64)
-        begins = read_only(self.piece.first[relation.number])
-        draw_owned(
-            indptr, indices, order, begins, rows, read_only(nodes), size, self.draws.labor, state, starts,
-            self._marks, senders, positions,
-        )  # fmt: skip
-        return np.concatenate([np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions])
+        book, rank = self.owners.book, self.owners.exchange.rank
+        rows = book.own(relation.receivers, nodes, rank)
+        state = np.uint64(streams.state(self.draws.seed, streams.DRAW, *wanted.step, hop, relation.number))
+        starts = np.empty(len(rows) + 1, np.int64)
+        whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
+        lost = wanted.lost[relation.number].positions if relation.number in wanted.lost else _NOTHING_LOST
+        how = self.draws.fanouts[hop], self.draws.labor, state, lost, starts, whole
+        count_draws(indptr, indices, rows, *how)
+        positions = np.empty(starts[-1], np.int64)
+        draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
+        counts = np.diff(starts)
+        mine = positions - np.repeat(whole.begins[rows] - indptr[rows], counts)
+        return np.concatenate([counts, indptr[rows + 1] - indptr[rows], whole.order[indices[mine]], positions])
 
-    def _block(
-        self, level: Level, hop: int, step: tuple[int, ...], receivers: Targets, drawn: Mapping[int, Hop]
-    ) -> Block:
+    def _block(self, level: Level, hop: int, wanted: Wanted, receivers: Targets, drawn: Mapping[int, Hop]) -> Block:
         given = {}
         for relation in level.relations:
             if relation.number in drawn:
@@ -231,35 +168,50 @@ class Store:
                 nodes = read_only(drawn[relation.number].senders.astype(kind))
                 given[relation.number] = nodes, np.arange(len(nodes))
         senders_of, places = numbered(level, receivers, given, self._found)
-        hops = {number: each._replace(senders=places[number]) for number, each in drawn.items()}
-        masks = streams.state(self.draws.seed, streams.MASK, *step, len(self.draws.levels) - 1 - hop)
-        return Block(dict(receivers), senders_of, hops, masks, {})
+        hops = {}
+        for relation in level.relations:
+            if relation.number in drawn:
+                hop_of = drawn[relation.number]
+                lost = wanted.lost.get(relation.number)
+                gone = 0 if lost is None else lost.counts(receivers[relation.receivers])
+                degrees = hop_of.degrees - gone
+                hops[relation.number] = hop_of._replace(senders=places[relation.number], degrees=degrees)
+        masks = streams.state(self.draws.seed, streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop)
+        return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
 
-    def _known(self, batches: Sequence[Batch]) -> list[Known]:
-        """Features, sums and degrees of the nodes of each batch."""
-        asked: list[tuple[str, NDArray[np.int64], str, NDArray[np.float32]]] = []
+    def _known(self, batches: Sequence[Batch]) -> list[Read]:
+        """Features, sums and degrees of the nodes of each batch, and questions about rows that are learned."""
         summed = [each for each in self.draws.levels[0].relations if each.number in self.draws.summed]
-        for batch in batches:
-            block = batch.blocks[0]
-            for name, nodes in block.senders.items():
-                if name in self.gathered:
-                    asked.append((name, nodes, f"features {name}", self.piece.features[name]))
-                if self.scaled:
-                    asked.append((name, nodes, "degrees", self.degrees))
-            for relation in summed:
-                name = relation.receivers
-                asked.append((name, block.receivers[name], f"sums {relation.number}", self.sums[relation.number]))
-        rows = self.rows_of([(name, nodes, values) for name, nodes, _, values in asked])
-        tables = [Table(nodes, each) for (_, nodes, _, _), each in zip(asked, rows, strict=True)]
-        share = len(asked) // max(1, len(batches))
+        wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
+        rows = iter(self.owners.rows_of([
+            (each.node_set, np.concatenate([each.nodes, each.others]), each.table) for of in wanted for each in of
+        ]))  # fmt: skip
+        learned = [(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
+        questions = iter(self.owners.ask(learned, "learned rows asked for") if self.learned else ())
         found = []
-        for at in range(len(batches)):
-            of = {asked[i][2]: tables[i] for i in range(at * share, (at + 1) * share)}
-            features: Any = {name: of[f"features {name}"] for name in self.gathered if f"features {name}" in of}
-            sums: Any = {each.number: of[f"sums {each.number}"] for each in summed} or None
-            degrees: Any = _Flat(of["degrees"]) if self.scaled else None
-            found.append(Known(features, degrees, sums))
+        for of in wanted:
+            tables = {each.what: Table(each.nodes, next(rows), each.others) for each in of}
+            features: Any = {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables}
+            sums: Any = {each.number: tables[f"sums {each.number}"] for each in summed} or None
+            degrees: Any = _Flat(tables["degrees"]) if self.scaled else None
+            found.append(Read(features, degrees, sums, learned_rows=[next(questions) for _ in self.learned]))
         return found
+
+    def _wanted(self, block: Block, summed: Sequence[Relation]) -> Iterator[_Rows]:
+        for name, nodes in block.senders.items():
+            if name in self.gathered:
+                # Sums are corrected by the rows of those whose edges are lost.
+                gone = [
+                    block.lost[each.number].senders[block.lost[each.number].of(block.receivers[each.receivers])[1]]
+                    for each in summed if each.senders == name and each.number in block.lost
+                ]  # fmt: skip
+                others = np.setdiff1d(np.concatenate(gone), nodes) if gone else _NONE
+                yield _Rows(f"features {name}", name, nodes, others, self.piece.features[name])
+            if self.scaled:
+                yield _Rows("degrees", name, nodes, _NONE, self.degrees)
+        for each in summed:
+            nodes = block.receivers[each.receivers]
+            yield _Rows(f"sums {each.number}", each.receivers, nodes, _NONE, self.sums[each.number])
 
     @property
     def degrees(self) -> NDArray[np.float32]:
@@ -267,34 +219,15 @@ class Store:
         (rows,) = self.piece.rows.values()
         return np.diff(rows.indptr).astype(np.float32)[:, None]
 
-    def rows_of(self, asked: Sequence[tuple[str, NDArray[np.int64], NDArray[np.float32]]]) -> list[NDArray[np.float32]]:
-        """Rows of nodes, wherever they are.
 
-        Args:
-            asked: node set, nodes, and the table of the owned nodes [nodes, width], as every worker has one.
-        """
-        routes, coming = self._ask([(name, nodes) for name, nodes, _ in asked], "rows asked for")
-        answers = [
-            np.concatenate([
-                np.empty(0, np.float32),
-                *(
-                    table[self._own(name, nodes)].reshape(-1)
-                    for (name, _, table), nodes in zip(asked, of_rank, strict=True)
-                ),
-            ])
-            for of_rank in coming
-        ]  # fmt: skip
-        found = self.exchange.swap(answers, "rows")
-        at, rows = [0] * self.exchange.size, []
-        for route, (_, nodes, table) in zip(routes, asked, strict=True):
-            width, pieces = table.shape[1], []
-            for rank, count in enumerate(route.counts.tolist()):
-                pieces.append(found[rank][at[rank] : at[rank] + count * width])
-                at[rank] += count * width
-            whole = np.empty((len(nodes), width), np.float32)
-            whole[route.order] = np.concatenate(pieces).reshape(-1, width)
-            rows.append(whole)
-        return rows
+class _Rows(NamedTuple):
+    """Rows that a batch reads: what of which nodes, and the table of the owned ones."""
+
+    what: str
+    node_set: str
+    nodes: NDArray[np.int64]
+    others: NDArray[np.int64]
+    table: NDArray[np.float32]
 
 
 class _Flat:

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._draw import Work
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
 from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight
 from superworkflow.tasks._heterograph import Rows
 
 _NONE = read_only(np.empty(0, np.int64))
+_UNNUMBERED = np.empty(0, np.int32)
 _NOBODY = np.empty(0, np.int64)  # kernels are compiled for receivers that are not read-only
 S = TypeVar("S")
 T = TypeVar("T")
@@ -57,6 +60,13 @@ class Lost(NamedTuple):
         first, end = np.searchsorted(self.receivers, nodes, "left"), np.searchsorted(self.receivers, nodes, "right")
         return np.asarray(end - first, np.int64)
 
+    def sums(self, nodes: NDArray[np.int64], weights: NDArray[np.float32] | None) -> NDArray[Any]:
+        """What each of these receivers has lost: weights of edges, or how many they are."""
+        if weights is None:
+            return self.counts(nodes)
+        places, edges = self.of(nodes)
+        return np.bincount(places, weights[self.positions[edges]], len(nodes))
+
     def of(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The edges that these receivers have lost: place of each one's receiver in `nodes`, and its place here."""
         counts = self.counts(nodes)
@@ -73,6 +83,8 @@ class Block(NamedTuple):
         hops: by the number of the edge set.
         state: of the random streams of this layer's masks.
         lost: by the number of the edge set; the hops are without these edges.
+        direct: `indices` of edge sets, by number, whose senders are read from a table of all nodes by the positions of
+            the drawn edges: they are not among `senders`, and their hops number none.
     """
 
     receivers: Mapping[str, NDArray[np.int64]]
@@ -80,6 +92,7 @@ class Block(NamedTuple):
     hops: Mapping[int, Hop]
     state: int
     lost: Mapping[int, Lost]
+    direct: Mapping[int, NDArray[Any]] = MappingProxyType({})
 
 
 class Batch(NamedTuple):
@@ -98,6 +111,7 @@ class Draws(NamedTuple):
         labor: draw by one random number for each sender instead of a number of neighbours.
         summed: numbers of edge sets whose neighbours the first layer reads as sums, so that none are drawn.
         seed: of all random numbers.
+        direct: numbers of edge sets whose senders the first layer reads from a table of all nodes; see `Block`.
     """
 
     levels: Sequence[Level]
@@ -105,6 +119,7 @@ class Draws(NamedTuple):
     labor: bool
     summed: frozenset[int]
     seed: int
+    direct: frozenset[int] = frozenset()
 
 
 class Sampler:
@@ -114,14 +129,22 @@ class Sampler:
         rows: of the edge sets, by number.
         nodes: sizes of the node sets.
         draws: see there.
+        weights: by the number of an edge set, float32 [edges], to draw in proportion to; of all others evenly.
     """
 
-    def __init__(self, rows: Mapping[int, Rows], nodes: Mapping[str, int], draws: Draws):
+    def __init__(
+        self, rows: Mapping[int, Rows], nodes: Mapping[str, int], draws: Draws,
+        weights: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
+    ):  # fmt: skip
         self._rows = {number: Rows(*map(read_only, each)) for number, each in rows.items()}
         self._draws = draws
         self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
+        self._weights = {number: read_only(each) for number, each in weights.items()}
+        drawn = min(most, max(draws.fanouts, default=0)) if weights else 0
+        self._work = Work(self._marks, np.empty(max(1, drawn), np.int64), np.empty(max(1, drawn), np.int64))
+        self._left = np.empty(most if weights else 0, np.float32)
 
     def batch(
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
@@ -134,7 +157,7 @@ class Sampler:
             step: what makes the step another than all others: whose it is, epoch, step.
             lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
         """
-        gone = {number: self._lost(number, positions) for number, positions in lost.items() if len(positions)}
+        gone = {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
         receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
         targets = dict(receivers)
         blocks = []
@@ -143,12 +166,6 @@ class Sampler:
             blocks.append(block)
             receivers = dict(block.senders)
         return Batch(targets, tuple(reversed(blocks)))
-
-    def _lost(self, number: int, positions: NDArray[np.int64]) -> Lost:
-        indptr, indices = self._rows[number]
-        receivers = np.searchsorted(indptr, positions, "right") - 1
-        degrees = indptr[receivers + 1] - indptr[receivers]
-        return Lost(read_only(positions), receivers, indices[positions].astype(np.int64), degrees)
 
     def _block(
         self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
@@ -166,11 +183,16 @@ class Sampler:
             starts = np.empty(len(nodes) + 1, np.int64)
             size = draws.fanouts[hop]
             gone = lost[relation.number].positions if relation.number in lost else _NONE
-            count_draws(rows.indptr, rows.indices, nodes, size, draws.labor, state, gone, starts)
+            if relation.number in self._weights and size != ALL:
+                drawn.append((relation, starts, self._by_weight(relation.number, nodes, size, state, gone, starts)))
+                continue
+            how = size, draws.labor, state, gone, starts, None
+            count_draws(rows.indptr, rows.indices, nodes, *how)
             positions = np.empty(int(starts[-1]), np.int64)
-            draw_edges(rows.indptr, rows.indices, nodes, size, draws.labor, state, gone, starts, self._marks, positions)
+            draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
             drawn.append((relation, starts, positions))
         found = {relation.number: (self._rows[relation.number].indices, positions) for relation, _, positions in drawn}
+        direct = {each: found.pop(each)[0] for each in draws.direct if outermost and each in found}
         senders_of, places = numbered(level, receivers, found, self._places)
         hops = {}
         for relation, starts, positions in drawn:
@@ -178,9 +200,20 @@ class Sampler:
             degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
             if relation.number in lost:
                 degrees -= lost[relation.number].counts(nodes)
-            hops[relation.number] = Hop(starts, places[relation.number], positions, degrees)
+            hops[relation.number] = Hop(starts, places.get(relation.number, _UNNUMBERED), positions, degrees)
         masks = streams.state(draws.seed, streams.MASK, *step, len(draws.levels) - 1 - hop)
-        return Block(receivers, senders_of, hops, masks, lost)
+        return Block(receivers, senders_of, hops, masks, lost, direct)
+
+    def _by_weight(
+        self, number: int, nodes: NDArray[np.int64], size: int, state: np.uint64, lost: NDArray[np.int64],
+        starts: NDArray[np.int64],
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """Edges drawn in proportion to their weights; no receiver has more than there is room for."""
+        indptr, weights, size = self._rows[number].indptr, self._weights[number], min(size, len(self._work.keys))
+        count_weighted(indptr, weights, nodes, size, lost, starts)
+        positions = np.empty(int(starts[-1]), np.int64)
+        draw_by_weight(indptr, weights, nodes, size, state, lost, starts, self._work, self._left, positions)
+        return positions
 
 
 def numbered(
@@ -216,6 +249,14 @@ def numbered(
     for name, nodes in senders_of.items():
         leave(nodes, places[name])
     return senders_of, found
+
+
+def lost_of(rows: Rows, positions: NDArray[np.int64]) -> Lost:
+    """The edges at some positions of their set, ascending and distinct."""
+    indptr, indices = rows
+    receivers = np.searchsorted(indptr, positions, "right") - 1
+    degrees = indptr[receivers + 1] - indptr[receivers]
+    return Lost(read_only(positions), receivers, indices[positions].astype(np.int64), degrees)
 
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:

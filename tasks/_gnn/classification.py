@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,11 +14,48 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import CLASSIFICATION, Head
 from superworkflow.tasks._gnn.splits import SPLITS
-from superworkflow.tasks._gnn.targets import Targets
-from superworkflow.tasks._gnn.task import Example, Judgement, Rows, Step
+from superworkflow.tasks._gnn.targets import NodeTargets, Targets
+from superworkflow.tasks._gnn.task import Example, Gather, Judgement, Rows, Step, alone
 
 
-class Classification:
+class NodeTask:
+    """What tasks share whose items are labelled nodes.
+
+    Args:
+        targets: their labels and splits.
+        several: whether a node may have several labels.
+    """
+
+    is_constant = True
+
+    def __init__(self, targets: NodeTargets, several: bool):
+        self._targets = targets
+        self.head = Head(
+            CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label,
+            several=several,
+        )  # fmt: skip
+
+    def items(self, split: str) -> NDArray[np.int64]:
+        return self._targets.nodes(split)
+
+    def most(self) -> int:
+        return len(self.items("train"))
+
+    def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
+        return self._targets.node_set, items
+
+    def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
+        return {}
+
+    def save(self, output: FileWriter) -> None:
+        output.array("splits.npy", self._targets.splits)
+
+    def facts(self) -> dict[str, Stat]:
+        counts = {f"{split}_nodes": len(self.items(split)) for split in SPLITS}
+        return {"nodes": len(self._targets.splits), "classes": len(self._targets.names), **counts}
+
+
+class Classification(NodeTask):
     """A `Task`; its items are labelled nodes.
 
     Args:
@@ -24,19 +63,10 @@ class Classification:
     """
 
     figure = "accuracy"
-    is_constant = True
 
     def __init__(self, targets: Targets):
+        super().__init__(targets, several=False)
         self.targets = targets
-        self.head = Head(
-            CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label
-        )
-
-    def items(self, split: str) -> NDArray[np.int64]:
-        return self.targets.nodes(split)
-
-    def most(self) -> int:
-        return len(self.items("train"))
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         nodes = np.sort(items)
@@ -44,21 +74,15 @@ class Classification:
 
     def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]
-        return functional.cross_entropy(scores, _classes(example, scores))
+        return functional.cross_entropy(scores, wanted_of(example, scores))
 
-    def judge(self, network: Network, rows: Rows, example: Example) -> Judgement:
+    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
         scores = rows[self.targets.node_set]
-        classes = _classes(example, scores)
+        classes = wanted_of(example, scores)
         loss = float(functional.cross_entropy(scores, classes, reduction="sum"))
         return Judgement(loss, float((scores.argmax(1) == classes).sum()))
 
-    def save(self, output: FileWriter) -> None:
-        output.array("splits.npy", self.targets.splits)
 
-    def facts(self) -> dict[str, Stat]:
-        counts = {f"{split}_nodes": len(self.items(split)) for split in SPLITS}
-        return {"nodes": len(self.targets.classes), "classes": len(self.targets.names), **counts}
-
-
-def _classes(example: Example, scores: torch.Tensor) -> torch.Tensor:
+def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:
+    """What the nodes of a batch are to be, where their scores are."""
     return torch.from_numpy(example.wanted[0]).to(scores.device)

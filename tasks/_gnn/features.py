@@ -19,8 +19,10 @@ def width_of(graph: HeteroGraph, node_set: str) -> int:
     return sum(feature.width for feature in graph.node_sets[node_set].features if _counts(feature))
 
 
-def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.float32] | None:
-    """Features of a node set, float32 [nodes, values]; None where it has none. A single one stays mapped.
+def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:
+    """Features of a node set, [nodes, values]; None where it has none.
+
+    A single one stays mapped, as float32 or float16; whoever gathers rows of it widens these. Others become float32.
 
     Raises:
         UserError: a value is not a finite number; names the node.
@@ -34,7 +36,7 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.float32] | None
             parts.append(flat)
     if not parts:
         return None
-    if len(parts) == 1 and parts[0].dtype == np.float32:
+    if len(parts) == 1 and parts[0].dtype in (np.float32, np.float16):
         return parts[0]
     whole = np.empty((graph.node_sets[node_set].count, sum(part.shape[1] for part in parts)), np.float32)
     at = 0

@@ -7,7 +7,7 @@ threads.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -36,32 +36,47 @@ def keys_of(nodes: NDArray[np.int64], state: np.uint64, keys: NDArray[np.uint64]
         keys[i] = mix(state + np.uint64(nodes[i] + 1) * GAMMA)
 
 
+class Renumbered(NamedTuple):
+    """Rows of some nodes of a graph, which name neighbours by new numbers; draws from them are those of the graph.
+
+    Args:
+        order: old number of each node of the senders' set.
+        begins: where each row begins in the whole edge set.
+    """
+
+    order: NDArray[Any]
+    begins: NDArray[np.int64]
+
+
 @nb.njit(nogil=True, cache=True)
 def count_draws(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
-    receivers: NDArray[np.int64],
+    rows: NDArray[np.int64],
     size: int,
     labor: bool,
     state: np.uint64,
     lost: NDArray[np.int64],
     starts: NDArray[np.int64],
+    renumbered: Renumbered | None,
 ) -> None:
     """Where the drawn edges of each receiver will begin.
 
     Args:
         indptr, indices: rows of the edge set.
-        receivers: nodes [r].
+        rows: of the receivers [r].
         size: fan-out, or `ALL`.
         labor: take a neighbour where its own random number says so, instead of so many.
         state: of the random stream of this hop and edge set.
         lost: positions of edges that are not there, ascending.
         starts: [r + 1], filled.
+        renumbered: see there; None where rows are of the whole graph.
     """
     starts[0] = 0
-    for i in range(len(receivers)):
-        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
-        gone, end = _lost_in(lost, first, last)
+    for i in range(len(rows)):
+        first, last = indptr[rows[i]], indptr[rows[i] + 1]
+        moved = _moved(renumbered, rows[i], first)
+        gone, end = _lost_in(lost, first + moved, last + moved)
         degree = last - first - (end - gone)
         if size < 0 or degree <= size:
             count = degree
@@ -69,9 +84,9 @@ def count_draws(
             count = 0
             share = size / degree
             for place in range(first, last):
-                if gone < end and lost[gone] == place:
+                if gone < end and lost[gone] == place + moved:
                     gone += 1
-                elif share_of(indices[place], state) < share:
+                elif share_of(_node(renumbered, indices[place]), state) < share:
                     count += 1
         else:
             count = np.int64(size)
@@ -82,52 +97,73 @@ def count_draws(
 def draw_edges(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
+    rows: NDArray[np.int64],
     receivers: NDArray[np.int64],
     size: int,
     labor: bool,
     state: np.uint64,
     lost: NDArray[np.int64],
     starts: NDArray[np.int64],
+    renumbered: Renumbered | None,
     marks: NDArray[np.uint64],
     positions: NDArray[np.int64],
 ) -> None:
     """Draw edges, ascending for each receiver.
 
     Args:
-        indptr, indices, receivers, size, labor, state, lost: as `count_draws` was given.
+        indptr, indices, rows, size, labor, state, lost, renumbered: as `count_draws` was given.
+        receivers: the nodes [r], by old numbers.
         starts: as it has filled them.
         marks: zeros [most degree / 64 + 1], left as zeros.
         positions: of the edges in their set, [starts[r]], filled.
     """
-    for i in range(len(receivers)):
-        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
-        gone, end = _lost_in(lost, first, last)
+    for i in range(len(rows)):
+        first, last = indptr[rows[i]], indptr[rows[i] + 1]
+        moved = _moved(renumbered, rows[i], first)
+        gone, end = _lost_in(lost, first + moved, last + moved)
         degree, at = last - first - (end - gone), starts[i]
         if size < 0 or degree <= size:
             for place in range(first, last):
-                if gone < end and lost[gone] == place:
+                if gone < end and lost[gone] == place + moved:
                     gone += 1
                 else:
-                    positions[at] = place
+                    positions[at] = place + moved
                     at += 1
         elif labor:
             share = size / degree
             for place in range(first, last):
-                if gone < end and lost[gone] == place:
+                if gone < end and lost[gone] == place + moved:
                     gone += 1
-                elif share_of(indices[place], state) < share:
-                    positions[at] = place
+                elif share_of(_node(renumbered, indices[place]), state) < share:
+                    positions[at] = place + moved
                     at += 1
         else:
             own = mix(state + np.uint64(receivers[i] + 1) * GAMMA)
             draw_uniform(positions, at, degree, size, own, marks)
+            begin = first + moved
             for j in range(at, at + size):
                 # Draws ascend, and count the edges that are there: those lost before one move it on.
-                positions[j] += first
+                positions[j] += begin
                 while gone < end and lost[gone] <= positions[j]:
                     gone += 1
-                    first += 1
+                    begin += 1
                     positions[j] += 1
+
+
+@nb.njit(nogil=True)
+def _moved(renumbered: Any, row: Any, first: Any) -> Any:
+    """How much further on a row stands in the whole edge set."""
+    if renumbered is None:
+        return np.int64(0)
+    return renumbered.begins[row] - first
+
+
+@nb.njit(nogil=True)
+def _node(renumbered: Any, number: Any) -> Any:
+    """Old number of a node."""
+    if renumbered is None:
+        return number
+    return renumbered.order[number]
 
 
 @nb.njit(inline="always")

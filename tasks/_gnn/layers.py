@@ -3,7 +3,9 @@
 - `SageLayer`: a receiver's own row and the mean, or the largest, of its neighbours' (Hamilton et al., NeurIPS 2017), a
   matrix for each edge set; with bases these are sums of a few (R-GCN; Schlichtkrull et al., ESWC 2018).
 - `GcnLayer`: sum over neighbours and the node itself, each edge divided by the roots of both ends' degrees (Kipf and
-  Welling, ICLR 2017). What stands for neighbours that were not drawn is the drawn ones', scaled to the degree.
+  Welling, ICLR 2017). What stands for neighbours that were not drawn is the drawn ones', scaled to their number.
+  With weights of edges a degree is their sum, and each edge counts by its weight. So it does in a mean, which is still
+  divided by the number of neighbours, as torch_geometric's `GraphConv` and DGL's `SAGEConv` do.
 - `GatLayer`: a softmax over neighbours and the node itself says how much each counts (Veličković et al., ICLR 2018).
 """
 
@@ -16,8 +18,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from superworkflow.tasks._gnn.joined import Fixed, Mean, Own, Part, joined
+from superworkflow.tasks._gnn.products import FLOAT32, product
 from superworkflow.tasks._gnn.shape import Level, Relation, Shape
-from superworkflow.tasks._gnn.sums import Edges, softmax
+from superworkflow.tasks._gnn.sums import Edges, WeightedEdges, softmax
 
 Mask = Callable[[torch.Tensor], torch.Tensor]
 _SLOPE = 0.2
@@ -31,11 +35,13 @@ class Inputs:
         receivers: how many of each node set; they come first among the senders.
         senders: rows by node set, [nodes, width]; after dropout, as `sums` are.
         edges: by number of the edge set.
-        degrees: of its receivers, float32 [receivers].
+        degrees: of its receivers, float32 [receivers]; of GCN's sums by weight.
         scales: of GCN, one over the root of the degree and one, of the senders, float32 [senders].
         sums: by number of the edge set, what the neighbours of each receiver come to, where it was computed before: a
             mean; of GCN the sum over neighbours, each by its scale.
         attention: dropout of weights of edges, or of nodes themselves.
+        fixed: for layers that read means, what has no gradient: own rows by node set, means by number of the edge set.
+        precision: of products; see `products.product`.
     """
 
     receivers: Mapping[str, int]
@@ -45,6 +51,8 @@ class Inputs:
     scales: torch.Tensor | None = None
     sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
     attention: tuple[Mask, Mask] | None = None
+    fixed: Mapping[str | int, Fixed] = field(default_factory=dict)
+    precision: str = FLOAT32
 
     def row(self, node_set: str) -> torch.Tensor:
         """Rows of the receivers."""
@@ -63,7 +71,8 @@ class SageLayer(nn.Module):
     def __init__(self, shape: Shape, number: int, level: Level):
         super().__init__()
         out = shape.width_out(number)
-        self.level, self.pool = level, shape.model == "sage" and shape.aggregator == "pool"
+        self.level, self.out, self.pool = level, out, shape.model == "sage" and shape.aggregator == "pool"
+        self.hidden, self.rectified = number < shape.layers - 1, number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
         self.sets = {name: str(at) for at, name in enumerate(level.receivers)}
         self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
@@ -86,11 +95,69 @@ class SageLayer(nn.Module):
             )
 
     def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
-        out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
-        for place, relation in enumerate(self.level.relations):
-            weight = self._weight(place, relation)
-            out[relation.receivers] = out[relation.receivers] + self._message(given, relation, weight)
-        return out
+        """Rows of the receivers, of a layer that is not the last after ReLU."""
+        if self.pool:
+            out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
+            for place, relation in enumerate(self.level.relations):
+                out[relation.receivers] = out[relation.receivers] + self._pooled(given, relation, place)
+            return {name: torch.relu(values) for name, values in out.items()} if self.hidden else out
+        read = self.read(given)
+        return {name: self._made(given, name, rows) for name, rows in read.items()}
+
+    def read(self, given: Inputs) -> dict[str, torch.Tensor]:
+        """What the products read: a receiver's own row and means of its neighbours' side by side."""
+        device = next(self.parameters()).device
+        found = {}
+        for name in self.sets:
+            sets = list(given.senders)
+            parts: list[Part] = [given.fixed[name] if name in given.fixed else Own(sets.index(name))]
+            for relation in self._joined(given, name):
+                number = relation.number
+                mean = Mean(sets.index(relation.senders), given.edges[number]) if number not in given.fixed else None
+                parts.append(mean or given.fixed[number])
+            rows = [given.senders[each] for each in sets]
+            found[name] = joined(given.receivers[name], parts, rows, self.rectified, device)
+        return found
+
+    def _made(self, given: Inputs, name: str, rows: torch.Tensor) -> torch.Tensor:
+        own: nn.Linear = self.own[self.sets[name]]  # type: ignore[assignment]
+        places = {relation.number: place for place, relation in enumerate(self.level.relations)}
+        side_by_side = self._joined(given, name)
+        apart = [each for each in self.level.relations if each.receivers == name and each not in side_by_side]
+        weights = [own.weight, *(self._weight(places[each.number], each) for each in side_by_side)]
+        whole = torch.cat(weights, 1) if len(weights) > 1 else own.weight
+        if not apart:
+            return product(rows, whole, own.bias, self.hidden, self.hidden, given.precision)
+        out = product(rows, whole, own.bias, precision=given.precision)
+        for relation in apart:
+            weight = self._weight(places[relation.number], relation)
+            out = out + self._message(given, relation, weight)
+        return torch.relu(out) if self.hidden else out
+
+    def _joined(self, given: Inputs, name: str) -> list[Relation]:
+        """Edge sets whose means stand beside the own rows."""
+        return [
+            each for each in self.level.relations
+            if each.receivers == name and (each.number in given.fixed or not self._is_apart(given, each))
+        ]  # fmt: skip
+
+    def _is_apart(self, given: Inputs, relation: Relation) -> bool:
+        """Whether edges have weights, or it is less work to multiply the senders' rows and take means of that.
+
+        That is so where it is narrower, and there are not many more senders than receivers.
+        """
+        rows = given.senders[relation.senders]
+        narrows = self.out < rows.shape[1] and len(rows) <= 2 * given.receivers[relation.receivers]
+        return narrows or isinstance(given.edges[relation.number], WeightedEdges)
+
+    def _message(self, given: Inputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
+        edges, values = given.edges[relation.number], given.senders[relation.senders]
+        if self.rectified:  # changes nothing but the gradient, which the layer before leaves to this one
+            values = torch.relu(values)
+        share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)
+        if self.out < values.shape[1]:  # the mean commutes with the matrix
+            return edges.sum(product(values, weight, None, precision=given.precision)) * share
+        return product(edges.sum(values) * share, weight, None, precision=given.precision)
 
     def _weight(self, place: int, relation: Relation) -> torch.Tensor:
         if self.bases is None:
@@ -98,17 +165,10 @@ class SageLayer(nn.Module):
             return own.weight
         return torch.einsum("b,boi->oi", self.parts[place], self.bases)
 
-    def _message(self, given: Inputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
-        if relation.number in given.sums:
-            return functional.linear(given.sums[relation.number], weight)
+    def _pooled(self, given: Inputs, relation: Relation, place: int) -> torch.Tensor:
         edges, values = given.edges[relation.number], given.senders[relation.senders]
-        if self.pool:
-            pooled = torch.relu(self.pools[str(relation.number)](values))
-            return functional.linear(edges.largest(pooled), weight)
-        share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)
-        if weight.shape[0] < weight.shape[1]:  # narrower rows are summed; the mean commutes with the matrix
-            return edges.sum(functional.linear(values, weight)) * share
-        return functional.linear(edges.sum(values) * share, weight)
+        pooled = torch.relu(self.pools[str(relation.number)](values))
+        return functional.linear(edges.largest(pooled), self._weight(place, relation))
 
 
 class GcnLayer(nn.Module):
@@ -122,12 +182,13 @@ class GcnLayer(nn.Module):
     def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
         relation, name = self.relation, self.relation.receivers
         degrees = given.degrees[relation.number]
-        own = torch.rsqrt(degrees + 1).unsqueeze(1)
         if relation.number in given.sums:
+            own = torch.rsqrt(degrees + 1).unsqueeze(1)
             total = given.sums[relation.number] + given.row(name) * own
             return {name: functional.linear(total * own, self.linear.weight, self.linear.bias)}
         assert given.scales is not None
         edges = given.edges[relation.number]
+        own = given.scales[: len(edges)].unsqueeze(1)
         values = functional.linear(given.senders[name], self.linear.weight) * given.scales.unsqueeze(1)
         drawn = (degrees / edges.counts.clamp(min=1)).unsqueeze(1)
         return {name: (edges.sum(values) * drawn + values[: len(edges)]) * own + self.linear.bias}

@@ -21,7 +21,7 @@ from superworkflow.tasks._gnn.link_kernels import draw_negatives
 from superworkflow.tasks._gnn.links import Pairs, Places, links_of, read_held_out
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import LINKS, Head
-from superworkflow.tasks._gnn.task import Example, Judgement, Rows, Step
+from superworkflow.tasks._gnn.task import Example, Gather, Judgement, Rows, Step, alone
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._heterograph import Rows as EdgeRows
 
@@ -68,6 +68,13 @@ class LinkPrediction:
     def most(self) -> int:
         return max(1, len(self._links) // SHARE)
 
+    def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
+        links = self._links if step[0] == streams.TRAINING else self.held_out.links["validation"]
+        return self._edges.source, links[items, 0]
+
+    def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
+        return self._places.of(self._links[items]) if step[0] == streams.TRAINING else {}
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         if step[0] != streams.TRAINING:
             pairs = np.concatenate(
@@ -81,7 +88,7 @@ class LinkPrediction:
             read_only(items), self._negatives, state, others,
         )  # fmt: skip
         links = self._links[items]
-        return self._example(np.concatenate([links, others]), len(items), self._places.of(links))
+        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step))
 
     def _example(self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]]) -> Example:
         ends = (self._edges.source, self._edges.target)
@@ -97,15 +104,18 @@ class LinkPrediction:
         scores = decoded(network, sources, targets)
         return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
 
-    def judge(self, network: Network, rows: Rows, example: Example) -> Judgement:
+    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
         """Its figure: each link's reciprocal rank among it and pairs of its source with the ends of all non-links."""
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
         wanted = _wanted(example, scores)
         loss = float(functional.binary_cross_entropy_with_logits(scores, wanted))
         links = int(wanted.sum())
+        ends = gather(targets[links:])
+        if not links:
+            return Judgement(0.0, 0.0)
         factors = sources[:links] if network.factors is None else sources[:links] * network.factors
-        others = factors @ targets[links:].T
+        others = factors @ ends.T
         own = scores[:links, None]
         ranks = 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1)
         return Judgement(loss * links, float((1 / ranks).sum()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from torch import nn
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block, Lost
+from superworkflow.tasks._gnn.batches import Batch, Block, Hop, Lost
+from superworkflow.tasks._gnn.embeddings import first_embeddings
+from superworkflow.tasks._gnn.joined import Dropped, Fixed, MeanRows, OwnRows, Ready
 from superworkflow.tasks._gnn.kernels import fill_masks
 from superworkflow.tasks._gnn.layers import GatLayer, GcnLayer, Inputs, SageLayer
+from superworkflow.tasks._gnn.products import FLOAT32
 from superworkflow.tasks._gnn.shape import Relation, Shape
-from superworkflow.tasks._gnn.sums import Edges
+from superworkflow.tasks._gnn.sums import Edges, WeightedEdges
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
 WEIGHTS_FILE = "model.safetensors"
@@ -32,14 +35,18 @@ class Known:
     """What is read of the graph beside its edges.
 
     Args:
-        features: float32 [nodes, values] by node set, of those that have them.
-        degrees: of GCN's node set, float32 [nodes].
+        features: float32 or float16 [nodes, values] by node set, of those that have them.
+        degrees: of GCN's node set, float32 [nodes]; with weights sums of these.
         sums: what neighbours' features come to, float32 [receivers, values] by number of the edge set.
+        weights: of edges, float32 [edges of the set] by its number; messages are multiplied by them.
+        learned: embeddings of the first block's senders by node set, where the network does not have them itself.
     """
 
-    features: Mapping[str, NDArray[np.float32]]
+    features: Mapping[str, NDArray[Any]]
     degrees: NDArray[np.float32] | None = None
     sums: Mapping[int, NDArray[np.float32]] | None = None
+    weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Network(nn.Module):
@@ -48,23 +55,27 @@ class Network(nn.Module):
     Args:
         shape: of it.
         seed: of its first weights.
+        tables: whether it has the embeddings of nodes without features; else they are given with what it reads.
+
+    `precision` is that of the layers' products; see `products.product`.
     """
 
-    def __init__(self, shape: Shape, seed: int):
+    def __init__(self, shape: Shape, seed: int, tables: bool = True):
         super().__init__()
-        self.shape = shape
+        self.shape, self.precision = shape, FLOAT32
+        self._relations = {each.number: each for each in shape.relations}
         self._numbers = {name: number for number, name in enumerate(sorted(shape.nodes))}
         self._only = shape.head.node_sets[0]  # where the model takes no more than one
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(streams.state(seed, streams.EMBEDDING) >> 1)
             levels = shape.levels()
             self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
-            self.embedded = {name: str(at) for at, name in enumerate(shape.embedded())}
-            self.embeddings = nn.ModuleDict()
-            for name, key in self.embedded.items():
-                table = nn.Embedding(max(1, shape.nodes[name]), shape.hidden, sparse=True)
-                nn.init.xavier_uniform_(table.weight)
-                self.embeddings[key] = table
+        self.embedded = {name: str(at) for at, name in enumerate(shape.embedded())}
+        self.embeddings = nn.ModuleDict()
+        for name, key in self.embedded.items() if tables else ():
+            count = max(1, shape.nodes[name])
+            first = first_embeddings(np.arange(count), shape.nodes[name], shape.hidden, seed, self._numbers[name])
+            self.embeddings[key] = nn.Embedding(count, shape.hidden, sparse=True, _weight=torch.from_numpy(first))
         self.factors: nn.Parameter | None = None
         if shape.head.decoder == "distmult":
             self.factors = nn.Parameter(torch.ones(shape.head.width))
@@ -81,14 +92,33 @@ class Network(nn.Module):
         return rows
 
     def first_rows(self, block: Block, known: Known) -> dict[str, torch.Tensor]:
-        """What the first layer reads of its senders; where all of them come as sums, of its receivers."""
+        """What the first layer reads of its senders, but for what it reads from tables of all nodes."""
         rows = {}
         for name, nodes in block.senders.items():
-            if name in self.embedded:
+            if name in known.learned:
+                rows[name] = known.learned[name]
+            elif name in self.embedded:
                 rows[name] = self.embeddings[self.embedded[name]](torch.from_numpy(nodes).to(self.device))
-            else:
-                rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device)
+            elif not self.reads_table(0, block, known, name):
+                rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device).float()
         return rows
+
+    def direct(self, number: int, known: Known) -> frozenset[int]:
+        """Edge sets whose senders a layer can read from the tables that `known` has; see `Draws.direct`."""
+        layer = self.layers[number]
+        if not isinstance(layer, SageLayer) or layer.pool:
+            return frozenset()
+        return frozenset(
+            each.number for each in layer.level.relations
+            if _is_table(known.features.get(each.senders)) and each.number not in known.weights
+        )  # fmt: skip
+
+    def reads_table(self, number: int, block: Block, known: Known, name: str) -> bool:
+        """Whether a layer reads rows of a node set from the table that `known` has alone."""
+        layer = self.layers[number]
+        if not isinstance(layer, SageLayer) or layer.pool or not _is_table(known.features.get(name)):
+            return False
+        return all(self._relations[each].senders != name or each in block.direct for each in block.hops)
 
     def layer(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: Known, dropout: float = 0.0
@@ -98,45 +128,72 @@ class Network(nn.Module):
         Args:
             number: of the layer, from 0.
             block: its edges.
-            rows: of its senders.
-            known: degrees, and of the first layer the sums.
+            rows: of its senders, but for what it reads from tables.
+            known: degrees, and of the first layer tables and sums.
             dropout: share of entries that are dropped.
         """
+        layer = self.layers[number]
+        made = dict(layer(self.inputs(number, block, rows, known, dropout)))
+        if number == self.shape.layers - 1 or isinstance(layer, SageLayer):
+            return made
+        act = nn.functional.elu if self.shape.model == "gat" else torch.relu
+        return {name: act(values) for name, values in made.items()}
+
+    def inputs(
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: Known, dropout: float = 0.0
+    ) -> Inputs:
+        """What a layer reads; see `layer`."""
         device = self.device
         mask = _Masks(block, dropout, device)
-        edges = {
-            each: Edges(torch.from_numpy(hop.starts), torch.from_numpy(hop.senders), device)
-            for each, hop in block.hops.items()
-        }
-        degrees = {each: torch.from_numpy(hop.degrees).to(device, torch.float32) for each, hop in block.hops.items()}
+        given = {each: hop for each, hop in block.hops.items() if each not in block.direct}
+        edges = {each: _edges(hop, known.weights.get(each), device) for each, hop in given.items()}
+        degrees = {each: torch.from_numpy(hop.degrees).to(device, torch.float32) for each, hop in given.items()}
+        fixed = self._tables(block, rows, known, mask)
         sums, scales, attention = {}, None, None
         if number == 0 and known.sums is not None:
             for relation in self.shape.levels()[0].relations:
                 if relation.number in known.sums and relation.number not in block.hops:
-                    nodes = block.receivers[relation.receivers]
-                    values = _sums_without(known, relation, nodes, block.lost.get(relation.number))
-                    given = torch.from_numpy(values).to(device)
-                    sums[relation.number] = mask.rows(given, nodes, 1, relation.number)
+                    nodes, lost = block.receivers[relation.receivers], block.lost.get(relation.number)
+                    table = known.sums[relation.number]
+                    if self.shape.model != "gcn" and lost is None and _is_table(table):
+                        fixed[relation.number] = OwnRows(table, nodes, mask.dropped(1, relation.number))
+                        continue
+                    values = torch.from_numpy(_sums_without(known, relation, nodes, lost)).to(device)
+                    sums[relation.number] = mask.rows(values, nodes, 1, relation.number)
+                    fixed[relation.number] = Ready(sums[relation.number])
                     if known.degrees is not None:
                         degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
         if self.shape.model == "gcn":
             assert known.degrees is not None
             nodes = block.senders[self._only]
-            counts = known.degrees[nodes] - sum(lost.counts(nodes) for lost in block.lost.values())
+            counts = known.degrees[nodes] - sum(
+                lost.sums(nodes, known.weights.get(each)) for each, lost in block.lost.items()
+            )
             scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
         if self.shape.model == "gat" and dropout:
             attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
-        made = self.layers[number](Inputs(
+        return Inputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={
                 name: mask.rows(values, block.senders[name], 0, self._numbers[name]) for name, values in rows.items()
             },
-            edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention,
-        ))  # fmt: skip
-        if number < self.shape.layers - 1:
-            act = nn.functional.elu if self.shape.model == "gat" else torch.relu
-            made = {name: act(values) for name, values in made.items()}
-        return dict(made)
+            edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
+            precision=self.precision,
+        )  # fmt: skip
+
+    def _tables(
+        self, block: Block, rows: Mapping[str, torch.Tensor], known: Known, mask: _Masks
+    ) -> dict[str | int, Fixed]:
+        """What is read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
+        found: dict[str | int, Fixed] = {}
+        for name, nodes in block.receivers.items():
+            if name not in rows:
+                found[name] = OwnRows(known.features[name], nodes, mask.dropped(0, self._numbers[name]))
+        for number, indices in block.direct.items():
+            hop, senders = block.hops[number], self._relations[number].senders
+            dropped = mask.dropped(0, self._numbers[senders])
+            found[number] = MeanRows(known.features[senders], indices, hop.positions, hop.starts, dropped)
+        return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Weights by name, on the host."""
@@ -152,6 +209,19 @@ class Network(nn.Module):
         if own.keys() != arrays.keys() or any(tuple(own[name].shape) != arrays[name].shape for name in own):
             raise ValueError("the weights are those of another network")
         self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
+
+
+def _is_table(values: object) -> bool:
+    """Whether the kernels read rows of it where they are: it is float32, and not asked of other workers."""
+    return isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous
+
+
+def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> Edges:
+    """Drawn edges, with weights where their set has any."""
+    starts, senders = torch.from_numpy(hop.starts), torch.from_numpy(hop.senders)
+    if weights is None:
+        return Edges(starts, senders, device)
+    return WeightedEdges(starts, senders, torch.from_numpy(weights[hop.positions]), device)
 
 
 def _sums_without(known: Known, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None) -> NDArray[np.float32]:
@@ -181,6 +251,10 @@ class _Masks:
         self._state, self._device = block.state, device
         self._dropped = min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
 
+    def dropped(self, *kind: int) -> Dropped:
+        """The same for kernels that drop what they read."""
+        return Dropped(self._dropped, streams.state(self._state, *kind))
+
     def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:
         """Some entries of the rows of these items set to 0, the others scaled up."""
         if not self._dropped:
@@ -199,21 +273,52 @@ class _Masks:
         )
 
 
-def write_network(path: Path, network: Network) -> None:
-    """Write the weights as safetensors."""
-    write_tensors(path, network.arrays(), {"format": "pt"})
+def table_name(key: str) -> str:
+    """Name of the embeddings among the weights, by their key in `Network.embedded`."""
+    return f"embeddings.{key}.weight"
 
 
-def read_network(dataset: Dataset, shape: Shape) -> Network:
+def write_weights(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Write weights as safetensors; see `Network.arrays`."""
+    write_tensors(path, weights, {"format": "pt"})
+
+
+def read_network(dataset: Dataset, shape: Shape, tables: bool = True) -> Network:
     """The trained network of a dataset of stage train.
+
+    Args:
+        dataset: it.
+        shape: of the network.
+        tables: whether it is to have the embeddings of nodes without features.
 
     Raises:
         DatasetDamaged: the weights are another network's.
     """
-    network = Network(shape, 0)
+    network = Network(shape, 0, tables)
+    left = () if tables else set(map(table_name, network.embedded.values()))
     try:
-        network.load_arrays(read_tensors(dataset.local(WEIGHTS_FILE)))
+        arrays = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)
+        network.load_arrays({name: values for name, values in arrays.items() if name not in left})
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
                              remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
     return network
+
+
+def read_embeddings(dataset: Dataset, shape: Shape) -> dict[str, NDArray[np.float32]]:
+    """The trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
+
+    Raises:
+        DatasetDamaged: they are another network's.
+    """
+    found = {}
+    for key, name in enumerate(shape.embedded()):
+        try:
+            values = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)[table_name(str(key))]
+            if values.shape != (max(1, shape.nodes[name]), shape.hidden) or values.dtype != np.float32:
+                raise ValueError("embeddings of another network")
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
+                                 remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+        found[name] = values[: shape.nodes[name]]
+    return found

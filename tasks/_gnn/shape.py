@@ -59,6 +59,7 @@ class Head:
         label: of it the feature that is learned, as SET.FEATURE.
         edges: of `LINKS` the edge set that is predicted.
         decoder: of it, one of `DECODERS`: what makes a number of the rows of two nodes.
+        several: of `CLASSIFICATION`, a node may have several classes: a sigmoid of each, instead of a softmax.
     """
 
     task: str
@@ -68,6 +69,7 @@ class Head:
     label: str = ""
     edges: str = ""
     decoder: str = ""
+    several: bool = False
 
     def fault(self) -> str:
         """What is wrong with it; empty where nothing is."""
@@ -76,6 +78,8 @@ class Head:
             return "no node set, or one without a name"
         if not isinstance(self.width, int) or self.width < 1:
             return "a width is not a positive number"
+        if self.several not in (False, True):
+            return "neither one class a node nor several"
         if self.task == LINKS:
             return "" if self.decoder in DECODERS else "no such decoder"
         if self.task != CLASSIFICATION:
@@ -98,6 +102,7 @@ class Shape:
         nodes: sizes of the node sets.
         widths: of their features; 0 where they have none, and learn embeddings of the width `hidden` instead.
         relations: all edge sets.
+        weight: feature of edges by which messages are multiplied; empty for none.
     """
 
     model: str
@@ -110,6 +115,7 @@ class Shape:
     nodes: Mapping[str, int]
     widths: Mapping[str, int]
     relations: tuple[Relation, ...]
+    weight: str = ""
 
     def levels(self) -> list[Level]:
         """Layers, the first one first."""
@@ -155,6 +161,8 @@ def read_shape(dataset: Dataset) -> Shape:
         }
         document["head"] = Head(**head)
         shape = Shape(**document)
+        if not isinstance(shape.weight, str):
+            raise ValueError("the name of a feature is no text")
         if shape.model not in MODELS or shape.head.fault():
             raise ValueError(shape.head.fault() or "no such model")
         sets = {

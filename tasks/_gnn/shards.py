@@ -16,7 +16,7 @@ from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._gnn.parts import book_of, damaged
 from superworkflow.tasks._heterograph import Rows, index_dtype
 
-FORMAT = 1
+FORMAT = 2
 SHARDS_FILE = "shards.json"
 
 
@@ -42,12 +42,10 @@ def folder_of(part: int) -> str:
     return f"part-{part:04}"
 
 
-def document_of(
-    parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges], means: Sequence[int]
-) -> dict[str, Any]:
+def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges]) -> dict[str, Any]:
     """What `shards.json` holds."""
     return {
-        "format": FORMAT, "parts": parts, "means": list(means),
+        "format": FORMAT, "parts": parts,
         "node_sets": [each._asdict() for each in nodes], "edge_sets": [each._asdict() for each in edges],
     }  # fmt: skip
 
@@ -63,7 +61,6 @@ class Piece:
         rows: of its nodes, by number of the edge set.
         first: where each of the rows begins in the whole graph.
         features: float32 [nodes, values] by node set, of those that have any.
-        means: float32 [nodes, values] by number of the edge set.
     """
 
     low: dict[str, int]
@@ -74,7 +71,6 @@ class Piece:
     rows: dict[int, Rows]
     first: dict[int, NDArray[np.int64]]
     features: dict[str, NDArray[np.float32]]
-    means: dict[int, NDArray[np.float32]]
 
 
 class Shards:
@@ -99,13 +95,12 @@ class Shards:
                 raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
             self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
             self.edge_sets = [ShardedEdges(**each) for each in document["edge_sets"]]
-            self.means = frozenset(document["means"])
             sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
             sizes += [each.count for each in self.edge_sets]
-            if not all(isinstance(size, int) and 0 <= size < 2**62 for size in (*sizes, *self.means)):
+            if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
                 raise ValueError("a size is none")
             ends = {end for each in self.edge_sets for end in (each.source, each.target)}
-            if not ends <= self.node_sets.keys() or not self.means <= set(range(len(self.edge_sets))):
+            if not ends <= self.node_sets.keys():
                 raise ValueError("an edge set has ends in no node set")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise damaged(dataset, SHARDS_FILE, reason_of(error)) from None
@@ -172,17 +167,10 @@ class Shards:
             halo[name], halo_numbers[name] = new[outside], old[at][outside]
             if each.width:
                 features[name] = np.concatenate(values)
-        rows, firsts, means = {}, {}, {}
+        rows, firsts = {}, {}
         for j, edges in enumerate(self.edge_sets):
             rows[j], firsts[j] = self._rows(j, edges, first, last)
-            if j in self.means:
-                width, source = self.node_sets[edges.target].width, list(self.node_sets).index(edges.source)
-                means[j] = np.concatenate([
-                    self._array(f"{folder_of(part)}/means-{j}.npy", np.dtype(np.float32),
-                                (int(self.book[source, part + 1] - self.book[source, part]), width))
-                    for part in range(first, last)
-                ])  # fmt: skip
-        return Piece(low, high, numbers, halo, halo_numbers, rows, firsts, features, means)
+        return Piece(low, high, numbers, halo, halo_numbers, rows, firsts, features)
 
     def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[Rows, NDArray[np.int64]]:
         targets = self.node_sets[edges.target].count

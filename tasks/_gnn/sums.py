@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn.kernels import read_only, spread_edges, sum_edges
+from superworkflow.tasks._gnn.weighted import spread_weighted, sum_weighted
 
 
 class Edges:
@@ -41,14 +44,48 @@ class Edges:
             summed: torch.Tensor = _Sum.apply(values, self)  # type: ignore[no-untyped-call]
             return summed
         out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
-        return out.index_add(0, self.receivers, values.index_select(0, self.senders))
+        return out.index_add(0, self.receivers, self._rows(values))
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
         """Largest of the senders' rows of each receiver, by column; 0 where there is no sender."""
-        rows = values.index_select(0, self.senders)
+        rows = self._rows(values)
         out = torch.zeros(len(self), values.shape[1], device=values.device, dtype=values.dtype)
         places = self.receivers.unsqueeze(1).expand_as(rows)
         return out.scatter_reduce(0, places, rows, "amax", include_self=False)
+
+    def _rows(self, values: torch.Tensor) -> torch.Tensor:
+        """What each edge brings: [edges, d]."""
+        return values.index_select(0, self.senders)
+
+    def add(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """`sum` of rows on the host, by the compiled kernel."""
+        sum_edges(values, self.host_starts, self.host_senders, out)
+
+    def spread(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """The transpose of `add`."""
+        spread_edges(values, self.host_starts, self.host_senders, out)
+
+
+class WeightedEdges(Edges):
+    """Drawn edges with weights, by which the rows of senders are multiplied.
+
+    Args:
+        starts, senders, device: as of `Edges`.
+        weights: float32 [edges], on the host.
+    """
+
+    def __init__(self, starts: torch.Tensor, senders: torch.Tensor, weights: torch.Tensor, device: torch.device):
+        super().__init__(starts, senders, device)
+        self.host_weights, self.weights = read_only(weights.numpy()), weights.to(device)
+
+    def _rows(self, values: torch.Tensor) -> torch.Tensor:
+        return super()._rows(values) * self.weights.unsqueeze(1)
+
+    def add(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        sum_weighted(values, self.host_starts, self.host_senders, self.host_weights, out)
+
+    def spread(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        spread_weighted(values, self.host_starts, self.host_senders, self.host_weights, out)
 
 
 class _Sum(torch.autograd.Function):
@@ -58,15 +95,13 @@ class _Sum(torch.autograd.Function):
     def forward(context: Any, values: torch.Tensor, edges: Edges) -> torch.Tensor:
         context.edges, context.rows = edges, len(values)
         out = torch.empty(len(edges), values.shape[1], dtype=torch.float32)
-        given = values.detach().contiguous().numpy()
-        sum_edges(read_only(given), edges.host_starts, edges.host_senders, out.numpy())
+        edges.add(read_only(values.detach().contiguous().numpy()), out.numpy())
         return out
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        edges = context.edges
         out = torch.empty(context.rows, gradients[0].shape[1], dtype=torch.float32)
-        spread_edges(read_only(gradients[0].contiguous().numpy()), edges.host_starts, edges.host_senders, out.numpy())
+        context.edges.spread(read_only(gradients[0].contiguous().numpy()), out.numpy())
         return out, None
 
 

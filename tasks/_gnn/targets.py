@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,26 +25,35 @@ _DEFAULT = "node.label"
 
 
 @dataclass(frozen=True)
-class Targets:
-    """Classes of nodes.
+class NodeTargets:
+    """Who of the nodes of a set is trained on, validated on, and tested.
 
     Args:
         node_set: whose.
         label: `SET.FEATURE`.
-        names: of the classes; numbers by value and before others, which go by text.
-        classes: number of each node's class, int64 [nodes], -1 for none.
+        names: of the classes or labels; numbers by value and before others, which go by text.
         splits: number of each node's split in `SPLITS`, int8 [nodes], -1 for none.
     """
 
     node_set: str
     label: str
     names: tuple[str, ...]
-    classes: NDArray[np.int64]
     splits: NDArray[np.int8]
 
     def nodes(self, split: str) -> NDArray[np.int64]:
         """Nodes of a split, ascending."""
         return np.flatnonzero(self.splits == SPLITS.index(split))
+
+
+@dataclass(frozen=True)
+class Targets(NodeTargets):
+    """Classes of nodes.
+
+    Args:
+        classes: number of each node's class, int64 [nodes], -1 for none.
+    """
+
+    classes: NDArray[np.int64]
 
 
 def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> Targets:
@@ -58,38 +68,57 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
     Raises:
         UserError: there is no such feature, it is no label, or a class has no node to train on.
     """
-    node_set, feature = _feature(graph, label)
+    node_set, feature = _single(graph, label)
     kinds, has = _values(graph, feature, node_set)
     where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
-    names = sorted(set(kinds[has].tolist()), key=_by_number)
+    names = sorted(set(kinds[has].tolist()), key=by_number)
     if len(names) < 2:
         raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
                         remedy="Give labels of at least two kinds")  # fmt: skip
     number = {name: at for at, name in enumerate(names)}
     classes = np.full(len(kinds), NONE, np.int64)
     classes[has] = [number[kind] for kind in kinds[has].tolist()]
-    splits = _given_splits(graph, node_set)
+    splits = given_splits(graph, node_set)
     if splits is None:
         splits = _divided(classes, len(names), shares, seed)
     splits[~has] = NONE
     trained = np.bincount(classes[splits == 0], minlength=len(names))
     if not trained.all():
-        lacking = [name for name, count in zip(names, trained, strict=True) if not count]
-        raise UserError(
-            "a class has no node to train on", where=where, value=", ".join(lacking)[:200],
-            remedy="Put a node of each class into the split train, or leave the labels of such classes out",
-        )  # fmt: skip
-    return Targets(node_set, f"{node_set}.{feature.name}", tuple(names), classes, splits)
+        raise without_training(names, trained, where)
+    return Targets(node_set, f"{node_set}.{feature.name}", tuple(names), splits, classes)
 
 
 def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
     """The label of each node as text, None for none."""
-    node_set, feature = _feature(graph, label)
+    node_set, feature = _single(graph, label)
     kinds, has = _values(graph, feature, node_set)
     return [str(kind) if known else None for kind, known in zip(kinds.tolist(), has.tolist(), strict=True)]
 
 
-def _feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
+    """What to say where some labels are on no node to train on: their names, and how many such nodes each has."""
+    lacking = [name for name, count in zip(names, trained, strict=True) if not count]
+    return UserError(
+        "a class has no node to train on", where=where, value=", ".join(lacking)[:200],
+        remedy="Put a node of each class into the split train, or leave the labels of such classes out",
+    )  # fmt: skip
+
+
+def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+    """The feature that is learned, one label for each node."""
+    node_set, feature = label_feature(graph, text)
+    if feature.is_ragged:
+        raise UserError("several labels a node are learned in process alone", where=WHERE,
+                        value=f"{node_set}.{feature.name}", remedy="Give each node one label")  # fmt: skip
+    return node_set, feature
+
+
+def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+    """Node set and feature of SET.FEATURE, or of what an edge list's labels became; ragged if nodes have several.
+
+    Raises:
+        UserError: there is no such feature, or it is no label.
+    """
     label = text or _DEFAULT
     found = [
         (name, feature) for name, nodes in graph.node_sets.items() for feature in nodes.features
@@ -101,10 +130,10 @@ def _feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
         what = "the graph has no such feature of nodes" if text else "no label is named"
         raise UserError(what, where=WHERE, value=text, remedy=remedy)
     node_set, feature = found[0]
-    if feature.is_ragged or feature.width != 1 or feature.dtype in ("float", "double", "half"):
+    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in ("float", "double", "half"):
         kind = f"{label}: {feature.dtype}{list(feature.shape)}"
-        raise UserError("a label is one whole number or text for each node", where=WHERE, value=kind,
-                        remedy="Give another feature")  # fmt: skip
+        what = "a label is a whole number or text for each node, or a ragged list of them"
+        raise UserError(what, where=WHERE, value=kind, remedy="Give another feature")
     return node_set, feature
 
 
@@ -128,7 +157,7 @@ def _texts(values: Any, feature: Feature, where: str) -> tuple[NDArray[Any], NDA
     return np.array(texts.to_pylist(), object), pc.greater(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
 
 
-def _given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
+def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
     """Splits as a feature of the nodes says; None where there is none."""
     feature = next((each for each in graph.node_sets[node_set].features if each.name == SPLIT_FEATURE), None)
     if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
@@ -162,5 +191,5 @@ def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float]
     return splits
 
 
-def _by_number(name: str) -> tuple[int, int, str]:
+def by_number(name: str) -> tuple[int, int, str]:
     return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)

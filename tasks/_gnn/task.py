@@ -7,7 +7,7 @@ the task the rows that the network makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,6 +46,15 @@ class Judgement(NamedTuple):
     figure: float
 
 
+Gather = Callable[[torch.Tensor], torch.Tensor]
+"""Makes one tensor of those [n, width] that all workers have, by rank; all of them call it."""
+
+
+def alone(rows: torch.Tensor) -> torch.Tensor:
+    """The `Gather` of one process."""
+    return rows
+
+
 class Task(Protocol):
     """What a network learns. Examples are made by several threads at a time."""
 
@@ -67,14 +76,20 @@ class Task(Protocol):
     def most(self) -> int:
         """Items that a step may have at most."""
 
+    def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
+        """A node set, and the node of it whose owner learns each item."""
+
+    def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
+        """Edges that pass no messages in a step with these items; see `Example`."""
+
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         """What a step learns from: a function of its items and of the step, never of who asks."""
 
     def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
         """Mean loss of the items, from the rows that the network made of the example's nodes."""
 
-    def judge(self, network: Network, rows: Rows, example: Example) -> Judgement:
-        """What the rows are worth; without gradients."""
+    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
+        """What the rows are worth; without gradients. An example may be empty where others have a part of its step."""
 
     def save(self, output: FileWriter) -> None:
         """Write what inference and scores have to know of the items."""

@@ -40,8 +40,12 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Map
             stream.write(values.tobytes() if values.ndim == 0 else np.ascontiguousarray(values).data)
 
 
-def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+def read_tensors(path: Path, mapped: bool = False) -> dict[str, NDArray[Any]]:
     """The arrays of a file, by name.
+
+    Args:
+        path: of the file.
+        mapped: map them, read-only, instead of reading them.
 
     Raises:
         ValueError: it is no such file, or not whole.
@@ -53,7 +57,8 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
             raise ValueError("no header of safetensors")
         header = json.loads(stream.read(length))
         room = size - 8 - length
-        found, ends = {}, 0
+        found: dict[str, NDArray[Any]] = {}
+        ends = 0
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
@@ -63,8 +68,11 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
                 raise ValueError(f"tensor {name!r} has no place")
             if last - first != dtype.itemsize * math.prod(shape) or last > room:
                 raise ValueError(f"tensor {name!r} has not the bytes that its shape needs")
-            stream.seek(8 + length + first)
-            found[name] = np.frombuffer(bytearray(stream.read(last - first)), dtype).reshape(shape)
+            if mapped and last > first:
+                found[name] = np.memmap(path, dtype, "r", 8 + length + first, shape)
+            else:
+                stream.seek(8 + length + first)
+                found[name] = np.frombuffer(bytearray(stream.read(last - first)), dtype).reshape(shape)
             ends = max(ends, last)
         if ends != room:
             raise ValueError("the file is longer than its tensors")

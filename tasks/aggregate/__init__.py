@@ -51,8 +51,12 @@ STAGE = Stage(
     name="aggregate",
     version="1",
     params=AggregateParams,
-    inputs={"graph": Input("heterograph dataset: the graph with features")},
+    inputs={
+        "graph": Input("heterograph dataset: the graph with features"),
+        "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
+    },
     run="superworkflow.tasks.aggregate.run:run",
+    engines={"workers": "superworkflow.tasks.aggregate.on_workers:run"},
     estimate=estimate,
     help="mean of every node's neighbours' features",
 )

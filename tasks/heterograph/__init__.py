@@ -19,7 +19,8 @@ Rules:
 - Features are values, or lists of them as their shape says; of a ragged one the lists may differ in length.
 - The context's table has one row.
 
-Instead of a schema an edge list may be given, with features and labels of its nodes (`homogeneous`): a graph of one set
+Instead of a schema the `metadata.json` of DGL's chunked format may describe the graph (`chunked`). Instead of either an
+edge list may be given, with features and labels of its nodes (`homogeneous`): a graph of one set
 of nodes and one of edges.
 
 The files are described in `tasks._heterograph`. The dataset is the same on any number of threads, and on Spark, where
@@ -45,6 +46,8 @@ NODE_SET, EDGE_SET = "node", "edge"
 """Sets of a graph that is made of an edge list."""
 FEATURES, LABEL, SPLIT = "features", "label", "split"
 """Features of its nodes."""
+WEIGHT = "weight"
+"""Feature of its edges, where they have weights."""
 
 
 class HeterographParams(StageParams):
@@ -52,6 +55,11 @@ class HeterographParams(StageParams):
 
     dangling: Literal["error", "drop"] = Field(
         default="error", description="What becomes of an edge with an end that is no node: error refuses the tables."
+    )
+    precision: Literal["float32", "float16"] = Field(
+        default="float32",
+        description="Type of the features that come with an edge list; float16 takes half the bytes. With a schema the "
+        "schema says it.",
     )
     parallel_edges: Literal["keep", "first"] = Field(
         default="keep",
@@ -67,15 +75,17 @@ _FILL_BYTES = 136 << 20
 """Pages of a feature's file that are held while it is filled, and batches of rows with the pages they are from."""
 _NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
 """Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
-_TASK_BYTES = 512 << 20
+_TASK_BYTES = 608 << 20
 """Of a task on Spark: a part of a table and the ids or features of a range, as they come, sorted, and as they go."""
+_SPARK_START_S, _SPARK_WORK = 27, 4.0
+"""CPU seconds of Java and of some forty small jobs, whatever the size; and how many times the work costs in process."""
 _START_S = 1.3
 
 
 def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Predict from the sizes of tables (`sizes.graph_stats`); without them every byte is taken for one of features."""
     if "edges" in inputs:
-        return _estimate_homogeneous(inputs, resources)
+        return _estimate_homogeneous(params, inputs, resources)
     source = inputs.get("graph", {})
 
     def known(name: str) -> int:
@@ -104,16 +114,18 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     )  # fmt: skip
 
 
-def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """An edge list is read as `index` reads it; then the edges are ordered once in both directions."""
     reading = estimate_index(IndexParams(engine="compiled"), inputs, resources)
     features, labels = inputs.get("features", {}), inputs.get("labels", {})
     edges = int(reading.stats["edges"] or 0)
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
     values = int(features.get("bytes") or 0)
+    stored = values // 2 if params.precision == "float16" else values
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
     rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes
-    output = 8 * edges + 20 * nodes + values + 10 * labelled
+    weights = 8 * edges if reading.stats.get("weighted") else 0
+    output = 8 * edges + weights + 20 * nodes + stored + 10 * labelled
     work_s = 1.5e-7 * edges + 6e-7 * nodes + 3e-8 * values + 4e-6 * labelled
     return Estimate(
         memory_bytes=max(reading.memory_bytes, rows) + 500 * labelled + min(values, _FILL_BYTES),
@@ -123,7 +135,7 @@ def _estimate_homogeneous(inputs: Mapping[str, Stats], resources: Resources) -> 
             "nodes": nodes, "edges": 2 * edges, "node_sets": 1, "edge_sets": 1, f"nodes.{NODE_SET}": nodes,
             f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET,
             f"edges.{EDGE_SET}.target": NODE_SET, "bytes": output,
-            f"record_bytes.nodes.{NODE_SET}": values // max(nodes, 1),
+            f"record_bytes.nodes.{NODE_SET}": stored // max(nodes, 1),
             f"values.nodes.{NODE_SET}": values // 4 // max(nodes, 1),
         },
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES, kind="edges",
@@ -135,17 +147,18 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
     alone = estimate(params, inputs, resources)
     cores = max(1, int(resources.executors.cpu)) if resources.executors else resources.threads
     memory = min(alone.memory_bytes, _PROCESS_BYTES + cores * _TASK_BYTES)
-    return replace(alone, memory_bytes=memory, kind="partitioned")
+    cpu_s = _SPARK_START_S + _SPARK_WORK * (alone.cpu_s - alone.start_s)
+    return replace(alone, cpu_s=cpu_s, memory_bytes=memory, kind="partitioned")
 
 
 STAGE = Stage(
     name="heterograph",
-    version="2",
+    version="3",
     params=HeterographParams,
     inputs={
         "graph": Input(
-            "schema of a graph (schema.pbtxt) that names its tables, or a folder that has one",
-            tables="superworkflow.tasks._schema:named_tables",
+            "schema of a graph (schema.pbtxt) or DGL's metadata.json that names its tables, or a folder with a schema",
+            tables="superworkflow.tasks._chunked:named_tables",
             inside="schema.pbtxt",
             optional=True,
             stats="superworkflow.tasks.heterograph.sizes:graph_stats",

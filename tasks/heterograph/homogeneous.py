@@ -1,17 +1,20 @@
 """A graph of one kind of nodes and edges, from what is at hand of it: an edge list, features, labels.
 
 The edge list is read as the stage `index` reads it, without direction: loops are dropped, equal edges merged. The set
-`edge` has each edge in both directions, so that a node's row holds its neighbours; weights are not kept.
+`edge` has each edge in both directions, so that a node's row holds its neighbours. Weights, of equal edges their sum,
+become the feature `weight` of edges.
 
 Of features the first column, or the one called `node` or `id`, names the nodes. The other columns are numbers or lists
-of them, and together become the feature `features`, float [nodes, values]. Such a table lists the nodes of the graph,
-also those without edges; without it these are the nodes that edges name.
+of them, and together become the feature `features`, float or half [nodes, values]. Such a table lists the nodes of the
+graph, also those without edges; without it these are the nodes that edges name.
 
-Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none.
+Labels and splits become the features `label` and `split` of the nodes, texts that are empty where a node has none. If a
+node has several labels, in several rows, `label` is a ragged list of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,11 +31,11 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
 from superworkflow.tasks import _csr
-from superworkflow.tasks._dtypes import STRING
-from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem
+from superworkflow.tasks._dtypes import DTYPES, STRING
+from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks._heterograph_files import rows_names, stats_of, write_feature, write_graph_file, write_ids
 from superworkflow.tasks._npy import write_header
-from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, HeterographParams
+from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
 from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
@@ -47,6 +50,7 @@ MOST_ARCS = 2**31 - 1
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
 _NODE_COLUMNS = ("node", "id", "#id", "node_id", "nodeid", "vertex", "vertex_id")
 _SHOWN = 3
+_MOST_HALF = 65504.0
 _PIECE = 1 << 20
 _PARQUET = b"PAR1"
 
@@ -57,7 +61,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     Raises:
         UserError: a file cannot be read, or the files name different nodes; with file and row or line.
     """
-    labels, edges = _edges(job)
+    labels, edges, weights = _edges(job)
     ids = Ids(job.threads)
     features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
@@ -75,16 +79,18 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         where = job.sources["edges"].uri
         raise UserError(what, where=where, value=len(edges), remedy="Give a schema of several sets")
     renumber(edges, node, node)
-    _write_rows(job, edges, nodes)
-    del edges
+    _write_rows(job, edges, weights, nodes)
+    weighted = [] if weights is None else [Feature(WEIGHT, "float", ())]
+    del edges, weights
     job.progress.update(2, 4, "parts")
     write_ids(job.output, 0, names)
-    found = [] if features is None else [Feature(FEATURES, "float", (features.width,))]
+    found = [] if features is None else [Feature(FEATURES, features.dtype, (features.width,))]
     if features is not None:
         features.write(rank)
         job.progress.update(3, 4, "parts")
     found += _write_labels(job, names, place=len(found))
-    node_set, edge_set = NodeSet(NODE_SET, nodes, tuple(found)), EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, ())
+    node_set = NodeSet(NODE_SET, nodes, tuple(found))
+    edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
     write_graph_file(job.output, [node_set], [edge_set])
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
@@ -93,20 +99,27 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     return Output(rows=nodes + arcs, stats=stats)
 
 
-def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, nodes: int) -> None:
+def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _csr.Weights | None, nodes: int) -> None:
     """Write each edge into the rows of both its ends, of which only pieces are in memory."""
     counts = _csr.count_ends(edges, nodes, job.threads)
     starts = _csr.row_starts(counts.sum(axis=(0, 1), dtype=np.int64))
     indptr, indices = rows_names(0)
     job.output.array(indptr, starts)
-    with job.output.file(indices) as path, path.open("wb") as stream:
+    with contextlib.ExitStack() as files:
+        stream = files.enter_context(files.enter_context(job.output.file(indices)).open("wb"))
         write_header(stream, (2 * len(edges),), np.dtype(np.int32))
-        for piece, _ in _csr.assemble(edges, None, starts, True, counts):
+        if weights is not None:
+            name = f"{feature_stem('edges', 0, 0)}.npy"
+            of_weights = files.enter_context(files.enter_context(job.output.file(name)).open("wb"))
+            write_header(of_weights, (2 * len(edges),), np.dtype(np.float32))
+        for piece, moved in _csr.assemble(edges, weights, starts, True, counts):
             stream.write(piece.data)
+            if moved is not None:
+                of_weights.write(moved.data)
 
 
-def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, _csr.Edges]:
-    """Labels of the nodes that edges name, and the edges by numbers of these, each once."""
+def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, _csr.Edges, _csr.Weights | None]:
+    """Labels of the nodes that edges name, the edges by numbers of these, each once, and their weights."""
     source = job.sources["edges"]
     reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
     path = source.local(job.scratch)
@@ -114,14 +127,14 @@ def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, _csr.Edges]:
         dialect = detect(stream, IndexParams(), source.uri)
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
-    job.progress.log(dialect.describe() + ("; weights are not used" if dialect.weighted else ""))
+    job.progress.log(dialect.describe())
     graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
     if not len(graph.edges):
         raise UserError(
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
-    return graph.labels, graph.edges
+    return graph.labels, graph.edges, graph.weights
 
 
 @dataclass
@@ -133,6 +146,7 @@ class _Features:
     ids: Ids
 
     def __post_init__(self) -> None:
+        self.dtype = "half" if self.job.params.precision == "float16" else "float"
         self.table = Table(self.source, self.source.location.name, self.job.scratch, self.job.threads)
         names = _column_names(self.source, self.job)
         self.node = next((name for name in _NODE_COLUMNS if name in names), names[0])
@@ -162,7 +176,7 @@ class _Features:
         place = rank[self._numbers]
         with self.job.output.file(f"{feature_stem('nodes', 0, 0)}.npy") as path:
             shape = (len(rank), self.width)
-            filled = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+            filled = np.lib.format.open_memmap(path, "w+", np.dtype(DTYPES[self.dtype]), shape)
             row = 0
             for batch in self.table.batches(self.columns, self.width):
                 count = len(batch.columns[0])
@@ -172,10 +186,19 @@ class _Features:
                     at, column = (int(each[0]) for each in np.nonzero(bad))
                     fault = BadValue(at, "a feature is not a finite number", float(values[at, column]))
                     raise batch.fault(fault, "Give each node a number for each feature")
+                if self.dtype == "half" and count:
+                    self._check_range(batch, values)
                 filled[place[row : row + count]] = values
                 row += count
             filled.flush()
         self.table.close()
+
+    def _check_range(self, batch: Batch, values: NDArray[np.float32]) -> None:
+        large = np.abs(values) > _MOST_HALF
+        if large.any():
+            at, column = (int(each[0]) for each in np.nonzero(large))
+            fault = BadValue(at, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[at, column]))
+            raise batch.fault(fault, "Scale it, or set heterograph.precision=float32")
 
     def _values(self, batch: Batch) -> NDArray[np.float32]:
         parts = []
@@ -244,22 +267,31 @@ def _write_labels(job: StageRun[HeterographParams], names: pa.Array, place: int)
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri, splits=True)
     node = _nodes_of(rows, names, source.uri)
-    labels, splits = np.full(len(names), "", object), np.full(len(names), "", object)
-    for row, number in enumerate(node):
-        where = f"{source.uri}:{rows.lines[row]}"
-        if labels[number]:
-            raise UserError("a node has a second label", where=where, value=rows.nodes[row],
-                            remedy="Give each node one label and one split")  # fmt: skip
-        labels[number] = rows.labels[row]
-        if rows.splits[row]:
-            if rows.splits[row].lower() not in SPLITS:
-                raise UserError("no such split", where=where, value=rows.splits[row],
-                                remedy="Valid: train, validation, test, or nothing")  # fmt: skip
-            splits[number] = SPLITS[rows.splits[row].lower()]
-    given: dict[str, Any] = {LABEL: labels} | ({SPLIT: splits} if splits.any() else {})
-    for number, (name, texts) in enumerate(given.items(), place):
-        feature = Feature(name, STRING, ())
-        column = pa.array(texts.tolist(), pa.large_string()).cast(pa.large_binary())
+    splits = np.full(len(names), "", object)
+    lists: dict[int, dict[str, None]] = {}
+    for row, number in enumerate(node.tolist()):
+        lists.setdefault(number, {})[rows.labels[row]] = None
+        if not rows.splits or not rows.splits[row]:
+            continue
+        where, split = f"{source.uri}:{rows.lines[row]}", SPLITS.get(rows.splits[row].lower())
+        if split is None:
+            raise UserError("no such split", where=where, value=rows.splits[row],
+                            remedy="Valid: train, validation, test, or nothing")  # fmt: skip
+        if splits[number] not in ("", split):
+            raise UserError(f"node {rows.nodes[row]!r} is in a second split", where=where, value=rows.splits[row],
+                            remedy="Give each node one split")  # fmt: skip
+        splits[number] = split
+    several = any(len(each) > 1 for each in lists.values())
+    if several:
+        job.progress.log("nodes have several labels")
+    texts: list[Any] = [list(lists.get(number, ())) for number in range(len(names))]
+    given: dict[str, Any] = {LABEL: texts if several else [each[0] if each else "" for each in texts]}
+    if splits.any():
+        given[SPLIT] = splits.tolist()
+    for number, (name, values) in enumerate(given.items(), place):
+        feature = Feature(name, STRING, (None,) if several and name == LABEL else ())
+        kind = pa.large_list(pa.large_string()) if feature.shape else pa.large_string()
+        column = pa.array(values, kind).cast(string_type(feature))
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
         yield feature
 

@@ -28,11 +28,12 @@ from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.tasks._chunked import schema_alone
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks._heterograph_files import stats_of, write_graph_file
 from superworkflow.tasks._kept import Kept
-from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
+from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.layout import Layout, layout_of, named_ends, sorted_features
@@ -111,7 +112,7 @@ def make(job: StageRun[HeterographParams], session: Any, ranges: int | None = No
     """
     source = job.sources["graph"]
     text = source.local(job.scratch, source.location.name).read_text(encoding="utf-8")
-    maker = _Maker(job, session, layout_of(read_schema(text, source.uri), source.uri), ranges)
+    maker = _Maker(job, session, layout_of(schema_alone(text, source.uri), source.uri), ranges)
     return maker.make()
 
 

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
+from superworkflow.tasks._chunked import is_chunked, read_chunked
 from superworkflow.tasks._heterograph import EdgeSet, NodeSet
 from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import small_pages
 from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
 from superworkflow.tasks.heterograph import HeterographParams
+from superworkflow.tasks.heterograph.chunked import make_chunked
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
 from superworkflow.tasks.heterograph.features import Owner, write_features
@@ -56,6 +58,8 @@ def run(job: StageRun[HeterographParams]) -> Output:
             return make_homogeneous(job)
     source = job.sources["graph"]
     text = source.local(job.scratch, source.location.name).read_text(encoding="utf-8")
+    if is_chunked(text):
+        return make_chunked(job, source, read_chunked(text, source.uri))
     layout = layout_of(read_schema(text, source.uri), source.uri)
     with small_pages(source.total_bytes < 1 << 30):
         return _Maker(job, source, layout).make()

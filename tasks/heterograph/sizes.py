@@ -11,6 +11,7 @@ from superworkflow.infra.stage import Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import DESCRIPTION_BYTES, Source
 from superworkflow.infra.storage.text_file import unpacked
+from superworkflow.tasks._chunked import ChunkedGraph, is_chunked, read_chunked
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph_names import end_stats, record_stats, stat_name
 from superworkflow.tasks._schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
@@ -34,6 +35,8 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     """
     with source.location.open() as stream:
         text = stream.read(DESCRIPTION_BYTES).decode()
+    if is_chunked(text):
+        return _chunked_stats(source, read_chunked(text, source.uri))
     layout = layout_of(read_schema(text, source.uri), source.uri)
     sets: list[NodeSetSchema | EdgeSetSchema] = [*layout.node_sets, *layout.edge_sets]
     look = look_bytes // max(1, len(sets))
@@ -70,6 +73,25 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     stats |= {f"edges.{stat_name(each.name, at)}": edges[at] for at, each in enumerate(layout.edge_sets)}
     stats |= record_stats("nodes", layout.node_sets) | record_stats("edges", layout.edge_sets)
     return stats | end_stats(layout.edge_sets)
+
+
+def _chunked_stats(source: Source, graph: ChunkedGraph) -> Stats:
+    """Of DGL's chunked format, whose counts are there; each edge type is reversed as well."""
+    counts = [sum(each.edges.counts) for each in graph.edges]
+    of_features = [chunks for each in graph.features.values() for chunks in each.values()]
+    of_features += [chunks for each in graph.edges for chunks in each.features.values()]
+    bytes_of = {path: member.state.size for path, member in source.members.items()}
+    features = sum(bytes_of.get(path, 0) for each in of_features for name in each.files for path in source.files(name))
+    edge_bytes = [bytes_of.get(p, 0) for e in graph.edges for name in e.edges.files for p in source.files(name)]
+    return {
+        "nodes": sum(graph.nodes.values()), "edges": 2 * sum(counts), "node_sets": len(graph.nodes),
+        "edge_sets": 2 * len(counts), "table_edges": sum(counts), "named_edges": 0,
+        "largest_edge_set": max(counts, default=0), "reversed_edges": sum(counts),
+        "largest_reversed": max(counts, default=0), "fixed_bytes": features,
+        "row_starts": sum(graph.nodes[each.source] + graph.nodes[each.target] for each in graph.edges),
+        "variable_bytes": 0, "text_bytes": sum(edge_bytes), "largest_text": max(edge_bytes, default=0),
+        **{f"nodes.{stat_name(name, at)}": n for at, (name, n) in enumerate(sorted(graph.nodes.items()))},
+    }  # fmt: skip
 
 
 def _rows(source: Source, layout: Layout, items: NodeSetSchema | EdgeSetSchema, look: int) -> int:

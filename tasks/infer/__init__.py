@@ -1,7 +1,9 @@
 """Stage `infer`: a trained network applied to all nodes, layer by layer, each with all its neighbours.
 
 Files: `predictions.parquet` with columns `node`, `predicted`, `probability` of that class, and `label` and `split`,
-null where there is none; `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
+null where there is none. Where nodes have several labels `predicted` and `probability` are lists of those with a
+probability of at least a half, or the likeliest, `label` is a list, and `ranked` lists of a node with k labels the k
+likeliest. `embeddings.parquet`, columns `node` and `vector`, what the last layer reads of each node (of
 a network of one layer, its scores). Both have the nodes of the classified set, by number.
 
 Of a network that predicts links: `embeddings.parquet` has what the last layer makes of the nodes where the edges start,
@@ -59,8 +61,11 @@ STAGE = Stage(
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),
         "network": Input("train dataset: the trained network"),
+        "shards": Input("shard dataset: the same graph in parts, for workers", optional=True, affects_result=False),
+        "splits": Input("train dataset: whose splits nodes have, instead of the network's own", optional=True),
     },
     run="superworkflow.tasks.infer.run:run",
+    engines={"workers": "superworkflow.tasks.infer.on_workers:run"},
     check="superworkflow.tasks.train.device:check_device",
     estimate=estimate,
     image="torch",

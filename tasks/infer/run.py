@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, Sampler
 from superworkflow.tasks._gnn.features import width_of
@@ -25,12 +29,16 @@ from superworkflow.tasks._gnn.targets import label_texts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.several import several_columns
 from superworkflow.tasks.train.data import Data, data_of
 from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.run import torch_threads
 
 load_kernels_fast()
+PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
 _GROUP_BYTES = 4 << 20
+Rows = Mapping[str, NDArray[np.float32]]
+"""Of nodes, by node set."""
 
 
 def run(job: StageRun[InferParams]) -> Output:
@@ -42,62 +50,87 @@ def run(job: StageRun[InferParams]) -> Output:
     check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
     graph, trained = HeteroGraph.open(job.inputs["graph"]), job.inputs["network"]
-    shape = read_shape(trained)
-    _check(graph, shape, trained.uri)
+    shape = shape_on(graph, trained)
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
         network.eval()
         rows = hidden = _first_rows(network, data)
         for number in range(shape.layers):
-            hidden, rows = rows, _layer(job, network, data, number, rows)
-    if shape.head.task == LINKS:
-        return _write_links(job, graph, network, rows)
-    (target,) = shape.head.node_sets
-    return _write_classes(job, graph, shape, rows[target], hidden[target] if shape.layers > 1 else rows[target])
+            made = layer(network, data, number, rows, shape.nodes, job.params.batch, job.progress.update)
+            hidden, rows = rows, made
+    judged_by = job.inputs.get("splits") or trained
+    return write_results(job.output, graph, judged_by, network, rows, hidden if shape.layers > 1 else rows)
+
+
+def write_results(
+    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, network: Network, rows: Rows, hidden: Rows
+) -> Output:
+    """Write what the stage makes.
+
+    Args:
+        output: where to.
+        graph: of the nodes.
+        judged_by: dataset of stage train, whose splits nodes have.
+        network: trained.
+        rows: what the last layer makes of the nodes of its sets.
+        hidden: what it reads of these nodes.
+    """
+    if network.shape.head.task == LINKS:
+        return _write_links(output, graph, network, rows)
+    (target,) = network.shape.head.node_sets
+    return _write_classes(output, graph, judged_by, network.shape, rows[target], hidden[target])
 
 
 def _write_classes(
-    job: StageRun[InferParams], graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32],
+    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, shape: Shape, scores: NDArray[np.float32],
     vectors: NDArray[np.float32],
 ) -> Output:  # fmt: skip
     """Write predicted classes of all nodes, and what the last layer reads of them."""
     (target,) = shape.head.node_sets
-    probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
     names = graph.ids(target).combine_chunks()
-    with job.output.file("embeddings.parquet") as path:
+    with output.file(VECTORS) as path:
         _write_vectors(path, names, vectors)
-    splits = job.inputs["network"].array("splits.npy", mmap=False)
-    with job.output.file("predictions.parquet") as path:
-        classes = pa.array(shape.head.classes, pa.string())
+    splits = judged_by.array("splits.npy", mmap=False)
+    if len(splits) != len(names):
+        raise UserError("the splits are those of another graph", where=judged_by.uri, value=f"{len(splits)} nodes",
+                        remedy="Give the splits of a network that was trained on this graph")  # fmt: skip
+    found = several_columns(graph, shape, scores) if shape.head.several else _columns(graph, shape, scores)
+    with output.file(PREDICTIONS) as path:
         table = pa.table({
             "node": names.cast(pa.string()),
-            "predicted": classes.take(column(predicted.numpy())),
-            "probability": column(probabilities.numpy()),
-            "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
+            **found,
             "split": pa.array([None if each < 0 else SPLITS[each] for each in splits.tolist()], pa.string()),
         })  # fmt: skip
         pq.write_table(table, path, compression="zstd", row_group_size=1 << 17)
-    count = len(names)
-    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1]})
+    count, classes = len(names), len(shape.head.classes)
+    return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1], "classes": classes})
 
 
-def _write_links(
-    job: StageRun[InferParams], graph: HeteroGraph, network: Network, rows: dict[str, NDArray[np.float32]]
-) -> Output:
+def _columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
+    """The likeliest class of each node, how likely it is, and the node's own."""
+    probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
+    return {
+        "predicted": pa.array(shape.head.classes, pa.string()).take(column(predicted.numpy())),
+        "probability": column(probabilities.numpy()),
+        "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
+    }
+
+
+def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: Rows) -> Output:
     """Write the rows of the nodes between which links are predicted, and what the decoder makes of held-out pairs."""
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
     ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
-    files = {"embeddings.parquet": edges.source}
+    files = {VECTORS: edges.source}
     if edges.source != edges.target:
-        files["target_embeddings.parquet"] = edges.target
+        files[TARGET_VECTORS] = edges.target
     for file, name in files.items():
-        with job.output.file(file) as path:
+        with output.file(file) as path:
             _write_vectors(path, ids[name], rows[name])
     width = network.shape.head.width
     factors = np.ones(width, np.float32) if network.factors is None else network.factors.detach().cpu().numpy()
-    job.output.array("factors.npy", factors)
+    output.array("factors.npy", factors)
     parts = []
     for split in HELD_OUT:
         for linked, pairs in ((True, held_out.links[split]), (False, held_out.others[split])):
@@ -110,15 +143,27 @@ def _write_links(
                 "score": column(scores.numpy()),
                 "probability": column(torch.sigmoid(scores).numpy()),
             }))  # fmt: skip
-    with job.output.file("predictions.parquet") as path:
+    with output.file(PREDICTIONS) as path:
         pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=1 << 17)
     count = sum(len(rows[name]) for name in files.values())
     pairs_there = sum(map(len, parts))
     return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
 
 
-def _check(graph: HeteroGraph, shape: Shape, where: str) -> None:
-    """Refuse a graph whose sets are not those that the network was trained on."""
+def files_of(shape: Shape) -> list[str]:
+    """Names of the files of a network's predictions."""
+    if shape.head.task != LINKS:
+        return [PREDICTIONS, VECTORS]
+    return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else [])]
+
+
+def shape_on(graph: HeteroGraph, trained: Dataset) -> Shape:
+    """The shape of a network on this graph; without embeddings it reads one of any size.
+
+    Raises:
+        UserError: its sets are not those that the network was trained on.
+    """
+    shape, where = read_shape(trained), trained.uri
     for name, width in shape.widths.items():
         if name not in graph.node_sets or width_of(graph, name) != width:
             raise UserError("the network was trained on another graph", where=where, value=name,
@@ -129,11 +174,12 @@ def _check(graph: HeteroGraph, shape: Shape, where: str) -> None:
     if not same or not sizes:
         raise UserError("the network was trained on another graph", where=where, value=graph.dataset.digest,
                         remedy="Give the graph that it was trained on")  # fmt: skip
+    return replace(shape, nodes={name: graph.node_sets[name].count for name in shape.nodes})
 
 
-def _first_rows(network: Network, data: Data) -> dict[str, NDArray[np.float32]]:
+def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
     """What the first layer reads of all nodes."""
-    rows: dict[str, NDArray[np.float32]] = {}
+    rows: dict[str, NDArray[Any]] = {}
     for name in network.shape.levels()[0].senders:
         if name in network.embedded:
             table: torch.Tensor = network.embeddings[network.embedded[name]].weight  # type: ignore[assignment]
@@ -143,26 +189,40 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[np.float32]]:
     return rows
 
 
-def _layer(
-    job: StageRun[InferParams], network: Network, data: Data, number: int, rows: dict[str, NDArray[np.float32]]
-) -> dict[str, NDArray[np.float32]]:
-    """Rows of all nodes after a layer, computed for some nodes at a time."""
+def layer(
+    network: Network, data: Data, number: int, rows: Rows, counts: Mapping[str, int], batch: int,
+    tell: Callable[[int, int, str], None],
+) -> dict[str, NDArray[np.float32]]:  # fmt: skip
+    """Rows of nodes after a layer, computed for some of them at a time.
+
+    Args:
+        network: trained.
+        data: edges of these nodes, and degrees.
+        number: of the layer, from 0.
+        rows: what it reads of them, and behind them of others that edges name.
+        counts: how many nodes each set has of which rows are wanted.
+        batch: nodes at a time.
+        tell: called with how far it is, of how much, of what.
+    """
     shape = network.shape
     level = shape.levels()[number]
-    sampler = Sampler(data.rows, shape.nodes, Draws([level], [ALL], False, frozenset(), 0))
-    made = {name: np.empty((shape.nodes[name], shape.width_out(number)), np.float32) for name in level.receivers}
-    total = sum(shape.nodes[name] for name in level.receivers)
+    known = replace(data.known, features=rows)
+    draws = Draws([level], [ALL], False, frozenset(), 0, network.direct(number, known))
+    sampler = Sampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
+    made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
+    total = sum(map(len, made.values()))
     done = 0
-    for name in level.receivers:
-        for first in range(0, shape.nodes[name], job.params.batch):
-            nodes = np.arange(first, min(shape.nodes[name], first + job.params.batch))
+    for name in made:
+        for first in range(0, counts[name], batch):
+            nodes = np.arange(first, min(counts[name], first + batch))
             block = sampler.batch({name: nodes}).blocks[0]
-            read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in level.senders}
-            given = {each: values.to(network.device) for each, values in read.items()}
-            found = network.layer(number, block, given, data.known)[name]
+            names = [each for each in level.senders if not network.reads_table(number, block, known, each)]
+            read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in names}
+            given = {each: values.to(network.device).float() for each, values in read.items()}
+            found = network.layer(number, block, given, known)[name]
             made[name][first : first + len(nodes)] = found.cpu().numpy()
             done += len(nodes)
-            job.progress.update(number * total + done, shape.layers * total, "nodes")
+            tell(number * total + done, shape.layers * total, "nodes")
     return made
 
 

@@ -29,7 +29,8 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     """Write predicted classes.
 
     `nodes.npy` uint8, the nodes' UTF-8 one after the other, ascending by bytes, cut at `node_offsets.npy` int64
-    `[n + 1]`; `classes.npy` int32 `[n]` and `probabilities.npy` float32 `[n]`; `bundle.json`.
+    `[n + 1]`; `classes.npy` int32 `[n]` and `probabilities.npy` float32 `[n]`; `bundle.json`. Where nodes have several
+    classes, those of one lie behind each other, cut at `class_offsets.npy` int64 `[n + 1]`.
     """
     predictions, out = job.inputs["predictions"], job.output
     with predictions.parquet("predictions.parquet") as file:
@@ -37,10 +38,16 @@ def _publish_classes(job: StageRun[PublishPredictionsParams]) -> Output:
     if not len(table):
         raise UserError("no predictions to publish", where=predictions.uri, remedy="Give a graph with nodes")
     nodes, order = _sorted(table["node"], predictions.uri)
-    coded = table["predicted"].combine_chunks().dictionary_encode()
     write_names(out, nodes)
-    out.array("classes.npy", coded.indices.take(order).to_numpy().astype(np.int32))
-    out.array("probabilities.npy", table["probability"].take(order).to_numpy().astype(np.float32))
+    predicted, likely = (table[name].take(order).combine_chunks() for name in ("predicted", "probability"))
+    if pa.types.is_list(predicted.type):
+        offsets = np.zeros(len(nodes) + 1, np.int64)
+        np.cumsum(pc.list_value_length(predicted).to_numpy(), out=offsets[1:])
+        out.array("class_offsets.npy", offsets)
+        predicted, likely = predicted.flatten(), likely.flatten()
+    coded = predicted.dictionary_encode()
+    out.array("classes.npy", coded.indices.to_numpy().astype(np.int32))
+    out.array("probabilities.npy", likely.to_numpy().astype(np.float32))
     scores = job.inputs.get("scores")
     out.json("bundle.json", {
         "format": BUNDLE_FORMAT, "nodes": len(nodes), "classes": coded.dictionary.to_pylist(),

@@ -7,8 +7,8 @@ A request is a table with a column `node` (text), one row per question; to a mod
 
     curl -H 'Content-Type: application/json' http://HOST:PORT/invocations -d '{"dataframe_records": [{"node": "42"}]}'
 
-The answer has one row per question: `node`, `predicted`, `probability`; of links `source`, `target`, `score`,
-`probability`.
+The answer has one row per question: `node`, `predicted`, `probability`, which are lists where nodes have several
+classes; of links `source`, `target`, `score`, `probability`.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class PredictionModel:
     def __init__(self, folder: Path, facts: Mapping[str, Any]):
         self.facts, self.names = facts, Names(folder)
         self._classes, self._probabilities = _map(folder, "classes"), _map(folder, "probabilities")
+        self._offsets = _map(folder, "class_offsets") if (folder / "class_offsets.npy").exists() else None
 
     def predict(self, table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
         """Answer a table of questions; see the module's text.
@@ -95,6 +96,13 @@ class PredictionModel:
         """
         nodes, rows = self.names.rows(table, "node")
         classes = self.facts["classes"]
+        if self._offsets is not None:
+            spans = [range(self._offsets[row], self._offsets[row + 1]) for row in rows]
+            return pd.DataFrame({
+                "node": nodes,
+                "predicted": [[classes[self._classes[at]] for at in span] for span in spans],
+                "probability": [[float(self._probabilities[at]) for at in span] for span in spans],
+            })  # fmt: skip
         return pd.DataFrame({
             "node": nodes,
             "predicted": [classes[self._classes[row]] for row in rows],

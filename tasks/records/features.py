@@ -233,7 +233,7 @@ class FeatureSource:
         if feature.dtype == "float":
             yield FloatRows(name, items.starts, items.rows, values.reshape(len(values), feature.width))
             return
-        yield _numbers(name, feature.width * items.starts, values[items.rows])
+        yield _numbers(name, feature.width * items.starts, values.take(items.rows, axis=0))
 
     def unfit(self, what: str, value: Any) -> DatasetDamaged:
         """The error for subgraphs that are not of this graph."""

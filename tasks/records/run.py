@@ -19,8 +19,8 @@ from superworkflow.tasks.records.features import FeatureSource, seed_sets_of
 from superworkflow.tasks.records.rows import write_rows
 from superworkflow.tasks.records.schema import SCHEMA_FILE, schema_of_records
 from superworkflow.tasks.records.shards import (
+    Packed,
     Subgraphs,
-    compressed,
     record_ends,
     shard_file,
     shard_spans,
@@ -69,7 +69,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
         DatasetDamaged: the subgraphs are not of the graph.
     """
     params, source = job.params, open_source(job.inputs["graph"], job.inputs["subgraphs"])
-    plan = plan_of(job.inputs["subgraphs"], source, params)
+    plan = plan_of(job.inputs["subgraphs"], source, params, job.threads)
     job.output.claim(plan.files, resumable=True)
     write_schema(job.output, source)
     left, done, written = [], 0, 0
@@ -101,9 +101,9 @@ def open_source(graph: Dataset, subgraphs: Dataset) -> FeatureSource:
     return FeatureSource(opened, seed_sets_of(subgraphs, opened))
 
 
-def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams) -> Plan:
-    """What is to be written of the subgraphs in a dataset."""
-    splits = {split: Subgraphs(dataset, split) for split in SPLITS}
+def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams, kept: int = 0) -> Plan:
+    """What is to be written of the subgraphs in a dataset; for `kept` see `Subgraphs`."""
+    splits = {split: Subgraphs(dataset, split, kept) for split in SPLITS}
     shards: list[Shard] = []
     stats: dict[str, Stat] = {"formats": params.formats, "records": sum(map(len, splits.values()))}
     for split, subgraphs in splits.items():
@@ -137,5 +137,9 @@ def write_shard(
     with output.stream(shard.name, kept=False) as stream:
         if shard.format == "parquet":
             return write_rows(stream, subgraphs, source, shard.first, shard.last, params.compression)
-        with compressed(stream.write, params.compression) as write:
-            return write_records(subgraphs, source, shard.first, shard.last, write)
+        if params.compression == "none":
+            return write_records(subgraphs, source, shard.first, shard.last, stream)
+        packed = Packed(stream)
+        size = write_records(subgraphs, source, shard.first, shard.last, packed)
+        packed.end()
+        return size

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import SummedStream
+from superworkflow.tasks._parquet_lists import new_array
 from superworkflow.tasks._subgraphs import Block, Layout, layout_of, read_group, shard_names
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
@@ -44,10 +48,12 @@ class Subgraphs:
     Args:
         dataset: output of stage `sample`.
         split: `train`, `validation` or `test`.
+        kept: of the groups that stretches share, the last ones that stay in memory.
     """
 
-    def __init__(self, dataset: Dataset, split: str):
+    def __init__(self, dataset: Dataset, split: str, kept: int = 0):
         self.dataset, self.split = dataset, split
+        self._kept, self._most, self._guard = dict[tuple[Group, frozenset[int]], Block](), kept, threading.Lock()
         self.layout: Layout = layout_of(dataset)
         self.groups: list[Group] = []
         for name in shard_names(dataset, split):
@@ -59,10 +65,14 @@ class Subgraphs:
     def __len__(self) -> int:
         return self.groups[-1].last if self.groups else 0
 
-    def read(self, group: Group, without_positions: frozenset[int] = frozenset()) -> Block:
+    def read(
+        self, group: Group, without_positions: frozenset[int] = frozenset(),
+        new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
+    ) -> Block:  # fmt: skip
         """The block of a group; see `read_group`."""
-        with self.dataset.parquet(group.file) as file:
-            return read_group(file, group.number, self.layout, without_positions)
+        with pa.memory_map(str(self.dataset.local(group.file))) as whole, pq.ParquetFile(whole) as file:
+            data = memoryview(whole.read_buffer())  # of the mapping, not a copy
+            return read_group(file, group.number, self.layout, without_positions, data, new)
 
     def blocks(
         self, first: int, last: int, without_positions: frozenset[int] = frozenset()
@@ -70,8 +80,23 @@ class Subgraphs:
         """The groups that hold the subgraphs `first` to `last` - 1; see `read_group`."""
         at = bisect_right(self.groups, first, key=lambda group: group.last)
         while at < len(self.groups) and self.groups[at].first < last:
-            yield self.groups[at], self.read(self.groups[at], without_positions)
+            group = self.groups[at]
+            shared = group.first < first or last < group.last
+            yield group, self._shared(group, without_positions) if shared else self.read(group, without_positions)
             at += 1
+
+    def _shared(self, group: Group, without_positions: frozenset[int]) -> Block:
+        """A group that another stretch needs too, at about the same time."""
+        key = group, without_positions
+        with self._guard:
+            block = self._kept.pop(key, None)
+        if block is None:
+            block = self.read(group, without_positions)
+        with self._guard:
+            self._kept[key] = block
+            while len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+        return block
 
 
 def record_ends(subgraphs: Subgraphs, source: FeatureSource) -> NDArray[np.float64]:
@@ -112,21 +137,27 @@ def shard_file(split: str, number: int, count: int, ending: str) -> str:
     return f"{split}-{number:05d}-of-{count:05d}{ending}"
 
 
-def write_records(
-    subgraphs: Subgraphs, source: FeatureSource, first: int, last: int, write: Callable[[Any], Any]
-) -> int:
+class Sink(Protocol):
+    """What takes the bytes of a file, such as a `SummedStream`."""
+
+    def room(self, size: int) -> memoryview:
+        """Memory to put the next `size` bytes into."""
+
+    def filled(self) -> None:
+        """Take what was put there."""
+
+
+def write_records(subgraphs: Subgraphs, source: FeatureSource, first: int, last: int, sink: Sink) -> int:
     """Encode the subgraphs `first` to `last` - 1 and write them in pieces; how many bytes they are."""
-    room, written = np.empty(0, np.uint8), 0
+    written = 0
     for group, block in subgraphs.blocks(first, last, source.featureless()):
         records = source.records(block)
         begin, end = max(first, group.first) - group.first, min(last, group.last) - group.first
         sizes = records.sizes(begin, end)
         for start, stop in _pieces(sizes):
             size = int(sizes[start:stop].sum())
-            if len(room) < size:
-                room = np.empty(max(size, CHUNK_BYTES), np.uint8)
-            records.encode(begin + start, begin + stop, room[:size])
-            write(room[:size].data)
+            records.encode(begin + start, begin + stop, np.frombuffer(sink.room(size), np.uint8))
+            sink.filled()
             written += size
     return written
 
@@ -142,17 +173,25 @@ def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-@contextmanager
-def compressed(write: Callable[[Any], Any], compression: str) -> Iterator[Callable[[Any], Any]]:
-    """What bytes are given to, so that `write` gets them compressed."""
-    if compression == "none":
-        yield write
-        return
-    packer = zlib.compressobj(GZIP_LEVEL, wbits=31)  # a gzip header without name and time
+class Packed:
+    """A sink whose bytes a stream gets gzipped; `end` writes the last of them."""
 
-    def pack(data: Any) -> None:
-        if packed := packer.compress(data):
-            write(packed)
+    def __init__(self, stream: SummedStream):
+        self._stream, self._memory, self._room = stream, bytearray(), memoryview(b"")
+        self._packer = zlib.compressobj(GZIP_LEVEL, wbits=31)  # a gzip header without name and time
 
-    yield pack
-    write(packer.flush())
+    def room(self, size: int) -> memoryview:
+        """See `Sink`."""
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        self._room = memoryview(self._memory)[:size]
+        return self._room
+
+    def filled(self) -> None:
+        """See `Sink`."""
+        if packed := self._packer.compress(self._room):
+            self._stream.write(packed)
+
+    def end(self) -> None:
+        """Write what was held back."""
+        self._stream.write(self._packer.flush())

@@ -76,7 +76,7 @@ def estimate_on_spark(params: SampleParams, inputs: Mapping[str, Stats], resourc
 
 STAGE = Stage(
     name="sample",
-    version="1",
+    version="2",
     params=SampleParams,
     inputs={
         "graph": Input("heterograph dataset: the graph to sample from"),

@@ -29,7 +29,7 @@ _HUB_BIAS = 1.3
 _EDGE_NS = 60.0
 _VALUE_BYTES = {"RANDOM_WEIGHTED": 4, "TOP_K": 8, "LATEST_K": 8}
 """What an edge has for an op of this strategy."""
-_EDGE_BYTES, _NODE_BYTES = 2.3, 0.9
+_EDGE_BYTES, _NODE_BYTES = 1.7, 1.2
 
 
 class Expected(NamedTuple):

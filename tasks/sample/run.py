@@ -153,7 +153,7 @@ def sizes_of(path: Path, sampler: Sampler) -> Sizes:
 def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seeds: SeedTable) -> dict[str, object]:
     """What `sampled.json` says."""
     return {
-        "format": 1, "spec": sampler.spec.canonical(), "aggregation": params.aggregation, "inputs": params.inputs,
+        "format": 2, "spec": sampler.spec.canonical(), "aggregation": params.aggregation, "inputs": params.inputs,
         "repeats": params.repeats, "seed_node_set": graph.node_number(sampler.spec.node_set),
         "node_sets": sampler.layout.node_sets, "edge_sets": sampler.layout.edge_sets,
         "used_node_sets": list(sampler.layout.used_nodes), "used_edge_sets": list(sampler.layout.used_edges),

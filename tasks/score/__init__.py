@@ -2,6 +2,9 @@
 
 File: `metrics.json`. With one label for each node Micro-F1 is the accuracy; Macro-F1 is the mean over the classes that
 occur in the split or are predicted there.
+
+Where nodes have several labels, a node with k of them is given the k of highest score, as by the stage `evaluate`:
+accuracy is the share of nodes of which all are right, and Macro-F1 the mean over all labels.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ STAGE = Stage(
     name="score",
     version="1",
     params=ScoreParams,
-    inputs={"predictions": Input("infer dataset: the predictions to judge")},
+    inputs={
+        "predictions": Input("infer dataset: the predictions to judge"),
+        "seen": Input("infer dataset: nodes that it has in train and validation are not judged by", optional=True),
+    },
     run="superworkflow.tasks.score.run:run",
     estimate=estimate,
     help="accuracy and F1 of predictions",

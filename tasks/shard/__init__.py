@@ -11,8 +11,7 @@ Files: `book.npy` as partition has it, `shards.json`, and a folder `part-<p>` fo
 and of edge set j
 
 - `edges-<j>-indptr.npy` int64 [nodes + 1] and `edges-<j>-indices.npy`, the rows in new numbers;
-- `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph;
-- `means-<j>.npy` float32 [nodes, values], if means were given.
+- `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph.
 """
 
 from __future__ import annotations
@@ -34,33 +33,31 @@ _START_S = 0.7
 
 def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """A part is in memory at a time, and a number and a stamp of every node."""
-    graph, sums, divided = inputs.get("graph", {}), inputs.get("sums", {}), inputs.get("partition", {})
+    graph, divided = inputs.get("graph", {}), inputs.get("partition", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     parts = max(1, int(divided.get("parts") or 1))
-    means = int(sums.get("bytes") or 0)
     features = max(0, int(graph.get("bytes") or 0) - 4 * edges - 20 * nodes)
     halo = min(edges, int(divided.get("halo") or nodes))
-    output = features + means + 4 * edges + 30 * nodes + 8 * halo
+    output = features + 4 * edges + 30 * nodes + 8 * halo
     return Estimate(
         memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts,
-        cpu_s=_START_S + 1.2e-8 * edges + 1e-7 * nodes + 2e-9 * (features + means) + 4e-3 * parts,
+        cpu_s=_START_S + 1.2e-8 * edges + 1e-7 * nodes + 2e-9 * features + 4e-3 * parts,
         output_bytes=output,
         stats={"nodes": nodes, "edges": edges, "parts": parts, "bytes": output},
         parallel=0.1,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        mapped_bytes=4 * edges + 8 * nodes + features + means,
+        mapped_bytes=4 * edges + 8 * nodes + features,
     )
 
 
 STAGE = Stage(
     name="shard",
-    version="1",
+    version="2",
     params=ShardParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),
         "partition": Input("partition dataset: its parts"),
-        "sums": Input("aggregate dataset: means of neighbours' features", optional=True),
     },
     run="superworkflow.tasks.shard.run:run",
     estimate=estimate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.parts import BOOK_FILE, Parts
 from superworkflow.tasks._gnn.shards import SHARDS_FILE, ShardedEdges, ShardedNodes, document_of, folder_of
-from superworkflow.tasks._gnn.summed import sums_of
 from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.shard import ShardParams
@@ -26,28 +26,21 @@ def run(job: StageRun[ShardParams]) -> Output:
     """Write the parts; see `tasks.shard`.
 
     Raises:
-        UserError: the parts or the means are another graph's, or a feature is not a finite number.
+        UserError: the parts are another graph's, or a feature is not a finite number.
     """
     graph = HeteroGraph.open(job.inputs["graph"])
     parts = Parts.open(job.inputs["partition"], graph)
     features = {name: features_of(graph, name) for name in graph.node_sets}
-    means = {}
-    if "sums" in job.inputs:
-        for number, edges in enumerate(graph.edge_sets.values()):
-            values = features[edges.target]
-            if values is not None:
-                shape = (graph.node_sets[edges.source].count, values.shape[1])
-                means[number] = sums_of(job.inputs["sums"], graph, number, shape)
     places = {name: _inverse(order) for name, order in parts.orders.items()}
     stamps = {name: np.full(each.count, -1, np.int16) for name, each in graph.node_sets.items()}
     job.output.array(BOOK_FILE, parts.book)
     for part in range(parts.count):
-        _write_part(job.output, graph, parts, part, places, stamps, features, means)
+        _write_part(job.output, graph, parts, part, places, stamps, features)
         job.progress.update(part + 1, parts.count, "parts")
     widths = {name: 0 if values is None else values.shape[1] for name, values in features.items()}
     nodes = [ShardedNodes(name, each.count, widths[name]) for name, each in graph.node_sets.items()]
     edge_sets = [ShardedEdges(e.name, e.source, e.target, e.count) for e in graph.edge_sets.values()]
-    job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets, sorted(means)))
+    job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets))
     counts = {"nodes": sum(each.count for each in nodes), "edges": sum(each.count for each in edge_sets)}
     return Output(rows=parts.count, stats={**counts, "parts": parts.count, "bytes": job.output.bytes_written})
 
@@ -60,8 +53,7 @@ def _inverse(order: NDArray[Any]) -> NDArray[Any]:
 
 def _write_part(
     output: DatasetWriter, graph: HeteroGraph, parts: Parts, part: int, places: dict[str, NDArray[Any]],
-    stamps: dict[str, NDArray[np.int16]], features: dict[str, NDArray[np.float32] | None],
-    means: dict[int, NDArray[np.float32]],
+    stamps: dict[str, NDArray[np.int16]], features: Mapping[str, NDArray[Any] | None],
 ) -> None:  # fmt: skip
     folder = folder_of(part)
     bounds = {name: parts.book[number, part : part + 2] for number, name in enumerate(graph.node_sets)}
@@ -82,8 +74,6 @@ def _write_part(
         output.array(f"{folder}/edges-{number}-indptr.npy", starts)
         output.array(f"{folder}/edges-{number}-indices.npy", out)
         output.array(f"{folder}/edges-{number}-first.npy", firsts)
-        if number in means:
-            output.array(f"{folder}/means-{number}.npy", means[number][mine])
     for number, name in enumerate(graph.node_sets):
         halo = np.sort(np.concatenate([*met[name], np.empty(0, np.int64)]))
         kind = index_dtype(graph.node_sets[name].count)
@@ -92,4 +82,4 @@ def _write_part(
         output.array(f"{folder}/nodes-{number}-halo-numbers.npy", parts.orders[name][halo])
         values = features[name]
         if values is not None:
-            output.array(f"{folder}/nodes-{number}-features.npy", np.ascontiguousarray(values[owned[name]]))
+            output.array(f"{folder}/nodes-{number}-features.npy", np.ascontiguousarray(values[owned[name]], np.float32))

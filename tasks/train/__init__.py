@@ -8,8 +8,8 @@ cross entropy, of links binary: of these and of pairs that are drawn anew in eac
 step, link). The edges of a step's links pass no messages in that step; as these are at most an eighth of all links,
 others do.
 
-Dense weights are trained by Adam, embeddings of nodes without features by its sparse form. The weights that are kept
-are those of the epoch with the lowest loss on what is validated on.
+Dense weights are trained by Adam, embeddings of nodes without features by its sparse form or by Adagrad. The weights
+that are kept are those of the epoch with the lowest loss on what is validated on.
 
 Files: `model.safetensors` and `network.json`, weights and what they are of; of classes `splits.npy` int8 [nodes], 0 to
 2 for train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a
@@ -61,6 +61,17 @@ class TrainParams(StageParams):
         description="neighbor: as many of each node as the fan-out says. labor: so many on average, by one random "
         "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023).",
     )
+    weight: str = Field(
+        default="",
+        description="Feature of edges that is their weight, `weight` with an edge list; empty: edges count the same. "
+        "Edge sets without it do.",
+    )
+    weighted: Literal["sums", "draws"] = Field(
+        default="sums",
+        description="What `weight` is for. sums: messages are multiplied by it; means still divide by how many there "
+        "are, and gcn's degrees are sums of weights. draws: neighbours are drawn in proportion to it, without "
+        "replacement, and count the same.",
+    )
     hidden: int = Field(
         default=256, ge=2, le=2048, description="Width of hidden layers and of learned embeddings, 2 to 2048.",
         json_schema_extra={"search": {"type": "categorical", "choices": [16, 64, 256]}},
@@ -85,6 +96,10 @@ class TrainParams(StageParams):
         default=0.0, ge=0, le=1, description="L2 penalty of the dense weights, 0 to 1.",
         json_schema_extra={"search": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True}},
     )  # fmt: skip
+    embeddings_by: Literal["adam", "adagrad"] = Field(
+        default="adam", description="What trains embeddings of nodes without features: adam, in its sparse form, or "
+        "adagrad.",
+    )  # fmt: skip
     dropout: float = Field(
         default=0.5, ge=0, le=0.95,
         description="Share of entries dropped of what each layer reads, and of gat's attention, 0 to 0.95.",
@@ -106,6 +121,10 @@ class TrainParams(StageParams):
         default="uniform", description="Of links: how often a node is an end of such pairs, as any other or by degree."
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where to train: cpu or cuda.")
+    products: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="Factors of matrix products of sage and rgcn: float32, or bfloat16, which is "
+        "faster on processors that have it, and less exact; sums are float32.",
+    )  # fmt: skip
     lookahead: int = Field(
         default=4, ge=0, le=64,
         description="Batches that are prepared ahead, 0 to 64; with 0 the thread that trains prepares them.",
@@ -145,6 +164,10 @@ class TrainParams(StageParams):
             )
         if self.model == "gat" and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
+        if self.weight and self.weighted == "sums" and self.model == "gat":
+            raise ValueError("gat learns what an edge counts: leave `weight` out, or set `weighted` to draws")
+        if self.weight and self.weighted == "draws" and self.sampler == "labor":
+            raise ValueError("labor draws by one number for each sender, not by weight: set `sampler` to neighbor")
         if self.train_share + self.validation_share > 1:
             raise ValueError("train_share and validation_share are more than 1 together")
         return self
@@ -155,10 +178,15 @@ class TrainParams(StageParams):
         return tuple(-1 if word == ALL else int(word) for word in self.fanouts.split(","))
 
     @property
+    def sums_weights(self) -> bool:
+        """Whether messages are multiplied by weights of edges."""
+        return bool(self.weight) and self.weighted == "sums"
+
+    @property
     def sums_features(self) -> bool:
         """Whether the first layer reads means of neighbours' features, which no step changes."""
         mean = self.model == "rgcn" or (self.model == "sage" and self.aggregator == "mean")
-        return mean and self.sizes[-1] < 0
+        return mean and not self.sums_weights and self.sizes[-1] < 0
 
 
 _PROCESS_BYTES = 420 << 20
@@ -215,7 +243,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="train",
-    version="2",
+    version="3",
     params=TrainParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

@@ -1,18 +1,20 @@
-"""Checkpoints of training: everything that the next step depends on."""
+"""Checkpoints of training: everything that the next step depends on.
+
+A state is written in one of two slots, and then its name is noted, so that a crash leaves the old one or the new one.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.infra.storage.names import fault_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
@@ -30,6 +32,7 @@ class Position:
         epochs: what is reported of each finished epoch.
         best: number of the best of them, from 1; 0 for none yet.
         worse: epochs since then.
+        saves: how often all was saved.
     """
 
     epoch: int = 0
@@ -38,42 +41,98 @@ class Position:
     epochs: list[dict[str, float]] = field(default_factory=list)
     best: int = 0
     worse: int = 0
+    saves: int = 0
+
+    @property
+    def slot(self) -> str:
+        """Where the last state is."""
+        return f"state-{self.saves % 2}"
+
+
+class Kept(Protocol):
+    """Where checkpoints are."""
+
+    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the arrays of this name."""
+
+    def read(self, name: str) -> Arrays:
+        """The arrays of this name. Raises OSError or ValueError where there are none that are whole."""
+
+    def note(self, text: str) -> None:
+        """Replace the note, as a whole."""
+
+    def noted(self) -> str | None:
+        """The note; None for none."""
+
+
+class Folder:
+    """A local folder of checkpoints.
+
+    Args:
+        path: it.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_tensors(self._path / f"{name}.safetensors", arrays)
+
+    def read(self, name: str) -> Arrays:
+        return read_tensors(self._path / f"{name}.safetensors")
+
+    def note(self, text: str) -> None:
+        temporary = self._path / f"{STATE}.tmp"
+        temporary.write_text(text)
+        temporary.replace(self._path / STATE)
+
+    def noted(self) -> str | None:
+        path = self._path / STATE
+        return path.read_text() if path.is_file() else None
 
 
 def save_checkpoint(
-    folder: Path, network: Network, optimizers: list[torch.optim.Optimizer], best: Mapping[str, NDArray[Any]],
-    position: Position,
+    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer], best: Mapping[str, NDArray[Any]],
+    position: Position, beside: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Write all of it under a name of its own, then switch to it in one rename; a crash leaves the old or the new."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"state-{position.epoch}-{position.step}.safetensors"
+    """Write all of it in the slot of the position, then note that.
+
+    Args:
+        kept: where to.
+        network, optimizers, best, position: what to save.
+        beside: called before the note; what else the slot is to have must be there when it returns.
+    """
     arrays = {f"weights.{key}": values for key, values in network.arrays().items()}
     arrays |= {f"best.{key}": values for key, values in best.items()}
     for number, optimizer in enumerate(optimizers):
         for item, values in optimizer.state_dict()["state"].items():
             for key, value in values.items():
                 arrays[f"optimizer.{number}.{item}.{key}"] = torch.as_tensor(value).detach().cpu().numpy()
-    write_tensors(folder / name, arrays)
-    temporary = folder / f"{STATE}.tmp"
-    temporary.write_text(json.dumps({"position": asdict(position), "file": name}))
-    temporary.replace(folder / STATE)
-    for path in folder.glob("state-*.safetensors"):
-        if path.name != name:
-            path.unlink()
+    kept.write(position.slot, arrays)
+    beside()
+    kept.note(json.dumps(asdict(position)))
+
+
+def noted_position(kept: Kept) -> Position | None:
+    """How far the last state is; None where there is none."""
+    try:
+        text = kept.noted()
+        return None if text is None else Position(**json.loads(text))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def load_checkpoint(
-    folder: Path, network: Network, optimizers: list[torch.optim.Optimizer]
+    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer]
 ) -> tuple[Position, Arrays] | None:
     """Go back to the checkpoint: its position and the best weights; None where there is none that is whole."""
     try:
-        state = json.loads((folder / STATE).read_text())
-        if fault_of(state["file"]):
+        position = noted_position(kept)
+        if position is None:
             return None
-        arrays = read_tensors(folder / state["file"])
-        position = Position(**state["position"])
         parts: dict[str, Arrays] = {"weights": {}, "best": {}, "optimizer": {}}
-        for name, values in arrays.items():
+        for name, values in kept.read(position.slot).items():
             part, _, key = name.partition(".")
             parts[part][key] = values
         restored = [_state_of(number, optimizer, parts["optimizer"]) for number, optimizer in enumerate(optimizers)]

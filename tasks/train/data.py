@@ -14,6 +14,8 @@ from superworkflow.tasks._gnn.features import features_of, width_of
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.shape import Head, Relation, Shape
+from superworkflow.tasks._gnn.weighted import sum_weighted
+from superworkflow.tasks._gnn.weights import weights_of
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks.aggregate import sums_file
 from superworkflow.tasks.train import TrainParams
@@ -51,6 +53,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> Shape:
         params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
         {name: each.count for name, each in graph.node_sets.items()},
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
+        params.weight if params.sums_weights else "",
     )  # fmt: skip
 
 
@@ -73,16 +76,20 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
         values = features_of(graph, name)
         if values is not None:
             features[name] = values
+    weights = weights_of(graph, levels[0].relations, shape.weight) if shape.weight else {}
     degrees = None
     known_sums: dict[int, NDArray[np.float32]] = {}
     if shape.model == "gcn":
         (number,) = rows
-        degrees = np.diff(rows[number].indptr).astype(np.float32)
+        degrees = _degrees(rows[number], weights.get(number))
         if sums_outermost and features:
             scaled = features[shape.head.node_sets[0]] / np.sqrt(degrees + 1)[:, None]
             known_sums[number] = np.empty_like(scaled)
             starts, indices = map(read_only, rows[number])
-            sum_edges(read_only(scaled), starts, indices, known_sums[number])
+            if weights:
+                sum_weighted(read_only(scaled), starts, indices, read_only(weights[number]), known_sums[number])
+            else:
+                sum_edges(read_only(scaled), starts, indices, known_sums[number])
     if sums is not None:
         made_of = sums.manifest.inputs.get("graph")
         if made_of is not None and made_of.digest != graph.dataset.digest:
@@ -91,7 +98,15 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
         for relation in levels[0].relations:
             if relation.senders in features:
                 known_sums[relation.number] = _sums(sums, relation, shape)
-    return Data(rows, Known(features, degrees, known_sums or None))
+    return Data(rows, Known(features, degrees, known_sums or None, weights))
+
+
+def _degrees(rows: Rows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """How many edges each node has, or the sum of their weights."""
+    counts = np.diff(rows.indptr)
+    if weights is None:
+        return counts.astype(np.float32)
+    return np.bincount(np.repeat(np.arange(len(counts)), counts), weights, len(counts)).astype(np.float32)
 
 
 def _sums(dataset: Dataset, relation: Relation, shape: Shape) -> NDArray[np.float32]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from superworkflow.infra.progress import Progress
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, LookAhead, Sampler, is_constant, order_of
 from superworkflow.tasks._gnn.network import Known, Network
-from superworkflow.tasks._gnn.task import Example, Step, Task, prepare
+from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task, prepare
 from superworkflow.tasks.train import ALL, TrainParams
-from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, save_checkpoint
+from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
 
 Prepared = tuple[Example, Batch, Known]
 CHECKPOINT_SECONDS = 60.0
@@ -35,17 +35,18 @@ class Trainer:
         task: what it learns.
         params: the stage's parameters.
         ahead: prepares batches; None where they come from elsewhere (`_prepared`).
-        checkpoint, saved: folder of checkpoints, and what to call when there is one.
+        kept, saved: where checkpoints are, and what to call when there is one.
         progress: where to report.
     """
 
     def __init__(
         self, network: Network, known: Known, task: Task, params: TrainParams, ahead: LookAhead | None,
-        checkpoint: Path, saved: Callable[[], None], progress: Progress,
+        kept: Kept, saved: Callable[[], None], progress: Progress,
     ):  # fmt: skip
         self.network, self.known, self.task, self.params, self.ahead = network, known, task, params, ahead
-        self._folder, self._saved, self._progress = checkpoint, saved, progress
-        self.optimizers = _optimizers(network, params)
+        self._kept, self._saved, self._progress = kept, saved, progress
+        network.precision = params.products
+        self.optimizers = optimizers_of(network.parameters(), network.embeddings.parameters(), params)
         self.position, self.best = Position(), Arrays()
         self._train, self._validate = task.items("train"), task.items("validation")
         self._size = task.most() if params.batch == ALL else min(int(params.batch), task.most())
@@ -55,7 +56,7 @@ class Trainer:
 
     def resume(self) -> bool:
         """Go back to a checkpoint, if there is one."""
-        found = load_checkpoint(self._folder, self.network, self.optimizers)
+        found = load_checkpoint(self._kept, self.network, self.optimizers)
         if found is not None:
             self.position, self.best = found
         return found is not None
@@ -74,13 +75,29 @@ class Trainer:
                 at.losses[-1].append(self._step(*prepared))
                 at.step += 1
                 self._tell()
-                if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS and at.step < self.steps:
+                if at.step < self.steps and self._is_due():
                     self._save()
             self._end_epoch()
-            if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+            if self._is_due():
                 self._save()
         if self.best:
-            self.network.load_arrays(self.best)
+            self._take(self.best)
+
+    def weights(self) -> Mapping[str, NDArray[Any]]:
+        """The weights that are to be kept, by name."""
+        return self.network.arrays()
+
+    def _take(self, weights: Arrays) -> None:
+        """Go back to weights that were copied."""
+        self.network.load_arrays(weights)
+
+    def _copied(self) -> Arrays:
+        """A copy of the weights."""
+        return {name: np.array(values) for name, values in self.network.arrays().items()}
+
+    def _is_due(self) -> bool:
+        """Whether the last checkpoint is old."""
+        return time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
 
     def _is_over(self) -> bool:
         return bool(self.params.patience) and self.position.worse >= self.params.patience
@@ -90,9 +107,12 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         value = self._learn(example, batch, known)
+        self._update()
+        return value
+
+    def _update(self) -> None:
         for optimizer in self.optimizers:
             optimizer.step()
-        return value
 
     def _learn(self, example: Example, batch: Batch, known: Known) -> float:
         """Gradients of a step's loss; its value."""
@@ -114,7 +134,7 @@ class Trainer:
             best = at.epochs[at.best - 1] if at.best else None
             if best is None or loss < best["validation_loss"]:
                 at.best, at.worse = at.epoch + 1, 0
-                self.best = {name: np.array(values) for name, values in self.network.arrays().items()}
+                self.best = self._copied()
             else:
                 at.worse += 1
         at.epochs.append(row)
@@ -128,12 +148,14 @@ class Trainer:
         self.network.eval()
         loss, figure = 0.0, 0.0
         for example, batch, known in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
-            if not any(map(len, example.nodes.values())):
-                continue
-            found = self.task.judge(self.network, self.network(batch, known), example)
+            found = self._judge(example, batch, known)
             loss, figure = loss + found.loss, figure + found.figure
         loss, figure = self._over_all(loss, figure)
         return loss / len(self._validate), figure / len(self._validate)
+
+    def _judge(self, example: Example, batch: Batch, known: Known) -> Judgement:
+        """What a batch of items to validate on is worth."""
+        return self.task.judge(self.network, self.network(batch, known), example)
 
     def _over_all(self, loss: float, figure: float) -> tuple[float, float]:
         """Sums over all who validate."""
@@ -178,11 +200,9 @@ class Trainer:
         self._progress.update(at.epoch * self.steps + at.step, self.params.epochs * self.steps, "steps", **facts)
 
     def _save(self) -> None:
-        save_checkpoint(self._folder, self.network, self.optimizers, self.best, self.position)
+        self.position.saves += 1
+        save_checkpoint(self._kept, self.network, self.optimizers, self.best, self.position)
         self._saved()
-        self._saved_now()
-
-    def _saved_now(self) -> None:
         self._saved_at = time.monotonic()
 
     def _diverged(self, loss: float) -> UserError:
@@ -193,15 +213,21 @@ class Trainer:
         )  # fmt: skip
 
 
-def _optimizers(network: Network, params: TrainParams) -> list[torch.optim.Optimizer]:
-    """Adam of the dense weights, and its sparse form of the embeddings, of which a step reads few."""
-    sparse = list(network.embeddings.parameters())
+def optimizers_of(
+    weights: Iterable[torch.nn.Parameter], embeddings: Iterable[torch.nn.Parameter], params: TrainParams
+) -> list[torch.optim.Optimizer]:
+    """Adam of the dense weights, and for embeddings, of which a step reads few, its sparse form or Adagrad."""
+    sparse = list(embeddings)
     embedded = {id(each) for each in sparse}
-    dense = [each for each in network.parameters() if id(each) not in embedded]
+    dense = [each for each in weights if id(each) not in embedded]
     made: list[torch.optim.Optimizer] = [
         torch.optim.Adam(dense, lr=params.learning_rate, weight_decay=params.weight_decay, foreach=False)
     ]
-    return made + ([torch.optim.SparseAdam(sparse, lr=params.learning_rate)] if sparse else [])
+    if sparse and params.embeddings_by == "adagrad":
+        made.append(torch.optim.Adagrad(sparse, lr=params.learning_rate, foreach=False))
+    elif sparse:
+        made.append(torch.optim.SparseAdam(sparse, lr=params.learning_rate))
+    return made
 
 
 def _masked_anew(batch: Batch, seed: int, whose: int, epoch: int) -> Batch:

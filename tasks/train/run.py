@@ -20,14 +20,17 @@ from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.link_prediction import LinkPrediction
 from superworkflow.tasks._gnn.links import has_links
-from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_network
+from superworkflow.tasks._gnn.multi_label import MultiLabel, has_several, many_targets_of
+from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_weights
 from superworkflow.tasks._gnn.shape import NETWORK_FILE
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import targets_of
 from superworkflow.tasks._gnn.task import Task
+from superworkflow.tasks._gnn.weights import weights_of
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
+from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.data import data_of, shape_of
 from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.loop import Trainer
@@ -53,13 +56,18 @@ def run(job: StageRun[TrainParams]) -> Output:
     counts = {split: len(task.items(split)) for split in SPLITS}
     facts = task.facts()
     job.progress.log(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()))
-    draws = Draws(
-        shape.levels(), params.sizes, params.sampler == "labor", frozenset(data.known.sums or ()), params.seed
-    )
+    drawn_by = params.weight if params.weighted == "draws" else ""
+    weights = weights_of(graph, shape.levels()[0].relations, drawn_by) if drawn_by else {}
     with torch_threads(job.threads):
         network = Network(shape, params.seed).to(params.device)
-        ahead = LookAhead(lambda: Sampler(data.rows, shape.nodes, draws), max(1, job.threads - 1), params.lookahead)
-        trainer = Trainer(network, data.known, task, params, ahead, job.checkpoint, job.save_checkpoint, job.progress)
+        summed = frozenset(data.known.sums or ())
+        direct = network.direct(0, data.known) - summed
+        draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", summed, params.seed, direct)
+        ahead = LookAhead(
+            lambda: Sampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
+        )
+        kept = Folder(job.checkpoint)
+        trainer = Trainer(network, data.known, task, params, ahead, kept, job.save_checkpoint, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         try:
@@ -74,9 +82,9 @@ FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)
 
 def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
     """Write what was trained; facts of it."""
-    network, task, at = trainer.network, trainer.task, trainer.position
+    network, task, at, weights = trainer.network, trainer.task, trainer.position, trainer.weights()
     with output.file(WEIGHTS_FILE) as path:
-        write_network(path, network)
+        write_weights(path, weights)
     output.json(NETWORK_FILE, network.shape.document())
     task.save(output)
     _write_losses(output, at.losses)
@@ -86,7 +94,7 @@ def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
         "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers,
         "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
         "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
-        "parameters": sum(each.numel() for each in network.parameters()),
+        "parameters": sum(each.size for each in weights.values()),
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
     }  # fmt: skip
 
@@ -99,6 +107,8 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Task:
     """
     if not has_links(graph.dataset):
         shares = params.train_share, params.validation_share
+        if has_several(graph, params.label):
+            return MultiLabel(many_targets_of(graph, params.label, shares, params.seed))
         return Classification(targets_of(graph, params.label, shares, params.seed))
     by_degree = params.negatives_by == "degree"
     task = LinkPrediction(graph, params.decoder, params.hidden, params.negatives, by_degree, params.seed)

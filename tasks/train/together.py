@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,22 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.progress import Progress
-from superworkflow.tasks._gnn.asking import Exchange, Store, Wanted
-from superworkflow.tasks._gnn.batches import Batch
-from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.network import Known, Network
-from superworkflow.tasks._gnn.task import Example, Step
+from superworkflow.tasks._gnn.asking import Read, Store, Wanted
+from superworkflow.tasks._gnn.batches import Batch, Lost, lost_of
+from superworkflow.tasks._gnn.mine import Mine
+from superworkflow.tasks._gnn.network import Known, Network, table_name
+from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.tables import Tables, gathered
+from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task
+from superworkflow.tasks._heterograph import Rows
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.checkpoint import STATE, load_checkpoint, save_checkpoint
-from superworkflow.tasks.train.loop import Prepared, Trainer
+from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, noted_position, save_checkpoint
+from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
+from superworkflow.tasks.train.loop import Prepared, Trainer, optimizers_of
+from superworkflow.tasks.train.paces import Paces
 
-KEPT = "workers.json"
-"""Names what the checkpoint of a group consists of; one process's has another name."""
-_PIECE_BYTES = 32 << 20
+_ROWS = "rows."
+"""Names of embeddings among copied weights begin with it."""
 
 
 class _Told(Progress):
@@ -49,32 +53,64 @@ class TogetherTrainer(Trainer):
     """Trains a network together with the other workers; all go through the same steps.
 
     Args:
-        network: to train; the same on all workers.
+        network: to train, without embeddings; the same on all workers.
         task: what it learns.
         params: the stage's parameters.
-        store: what this worker has of the graph.
+        store: how this worker reads the graph in the thread that looks ahead.
+        mine: its parts.
+        rows: of the edge sets whose edges may be lost in a step, by number.
         worker: this one.
+        folder: for temporary files.
     """
 
-    task: Classification
-
-    def __init__(self, network: Network, task: Classification, params: TrainParams, store: Store, worker: Worker):
-        self._temporary = tempfile.TemporaryDirectory()
-        folder = Path(self._temporary.name)
-        super().__init__(network, Known({}), task, params, None, folder, lambda: None, _Told(worker))
-        self._store, self._worker, self._saves = store, worker, 0
-        self._all = Exchange(dist.group.WORLD)
+    def __init__(
+        self, network: Network, task: Task, params: TrainParams, store: Store, mine: Mine, rows: Mapping[int, Rows],
+        worker: Worker, folder: Path,
+    ):  # fmt: skip
+        super().__init__(network, Known({}), task, params, None, GroupKept(worker, folder), lambda: None, _Told(worker))
+        self._store, self._mine, self._rows, self._worker, self._folder = store, mine, rows, worker, folder
+        self._owners = owners = Owners(mine.book, Exchange(dist.group.WORLD))
+        self.tables = Tables(network.shape, mine.piece.numbers, owners, params.seed, network.device)
+        self.optimizers = optimizers_of(network.parameters(), self.tables.rows.values(), params)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
+        self._whole: Arrays = {}
+        self._all_save = False
+        self.paces, self.spent = Paces(owners.exchange, worker), store.spent
 
     def close(self) -> None:
         """End the thread that looks ahead."""
         self._ahead.shutdown(cancel_futures=True)
-        self._temporary.cleanup()
 
     @property
     def sent(self) -> dict[str, int]:
         """Bytes that this worker has sent to others, by what they were."""
-        return self._store.exchange.sent | self._all.sent
+        counts = dict(self._store.owners.exchange.sent)
+        for kind, size in self._owners.exchange.sent.items():
+            counts[kind] = counts.get(kind, 0) + size
+        return counts
+
+    def train(self) -> None:
+        """See `Trainer`; the first worker has all weights then."""
+        super().train()
+        self._whole = self.network.arrays()
+        for name, key in self.network.embedded.items():
+            count, table = self.network.shape.nodes[name], self.tables.rows[name].detach().numpy()
+            whole = np.empty((0, table.shape[1]), np.float32)
+            if self._worker.rank == 0:  # in a file, since no worker needs room for all rows
+                size = (max(1, count), table.shape[1])
+                whole = np.memmap(self._folder / f"embeddings-{key}", np.float32, "w+", shape=size)
+            gathered(self._owners, name, count, table, whole)
+            self._whole[table_name(key)] = whole
+
+    def weights(self) -> Mapping[str, NDArray[Any]]:
+        return self._whole
+
+    def _copied(self) -> Arrays:
+        return super()._copied() | {_ROWS + name: rows for name, rows in self.tables.arrays().items()}
+
+    def _take(self, weights: Arrays) -> None:
+        self.network.load_arrays({name: values for name, values in weights.items() if not name.startswith(_ROWS)})
+        self.tables.load({name: weights[_ROWS + name] for name in self.tables.rows})
 
     def _prepared(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> Iterator[Prepared]:
         """Windows of batches are drawn and gathered together, the next one while this one is trained on."""
@@ -83,96 +119,152 @@ class TogetherTrainer(Trainer):
         running: Future[list[Prepared]] | None = None
         for at, window in enumerate(windows):
             ready = running or self._ahead.submit(self._window, window)
-            found = ready.result()
+            with self.paces.waiting():
+                found = ready.result()
             more = at + 1 < len(windows) and self.params.lookahead > 0
             running = self._ahead.submit(self._window, windows[at + 1]) if more else None
             yield from found
 
     def _window(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> list[Prepared]:
-        examples = [self.task.example(self._share(items), step) for items, step in steps]
-        wanted = [Wanted(example.nodes, step) for example, (_, step) in zip(examples, steps, strict=True)]
+        with self.spent.on("schedule"):
+            examples = [self.task.example(self._share(*each), each[1]) for each in steps]
+            wanted = [
+                Wanted(example.nodes, step, self._lost(items, step))
+                for example, (items, step) in zip(examples, steps, strict=True)
+            ]
         found = self._store.batches(wanted)
         return [(example, batch, known) for example, (batch, known) in zip(examples, found, strict=True)]
 
-    def _share(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """This worker's targets of a step."""
-        owners = self._store.book.owners(self.task.targets.node_set, items)
+    def _share(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
+        """This worker's items of a step."""
+        owners = self._store.owners.book.owners(*self.task.home(items, step))
         mine: NDArray[np.int64] = items[shares(owners, self._worker.size) == self._worker.rank]
         return mine
 
+    def _lost(self, items: NDArray[np.int64], step: Step) -> dict[int, Lost]:
+        """The edges that a step loses, whose items they may be."""
+        lost = self.task.lost(items, step)
+        return {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
+
     def _learn(self, example: Example, batch: Batch, known: Known) -> float:
         """Gradients of the mean loss over all workers' targets."""
+        assert isinstance(known, Read)
         count, value = len(example.wanted[0]), 0.0
+        with self.paces.waiting(), self.spent.on("update"):
+            learned = self.tables.read(known.learned_rows)
         if count:
-            loss = self.task.loss(self.network, self.network(batch, known, self.params.dropout), example)
-            value = float(loss.detach())
-            loss.backward()  # type: ignore[no-untyped-call]
-        embedded = {id(each) for each in self.network.embeddings.parameters()}
-        dense = [each for each in self.network.parameters() if id(each) not in embedded]
+            with self.spent.on("compute"):
+                read = replace(known, learned=learned)
+                loss = self.task.loss(self.network, self.network(batch, read, self.params.dropout), example)
+                value = float(loss.detach())
+                loss.backward()  # type: ignore[no-untyped-call]
+        with self.spent.on("update"):
+            return self._added(value, count, known, learned)
+
+    def _added(self, value: float, count: int, known: Read, learned: Mapping[str, torch.Tensor]) -> float:
+        """Add up the gradients of all workers; the mean loss.
+
+        Args:
+            value: of this worker's mean loss.
+            count: of its targets.
+            known: what it has read for the step.
+            learned: rows that it has read, with their gradients.
+        """
+        dense = list(self.network.parameters())
         has = [0.0 if each.grad is None else 1.0 for each in dense]
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
-        flat = torch.cat([*(part * count for part in parts), torch.tensor([*has, value * count, float(count)])])
-        dist.all_reduce(flat)
-        self._all.sent["gradients"] = self._all.sent.get("gradients", 0) + flat.nbytes * (self._worker.size > 1)
-        value, total = float(flat[-2]), float(flat[-1])
+        wish = float(super()._is_due() and self._worker.rank == 0)
+        flat = torch.cat([*(part * count for part in parts), torch.tensor([*has, wish, value * count, float(count)])])
+        with self.paces.waiting():
+            dist.all_reduce(flat)
+        sent = self._owners.exchange.sent
+        sent["gradients"] = sent.get("gradients", 0) + flat.nbytes * (self._worker.size > 1)
+        wished, value, total = flat[-3:].tolist()
+        self._all_save = self._all_save or wished > 0
         if not math.isfinite(value):
             raise self._diverged(value)
         at = 0
-        for each, there in zip(dense, flat[-2 - len(dense) : -2].tolist(), strict=True):
+        for each, there in zip(dense, flat[-3 - len(dense) : -3].tolist(), strict=True):
             gradient = flat[at : at + each.numel()].view_as(each) / total
             each.grad = gradient.to(each.device) if there else None
             at += each.numel()
-        for table in self.network.embeddings.parameters():
-            table.grad = self._added(table, count / total)
-        return value / total
+        with self.paces.waiting():
+            self.tables.learn(known.learned_rows, learned, count / total)
+        return float(value / total)
 
-    def _added(self, table: torch.Tensor, share: float) -> torch.Tensor:
-        """The gradient of a table of embeddings over all workers, in the order of their ranks."""
-        rows, values = np.empty(0, np.int64), np.empty((0, table.shape[1]), np.float32)
-        if table.grad is not None:
-            own = table.grad.coalesce()
-            rows, values = own.indices()[0].cpu().numpy(), (own.values() * share).cpu().numpy()
-        everyone = range(self._worker.size)
-        numbers = np.concatenate(self._all.swap([rows for _ in everyone], "rows of gradients"))
-        sums = np.concatenate(self._all.swap([values for _ in everyone], "gradients of embeddings"))
-        given = torch.from_numpy(numbers)[None].to(table.device), torch.from_numpy(sums).to(table.device)
-        return torch.sparse_coo_tensor(*given, table.shape).coalesce()
+    def _update(self) -> None:
+        with self.spent.on("update"):
+            super()._update()
+
+    def _judge(self, example: Example, batch: Batch, known: Known) -> Judgement:
+        assert isinstance(known, Read)
+        with self.paces.waiting():
+            learned = self.tables.read(known.learned_rows)
+        if any(map(len, example.nodes.values())):
+            rows = self.network(batch, replace(known, learned=learned))
+        else:
+            head = self.network.shape.head
+            rows = {name: torch.zeros(0, head.width, device=self.network.device) for name in head.node_sets}
+        return self.task.judge(self.network, rows, example, self._gathered)
+
+    def _gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        with self.paces.waiting():
+            whole = self._owners.exchange.everyone(rows.cpu().numpy(), "rows to judge by")
+        return torch.from_numpy(whole).to(rows.device)
 
     def _over_all(self, loss: float, figure: float) -> tuple[float, float]:
         both = torch.tensor([loss, figure], dtype=torch.float64)
-        dist.all_reduce(both)
+        with self.paces.waiting():
+            dist.all_reduce(both)
         return float(both[0]), float(both[1])
 
+    def _end_epoch(self) -> None:
+        super()._end_epoch()
+        ahead = sum(self.spent.seconds[name] for name in ("schedule", "sample", "gather", "compact"))
+        worked = self.spent.seconds["compute"] + ahead - self._store.owners.exchange.waited
+        self.paces.compare(self.position.epoch, worked)
+
     def resume(self) -> bool:
-        """Go back to the group's checkpoint, if there is one that is whole; all workers read the same."""
-        told = self._worker.load(KEPT)
-        if told is None:
+        """Go back to the group's checkpoint, if there is one that is whole; each worker reads the rows of its parts."""
+        position = noted_position(self._kept)
+        saved = None
+        if position is not None:
+            saved = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables)
+        lacking = torch.tensor([float(saved is None)])
+        dist.all_reduce(lacking)
+        if saved is None or lacking:
             return False
-        state = json.loads(told)
-        pieces = [self._worker.load(f"{state['slot']}.{number}") for number in range(state["pieces"])]
-        if any(piece is None for piece in pieces):
-            return False
-        (self._folder / STATE).write_text(json.dumps(state["state"]))
-        (self._folder / state["state"]["file"]).write_bytes(b"".join(piece or b"" for piece in pieces))
-        found = load_checkpoint(self._folder, self.network, self.optimizers)
+        found = load_checkpoint(self._kept, self.network, self.optimizers[:1])
         if found is not None:
+            saved.take(self.tables, self.optimizers[-1])
             self.position, self.best = found
-            self._saves = state["saves"]
+            self.best |= {_ROWS + name: rows for name, rows in saved.best.items()}
         return found is not None
 
+    def _is_due(self) -> bool:
+        """As the first worker has wished in the last step, so that all save at once."""
+        return self._all_save
+
     def _save(self) -> None:
-        """The first rank saves, in one of two slots and then its name, so that a crash leaves the old or the new."""
+        """All write their rows, and the first one the rest; what they have written counts when all have done so."""
+        self.position.saves += 1
+        dense = {name: values for name, values in self.best.items() if not name.startswith(_ROWS)}
+        rows = {name: self.best[_ROWS + name] for name in self.tables.rows if _ROWS + name in self.best}
+
+        def beside() -> None:
+            slot = self._slot(self.position)
+            save_tables(self._kept, slot, self._mine.parts, self.tables, rows, self.optimizers[-1])
+            dist.barrier()
+
         if self._worker.rank == 0:
-            save_checkpoint(self._folder, self.network, self.optimizers, self.best, self.position)
-            state = json.loads((self._folder / STATE).read_text())
-            data, self._saves = (self._folder / state["file"]).read_bytes(), self._saves + 1
-            slot = f"workers-{self._saves % 2}"
-            cuts = range(0, len(data), _PIECE_BYTES)
-            for number, cut in enumerate(cuts):
-                self._worker.save(f"{slot}.{number}", data[cut : cut + _PIECE_BYTES])
-            told = {"slot": slot, "pieces": len(cuts), "saves": self._saves, "state": state}
-            self._worker.save(KEPT, json.dumps(told).encode())
-        super()._saved_now()
+            save_checkpoint(self._kept, self.network, self.optimizers[:1], dense, self.position, beside)
+        else:
+            beside()
+        self._saved_at, self._all_save = time.monotonic(), False
+
+    def _slot(self, position: Position) -> str:
+        """Of the rows; those of another graph in parts would not fit."""
+        return f"{self._mine.digest}-{position.slot}"
 
 
 def shares(owners: NDArray[np.int64], size: int) -> NDArray[np.int64]:

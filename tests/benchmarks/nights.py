@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.tracking.models import ModelRegistry
 from superworkflow.infra.tracking.names import read_drift
-from tests.flows.conftest import prefect_server
 from tests.flows.nightly import nights
+from tests.prefect_server import prefect_server
 
 NIGHTS, BAD, SAME, ROLLED_BACK, PROMOTED = 30, 12, 17, 21, 24
 COMMUNITIES, FIRST, LAST, SEED = 8, 400, 700, 5

@@ -33,7 +33,6 @@ from superworkflow.infra.launch.base import Launcher, StageCall
 from superworkflow.infra.storage.s3 import PatientS3
 from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
-from tests.flows.conftest import graph_files, prefect_api  # noqa: F401  (fixtures of this room as well)
 from tests.launcher_cases import WITH_TOYS, Ground, caller_arguments
 from tests.s3_servers import make_bucket, s3_access
 

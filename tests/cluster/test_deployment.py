@@ -17,8 +17,8 @@ from mlflow import MlflowClient
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
 from tests.flows.command_line import SMALL, STAGES
-from tests.flows.conftest import prefect_server
 from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
+from tests.prefect_server import prefect_server
 
 ACCOUNT, WORKER = "superworkflow", "superworkflow-worker"
 POOL = "cluster-tests"

@@ -1,4 +1,4 @@
-"""The stages of Node2Vec on Spark, executors as pods: the same files as in process."""
+"""Stages on Spark, executors as pods: the same files as in process."""
 
 from __future__ import annotations
 
@@ -32,34 +32,47 @@ def _ignore(event: Event) -> None: ...
 
 @pytest.fixture(scope="module")
 def in_process(shared_folder: Path) -> dict[str, Dataset]:
-    """Index, walks and vocabulary of a small graph, made in process by one thread and by two processes of them."""
+    """What stages make of a small graph in process, by one thread."""
     edges, store = shared_folder / "spark-edges.csv", shared_folder / "store"
     pairs = np.random.default_rng(1).integers(0, 300, (3000, 2))
     edges.write_text("".join(f"n{u},n{v}\n" for u, v in pairs))
+    (shared_folder / "spec.pbtxt").write_text(SPEC)
     made: dict[str, Dataset] = {}
     for stage, params in REAL.items():
-        call = _real(stage, params, made, str(edges), f"{store}/{stage}/{'1' * 32}")
+        call = _real(stage, params, made, f"{store}/{stage}/{'1' * 32}")
         ProcessLauncher().launch(call, _ignore)
         made[stage] = Dataset.open(Location.of(call.output))
-    subprocess.run(["chmod", "-R", "a+rwX", store], check=True)
+    _open(store)
     return made
+
+
+def _open(folder: Path | str) -> None:
+    """Let pods, whose user is another, write beside what was made here."""
+    subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
 
 
 REAL: dict[str, dict[str, Any]] = {
     "index": {}, "walk": {"num_walks": 30, "walk_length": 40, "p": 0.5, "q": 2.0}, "prepare": {"min_count": 2},
+    "heterograph": {},
 }  # fmt: skip
-_INPUTS = {"index": {}, "walk": {"graph": "index"}, "prepare": {"graph": "index", "walks": "walk"}}
+_INPUTS: dict[str, dict[str, str]] = {
+    "walk": {"graph": "index"}, "prepare": {"graph": "index", "walks": "walk"}, "sample": {"graph": "heterograph"},
+}  # fmt: skip
+_FILES = {"index": {"edges": "spark-edges.csv"}, "heterograph": {"edges": "spark-edges.csv"},
+          "sample": {"spec": "spec.pbtxt"}}  # fmt: skip
+SPEC = """
+seed_op { op_name: "seed" node_set_name: "node" }
+sampling_ops { op_name: "one" input_op_names: "seed" edge_set_name: "edge" sample_size: 6 strategy: RANDOM_UNIFORM }
+sampling_ops { op_name: "two" input_op_names: "one" edge_set_name: "edge" sample_size: 4 strategy: RANDOM_UNIFORM }
+"""
 
 
 def _real(
-    stage: str,
-    params: dict[str, Any],
-    made: dict[str, Dataset],
-    edges: str,
-    output: str,
-    placed: Placement | None = None,
-) -> StageCall:
-    inputs = {"edges": edges} if stage == "index" else {name: made[of].uri for name, of in _INPUTS[stage].items()}
+    stage: str, params: dict[str, Any], made: dict[str, Dataset], output: str, placed: Placement | None = None
+) -> StageCall:  # fmt: skip
+    folder = output.split("/store/")[0]
+    inputs = {name: made[of].uri for name, of in _INPUTS.get(stage, {}).items()}
+    inputs |= {name: f"{folder}/{file}" for name, file in _FILES.get(stage, {}).items()}
     placed = placed or Placement(resources=Resources(cpu=1))
     return StageCall(stage, stage, params, inputs, output, placed, {"flow-run": "tests"}, "spark")
 
@@ -68,8 +81,8 @@ def _real(
 def test_the_same_files_as_in_process(
     stage: str, spark: Settings, in_process: dict[str, Dataset], shared_folder: Path
 ) -> None:
-    edges, output = f"{shared_folder}/spark-edges.csv", f"{shared_folder}/store/{stage}/{'2' * 32}"
-    call = _real(stage, REAL[stage], in_process, edges, output, placement(memory="1Gi"))
+    output = f"{shared_folder}/store/{stage}/{'2' * 32}"
+    call = _real(stage, REAL[stage], in_process, output, placement(memory="1Gi"))
     events = list[Event]()
     launcher = KubernetesLauncher(spark(command=[sys.executable, "-P", "-m", "superworkflow"]))
     launched = launcher.launch(call, events.append)
@@ -90,15 +103,23 @@ def test_the_same_files_as_in_process(
     assert "ERROR" not in said
 
 
-def test_walks_survive_the_loss_of_an_executor(
-    spark: Settings, in_process: dict[str, Dataset], shared_folder: Path, cluster: Cluster
-) -> None:
-    params = {"num_walks": 6_000, "walk_length": 40, "p": 0.5, "q": 2.0}
-    edges, folder = f"{shared_folder}/spark-edges.csv", f"{shared_folder}/store/walk"
-    here = _real("walk", params, in_process, edges, f"{folder}/{'3' * 32}")
-    there = _real("walk", params, in_process, edges, f"{folder}/{'4' * 32}", placement(memory="1Gi"))
+@pytest.mark.parametrize(
+    ("stage", "params"),
+    [
+        ("walk", {"num_walks": 6_000, "walk_length": 40, "p": 0.5, "q": 2.0}),
+        ("sample", {"spark_mode": "partitioned", "repeats": 100}),
+    ],
+)
+def test_files_survive_the_loss_of_an_executor(
+    stage: str, params: dict[str, Any], spark: Settings, in_process: dict[str, Dataset], shared_folder: Path,
+    cluster: Cluster,
+) -> None:  # fmt: skip
+    folder = f"{shared_folder}/store/{stage}"
+    here = _real(stage, params, in_process, f"{folder}/{'3' * 32}")
+    there = _real(stage, params, in_process, f"{folder}/{'4' * 32}", placement(memory="1Gi"))
     ProcessLauncher().launch(here, _ignore)
-    shards = len(Dataset.open(Location.of(here.output)).manifest.files)
+    _open(folder)
+    shards = len(_shards(Path(here.output)))
     launched: list[Any] = []
     thread = threading.Thread(target=lambda: launched.append(KubernetesLauncher(spark()).launch(there, _ignore)))
     thread.start()
@@ -106,12 +127,16 @@ def test_walks_survive_the_loss_of_an_executor(
     # As Spark made them of our template; folders of the node are what these tests have instead of images.
     assert [each for pod in executors for each in violations(pod["spec"]) if not each.endswith(": hostPath")] == []
     first = executors[0]["metadata"]["name"]
-    while not list(Path(there.output).glob("walks-*.npy")) and thread.is_alive():
+    while not _shards(Path(there.output)) and thread.is_alive():
         time.sleep(0.1)
     cluster.do(lambda api: api.delete(f"{api.pods}/{first}", gracePeriodSeconds="0"))
-    written = len(list(Path(there.output).glob("walks-*.npy")))
+    written = len(_shards(Path(there.output)))
     thread.join()
     assert 0 < written < shards
     one, other = (Dataset.open(Location.of(call.output)).manifest for call in (here, there))
     assert other.files == one.files
     assert launched[0].figures["executors_lost"] == 1
+
+
+def _shards(output: Path) -> list[Path]:
+    return [*output.glob("walks-*.npy"), *output.glob("subgraphs-*.parquet")]

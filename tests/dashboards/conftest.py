@@ -17,13 +17,11 @@ import pytest
 
 from superworkflow.infra.tracking.details import DetailedRun, RunReader, StageRun
 from tests.flows.command_line import CommandLine
-from tests.flows.conftest import graph_files, prefect_api
 from tests.flows.nightly import nights
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["graph_files", "prefect_api"]
 
 GATE = "evaluate.macro_f1>=0.2"
 STUDY = "grid"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,14 @@ from superworkflow.infra.storage.digest import (
     canonical_json,
     dataset_digest,
     file_sha256,
+    file_sum,
+    new_hash,
+    open_stream,
     stream_sha256,
+    stream_sum,
 )
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.large_file import PIECE
 
 PARAMS = {"p": 0.5, "seed": 42, "start": None, "text": "ü"}
 INPUTS = {"graph": "abc"}
@@ -87,14 +94,25 @@ def test_sum_of_a_file_larger_than_a_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_stream_that_knows_its_sum(tmp_path: Path, kept: bool) -> None:
-    """Whether or not the file's pages are given back meanwhile, which what is no file does without."""
-    pieces, path = [bytes([n]) * (1 << 20) for n in range(7)], tmp_path / "file"
-    memory = io.BytesIO()
-    with path.open("wb") as raw:
-        for out in (raw, memory):
-            stream = SummedStream(out, kept)
-            for piece in pieces:
-                stream.write(piece)
-            assert stream.tell() == 7 << 20
-    assert stream.sha256 == file_sha256(path) == stream_sha256(io.BytesIO(memory.getvalue()))
+    """By what was written, and by what was put into the memory that it lends."""
+    rng, path, memory = random.Random(1), tmp_path / "file", io.BytesIO()
+    pieces = [rng.randbytes(size) for size in (1, 4096, PIECE + 1, 3, 5 * PIECE // 2, 700)]
+    with open_stream(Location.of(path), kept) as there:
+        for stream in (there, here := SummedStream(memory, "sha256" if kept else "blake3")):
+            for number, piece in enumerate(pieces):
+                if number % 2:
+                    stream.write(piece)
+                else:
+                    stream.room(len(piece))[:] = piece
+                    stream.filled()
+            assert stream.tell() == sum(map(len, pieces))
     assert path.read_bytes() == memory.getvalue() == b"".join(pieces)
+    algorithm, made = there.sum
+    assert here.sum == there.sum == ("sha256" if kept else "blake3", file_sum(path, algorithm))
+    assert made == stream_sum(io.BytesIO(memory.getvalue()), algorithm)
+
+
+def test_sums_are_those_of_the_standards() -> None:
+    """FIPS 180-4 and the BLAKE3 paper, of no bytes."""
+    assert new_hash("sha256").hexdigest().startswith("e3b0c44298fc1c149afbf4c8996fb924")
+    assert new_hash("blake3").hexdigest().startswith("af1349b9f5f9a1a6a0404dea36dcc949")

@@ -73,6 +73,10 @@ def test_joined_names_stay_inside(name: str) -> None:
         {"sha256": "0" * 63},
         {"sha256": "G" * 64},
         {"sha256": "0" * 64 + "\n"},
+        {"sha256": None},
+        {"sha256": None, "blake3": "0" * 63},
+        {"sha256": None, "blake3": "blake3:" + "0" * 57},
+        {"blake3": "0" * 64},
         {"path": 1},
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Measurement
+from superworkflow.infra.storage.manifest import ATTEMPT_NAME, MANIFEST_NAME, InputEntry, Manifest, Measurement
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
 
@@ -166,6 +168,32 @@ def test_altered_file_of_the_same_length_is_named(store: Store) -> None:
     assert location.uri in str(raised.value)
     with pytest.raises(DatasetDamaged, match="SHA-256"):
         Dataset.open(store.location("count", DIGEST)).array("values.npy")
+
+
+def test_large_file_is_summed_by_blake3(store: Store) -> None:
+    """Versions that know SHA-256 alone refuse the manifest by its format; those of other datasets have format 2."""
+    writer, content = DatasetWriter(store.location("count", DIGEST)), np.random.default_rng(1).bytes(5_000_001)
+    with writer.stream("large", kept=False) as stream:
+        stream.write(content)
+    writer.json("small.json", 1)
+    made = _commit(writer)
+    large, small = made.manifest.files
+    assert (large.blake3, large.sha256) == (blake3(content).hexdigest(), None)
+    assert (small.blake3, small.sum[0]) == (None, "sha256")
+    place = made.location.join(MANIFEST_NAME)
+    document = json.loads(place.read_text())
+    assert document["format"] == 3
+    assert [sorted(entry) for entry in document["files"]] == [["blake3", "bytes", "path"], ["bytes", "path", "sha256"]]
+    found = Dataset.open(made.location)
+    assert found.manifest.files == made.manifest.files
+    found.verify()
+    found.close()
+    assert json.loads(_make(store, skip=1).location.join(MANIFEST_NAME).read_text())["format"] == 2
+    with pytest.raises(ValueError, match="format 2 knows no BLAKE3"):
+        Manifest.model_validate(made.manifest.model_dump() | {"format": 2})
+    _overwrite(made.location.join("large"), content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DatasetDamaged, match="its BLAKE3 differs"):
+        Dataset.open(made.location).local("large")
 
 
 def test_missing_file_is_named(store: Store) -> None:

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.tasks._draw import Work
+from superworkflow.tasks._gnn import mean_kernels
+from superworkflow.tasks._gnn.half import sum_half
 from superworkflow.tasks._gnn.kernels import (
     ALL,
     compact,
@@ -20,6 +23,7 @@ from superworkflow.tasks._gnn.kernels import (
     spread_edges,
     sum_edges,
 )
+from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight, spread_weighted, sum_weighted
 
 
 def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,10 +45,10 @@ def test_draws(receivers, senders, most, size, labor, seed, share):
     nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
     starts = np.empty(len(nodes) + 1, np.int64)
     lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
-    count_draws(indptr, indices, nodes, size, labor, np.uint64(seed), lost, starts)
+    count_draws(indptr, indices, nodes, size, labor, np.uint64(seed), lost, starts, None)
     positions = np.empty(starts[-1], np.int64)
     marks = np.zeros((int(np.diff(indptr).max(initial=0)) >> 6) + 1, np.uint64)
-    draw_edges(indptr, indices, nodes, size, labor, np.uint64(seed), lost, starts, marks, positions)
+    draw_edges(indptr, indices, nodes, nodes, size, labor, np.uint64(seed), lost, starts, None, marks, positions)
     assert not marks.any()
     for i, node in enumerate(nodes):
         mine = positions[starts[i] : starts[i + 1]]
@@ -90,6 +94,57 @@ def test_sums_and_their_transpose(receivers, senders, width, seed):
 
 
 @given(
+    receivers=st.integers(0, 7), senders=st.integers(1, 9), width=st.sampled_from([1, 16, 17, 40]),
+    seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None, print_blob=True)
+def test_sums_by_weight_their_transpose_and_sums_of_float16(receivers, senders, width, seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, receivers, senders, 5)
+    weights = rng.random(len(indices)).astype(np.float32)
+    dense, counts = np.zeros((receivers, senders)), np.zeros((receivers, senders))
+    ends = np.repeat(np.arange(receivers), np.diff(indptr)), indices
+    np.add.at(dense, ends, weights)
+    np.add.at(counts, ends, 1)
+    values = (rng.normal(size=(senders, width)) * 10.0 ** rng.integers(-7, 3)).astype(np.float16)
+    out = np.empty((receivers, width), np.float32)
+    sum_half(read_only(values.view(np.uint16)), indptr, indices, out)
+    assert out == pytest.approx(counts @ values.astype(np.float64), rel=1e-5, abs=1e-3)
+    sum_weighted(read_only(values.astype(np.float32)), indptr, indices, read_only(weights), out)
+    assert out == pytest.approx(dense @ values.astype(np.float64), rel=1e-4, abs=1e-3)
+    back = np.empty((senders, width), np.float32)
+    spread_weighted(read_only(out), indptr, indices, read_only(weights), back)
+    assert back == pytest.approx(dense.T @ out, rel=1e-4, abs=1e-2)
+
+
+@given(
+    receivers=st.integers(1, 9), most=st.sampled_from([0, 1, 5, 200]), size=st.sampled_from([1, 2, 40]),
+    seed=st.integers(0, 2**32), share=st.sampled_from([0, 0.1, 0.9]),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_draws_by_weight(receivers, most, size, seed, share):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, receivers, 70, most)
+    nodes = rng.permutation(receivers)[: rng.integers(0, receivers + 1)].astype(np.int64)
+    weights = rng.integers(0, 3, len(indices)).astype(np.float32)
+    lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
+    starts, longest = np.empty(len(nodes) + 1, np.int64), int(np.diff(indptr).max(initial=0))
+    count_weighted(indptr, read_only(weights), nodes, size, lost, starts)
+    positions = np.empty(starts[-1], np.int64)
+    work = Work(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+    left = np.empty(longest, np.float32)
+    draw_by_weight(indptr, read_only(weights), nodes, size, np.uint64(seed), lost, starts, work, left, positions)
+    there = weights > 0
+    there[lost] = False
+    for i, node in enumerate(nodes):
+        mine = positions[starts[i] : starts[i + 1]]
+        assert there[mine].all()
+        assert (np.diff(mine) > 0).all()
+        assert ((mine >= indptr[node]) & (mine < indptr[node + 1])).all()
+        assert len(mine) == min(size, there[indptr[node] : indptr[node + 1]].sum())
+
+
+@given(
     rows=st.integers(0, 9), width=st.integers(1, 21), dropped=st.sampled_from([1, 6554, 32768, 62259]),
     seed=st.integers(0, 2**32),
 )  # fmt: skip
@@ -119,16 +174,55 @@ def test_each_neighbour_is_drawn_as_often(labor):
     """
     indptr, indices = read_only(np.array([0, 15], np.int64)), read_only(np.arange(15, dtype=np.int32))
     lost = read_only(np.array([0, 7, 8]))
-    counts, marks = np.zeros(15), np.zeros(1, np.uint64)
+    counts, marks, node = np.zeros(15), np.zeros(1, np.uint64), np.zeros(1, np.int64)
     keys = np.empty(1200, np.uint64)
     keys_of(np.arange(1200), np.uint64(5), keys)
     for state in keys:
         starts = np.empty(2, np.int64)
-        count_draws(indptr, indices, np.zeros(1, np.int64), 3, labor, state, lost, starts)
+        count_draws(indptr, indices, node, 3, labor, state, lost, starts, None)
         positions = np.empty(starts[-1], np.int64)
-        draw_edges(indptr, indices, np.zeros(1, np.int64), 3, labor, state, lost, starts, marks, positions)
+        draw_edges(indptr, indices, node, node, 3, labor, state, lost, starts, None, marks, positions)
         counts[positions] += 1
     assert not counts[lost].any()
     counts = np.delete(counts, lost)
     spread = ((counts - 300) ** 2 / (300 * 0.75)).sum()
     assert spread < 31  # 0.1%
+
+
+@given(
+    receivers=st.integers(0, 7), more=st.integers(1, 9), width=st.sampled_from([1, 3, 16, 17, 40]),
+    dropped=st.sampled_from([0, 32768]), at=st.sampled_from([0, 5]), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, print_blob=True)
+def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
+    """From a table, from rows, and what a dense matrix of shares makes of them."""
+    rng, senders = np.random.default_rng(seed), receivers + more
+    starts, indices = rows_of(rng, receivers, senders, 9)
+    table = rng.normal(size=(senders, width)).astype(np.float32)
+    mask = np.ones_like(table)
+    if dropped:
+        fill_masks(np.arange(senders), dropped, np.uint64(seed), mask)
+    dense = np.zeros((receivers, senders))
+    np.add.at(dense, (np.repeat(np.arange(receivers), np.diff(starts)), indices), 1)
+    dense /= np.maximum(1, dense.sum(1, keepdims=True))
+    out = np.full((receivers, at + width + 1), 7, np.float32)
+    positions, nodes = read_only(np.arange(len(indices))), read_only(rng.permutation(senders)[:receivers])
+    given = dropped, np.uint64(seed), out, at
+    mean_kernels.gather_means(read_only(table), indices, positions, starts, *given)
+    assert out[:, at : at + width] == pytest.approx(dense @ (table * mask), abs=1e-5)
+    mean_kernels.gather_rows(read_only(table), nodes, *given)
+    assert (out[:, at : at + width] == (table * mask)[nodes]).all()
+    mean_kernels.mean_rows(read_only(table), starts, indices, out, at)
+    assert out[:, at : at + width] == pytest.approx(dense @ table, abs=1e-5)
+    assert (np.delete(out, np.s_[at : at + width], 1) == 7).all()
+    begins, ends = np.zeros(senders + 2, np.int64), np.empty(len(indices), np.int32)
+    mean_kernels.transpose(starts, indices, begins, ends)
+    back = np.empty((senders, width), np.float32)
+    mean_kernels.spread_own(read_only(out), at, back)
+    mean_kernels.spread_means(read_only(out), at, starts, read_only(begins), read_only(ends), back)
+    wanted = dense.T @ out[:, at : at + width]
+    wanted[:receivers] += out[:, at : at + width]
+    assert back == pytest.approx(wanted, abs=1e-4)
+    kept = back.copy()
+    mean_kernels.keep_positive(read_only(table), kept)
+    assert (kept == np.where(table > 0, back, 0)).all()

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.kernels import ALL, count_draws, draw_edges, read_only
-from superworkflow.tasks._gnn.owned import count_owned, draw_owned
+from superworkflow.tasks._gnn.kernels import ALL, Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks.partition.kernels import count_cut, count_ends, fill_ends, merge_rows, sort_rows
 from superworkflow.tasks.shard.kernel import renumber_rows
 
@@ -79,9 +78,10 @@ def test_cut_and_renumbered_rows(sources, targets, most, parts, seed):
 @given(
     sources=st.integers(1, 9), targets=st.integers(1, 9), most=st.sampled_from([0, 3, 200]),
     size=st.sampled_from([ALL, 1, 2, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
+    share=st.sampled_from([0, 0.1, 0.9]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
-def test_draws_of_a_part_are_those_of_the_graph(sources, targets, most, size, labor, seed):
+def test_draws_of_a_part_are_those_of_the_graph(sources, targets, most, size, labor, seed, share):
     """In new numbers, of some of the nodes."""
     rng = np.random.default_rng(seed)
     indptr, indices = rows_of(rng, sources, targets, most)
@@ -93,18 +93,14 @@ def test_draws_of_a_part_are_those_of_the_graph(sources, targets, most, size, la
     near = read_only(np.concatenate([*rows, np.empty(0)]).astype(np.int32))
     asked = rng.permutation(len(owned))[: rng.integers(0, len(owned) + 1)]
     nodes, state = owned[asked], np.uint64(seed)
-    wanted, lost = np.empty(len(nodes) + 1, np.int64), read_only(np.empty(0, np.int64))
-    count_draws(indptr, indices, nodes, size, labor, state, lost, wanted)
+    wanted, lost = np.empty(len(nodes) + 1, np.int64), read_only(np.flatnonzero(rng.random(len(indices)) < share))
+    count_draws(indptr, indices, nodes, size, labor, state, lost, wanted, None)
     positions, marks = np.empty(wanted[-1], np.int64), np.zeros(4, np.uint64)
-    draw_edges(indptr, indices, nodes, size, labor, state, lost, wanted, marks, positions)
-    starts = np.empty(len(nodes) + 1, np.int64)
-    count_owned(own, near, read_only(order), asked, size, labor, state, starts)
+    draw_edges(indptr, indices, nodes, nodes, size, labor, state, lost, wanted, None, marks, positions)
+    starts, whole = np.empty(len(nodes) + 1, np.int64), Renumbered(read_only(order), read_only(indptr[owned]))
+    count_draws(own, near, asked, size, labor, state, lost, starts, whole)
     assert starts.tolist() == wanted.tolist()
-    senders, found = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int64)
-    draw_owned(
-        own, near, read_only(order), read_only(indptr[owned]), asked, read_only(nodes), size, labor, state, starts,
-        marks, senders, found,
-    )  # fmt: skip
+    found = np.empty(starts[-1], np.int64)
+    draw_edges(own, near, asked, nodes, size, labor, state, lost, starts, whole, marks, found)
     assert not marks.any()
     assert found.tolist() == positions.tolist()
-    assert senders.tolist() == indices[positions].tolist()

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.tasks._subgraph_positions import joined_positions, split_positions
 from superworkflow.tasks.sample import SampleParams, sampler
 from superworkflow.tasks.sample.sampler import Sampler, SeedRows
 from superworkflow.tasks.sample.spec import STRATEGIES, Op, Spec
@@ -74,3 +76,24 @@ def test_subgraphs_equal_the_plain_samplers(
 
 def _folder(factory: pytest.TempPathFactory) -> Path:
     return factory.mktemp("graph") / str(next(_numbers))
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=12), max_size=5), st.integers(0, 99), st.booleans())
+@settings(deadline=None)
+def test_positions_as_they_are_stored(subgraphs: list[list[int]], seed: int, wide: bool) -> None:
+    """Any positions are read as they were; what does not fit the edges is refused."""
+    starts = np.cumsum([0, *map(len, subgraphs)])
+    sources = np.array([place for each in subgraphs for place in sorted(each)], np.int32)
+    kind = np.int64 if wide else np.int32
+    positions = np.random.default_rng(seed).integers(0, np.iinfo(kind).max, len(sources), kind, endpoint=True)
+    first_starts, firsts, step_starts, steps = split_positions(starts, sources, positions)
+    assert np.diff(first_starts).tolist() == [len(set(each)) for each in subgraphs]
+    assert (step_starts + first_starts).tolist() == starts.tolist()
+    found = joined_positions(starts, sources, firsts, steps)
+    assert found.dtype == kind
+    assert found.tolist() == positions.tolist()
+    longer = np.append(steps, kind(1))
+    for wrong in (firsts[1:], steps), (firsts, longer), (firsts[1:], longer):
+        if len(firsts):
+            with pytest.raises(DatasetDamaged, match="do not fit"):
+                joined_positions(starts, sources, *wrong)

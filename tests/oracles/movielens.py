@@ -84,6 +84,7 @@ def plain_graph(rows: list[tuple[str, str, float, int]]) -> tuple[PlainGraph, di
         {"rated": ("user", "movie"), "rated_by": ("movie", "user")},
         {"rated": [edge[:2] for edge in edges], "rated_by": [edge[:2] for edge in back]},
         {"rated": features, "rated_by": {name: values[origin] for name, values in features.items()}},
+        rows={"rated": np.array([row for _, _, row in edges])},
     )
     return graph, number[0]
 

@@ -14,9 +14,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 
 from tests.flows.command_line import Answer
-from tests.flows.conftest import prefect_api
 
-__all__ = ["prefect_api"]
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "tests" / "second" / "site"
 """Folder of the installed package that the superworkflow comes from."""

@@ -16,10 +16,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.flows.conftest import graph_files, prefect_api
 from tests.sweeps.commands import SweepCommands
-
-__all__ = ["graph_files", "prefect_api"]
 
 
 @dataclass

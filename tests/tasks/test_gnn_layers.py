@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from superworkflow.tasks._gnn.batches import Draws, Sampler
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -109,3 +110,27 @@ def test_layers_and_gradients(tmp_path, case, typed):
     for name, parameter in network.named_parameters():
         gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
         assert gradient.numpy() == pytest.approx(weights[name].grad.numpy(), abs=1e-5), name
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed):
+    """The same draws read from tables of all nodes: rows, gradients, and dropout; and by products of bfloat16."""
+    made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph")
+    values = TrainParams(hidden=8, layers=3, fanouts="3,2,4", label="paper.venue" if typed else "")
+    _, targets, shape, data = prepared(made, values)
+    (name,) = shape.head.node_sets
+    network, found = Network(shape, 3), []
+    direct = network.direct(0, data.known)
+    assert direct
+    for each in (frozenset(), direct):
+        draws = Draws(shape.levels(), values.sizes, False, frozenset(), 1, each)
+        batch = Sampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
+        assert set(batch.blocks[0].direct) == each
+        network.zero_grad()
+        rows = network(batch, data.known, 0.5)[name]
+        torch.nn.functional.cross_entropy(rows, torch.from_numpy(targets.classes[:17])).backward()
+        gradients = [each.grad.to_dense() for each in network.parameters() if each.grad is not None]
+        found.append(torch.cat([each.flatten() for each in (rows.detach(), *gradients)]).numpy())
+    assert found[1] == pytest.approx(found[0], abs=1e-6)
+    network.precision = "bfloat16"
+    assert network(batch, data.known, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)

@@ -69,7 +69,7 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
         ({"features": "node,x\na,1\nb,red\nc,3\nd,4\n"}, ["features.csv, row 2", "'red'"]),
         ({"features": "node\na\nb\nc\nd\n"}, ["no features"]),
         ({"labels": "a,red\ne,blue\n"}, ["labels.csv:2", "'e' on line 2"]),
-        ({"labels": "a,red\na,blue\n"}, ["labels.csv:2", "second label"]),
+        ({"labels": "a,red,train\nb,red,\na,blue,test\n"}, ["labels.csv:3", "'a' is in a second split", "'test'"]),
         ({"labels": "node,label,split\na,red,tset\n"}, ["labels.csv:2", "no such split", "'tset'"]),
         ({"edges": "a,a\n"}, ["self-loop"]),
     ],

@@ -15,7 +15,7 @@ from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks import aggregate, partition, shard
+from superworkflow.tasks import partition, shard
 from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.parts import Parts
 from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
@@ -40,8 +40,8 @@ def divided(graph: Dataset, folder: Path, parts: int | str = 4, **params) -> Dat
     return run_stage(partition.STAGE, {"parts": parts, **params}, given, folder)
 
 
-def sharded(graph: Dataset, parts: Dataset, folder: Path, sums: Dataset | None = None) -> Dataset:
-    given = {"graph": graph, "partition": parts} | ({} if sums is None else {"sums": sums})
+def sharded(graph: Dataset, parts: Dataset, folder: Path) -> Dataset:
+    given = {"graph": graph, "partition": parts}
     return run_stage(shard.STAGE, {}, {name: str(each.location.local_path) for name, each in given.items()}, folder)
 
 
@@ -77,12 +77,10 @@ def test_one_order_serves_every_number_of_workers(graph: Dataset, method: str, t
 
 
 def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
-    """Whatever range of parts is read: rows in their order, where they begin, features and means, in old numbers."""
+    """Whatever range of parts is read: rows in their order, where they begin, and features, in old numbers."""
     typed = HeteroGraph.open(graph)
-    path = str(graph.location.local_path)
-    sums = run_stage(aggregate.STAGE, {}, {"graph": path}, tmp_path / "sums")
     parts = divided(graph, tmp_path / "parts")
-    shards = Shards(sharded(graph, parts, tmp_path / "shards", sums))
+    shards = Shards(sharded(graph, parts, tmp_path / "shards"))
     orders = Parts.open(parts, typed).orders
     for workers in (1, 3, 4):
         seen = dict.fromkeys(typed.node_sets, 0)
@@ -105,8 +103,6 @@ def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
                 ends = set(rows.indices.tolist())
                 own = set(range(piece.low[target], piece.high[target]))
                 assert ends <= own | set(piece.halo[target].tolist())
-                if number in piece.means:
-                    assert (piece.means[number] == sums.array(f"means-{number}.npy")[mine]).all()
         assert seen == {name: each.count for name, each in typed.node_sets.items()}
     with pytest.raises(UserError, match="more workers than the graph's 4 parts"):
         shards.bounds(5)
@@ -196,7 +192,7 @@ def test_refuses_damaged_parts_and_shards(tmp_path: Path):
         values[0] = value
         with pytest.raises(DatasetDamaged, match="do not fit each other"):
             Shards(_with(shards, name, values, tmp_path / "bad")).piece(0, 4)
-    for key, value in {"format": 9, "means": [5], "node_sets": [{"name": "node", "count": -1, "width": 1}]}.items():
+    for key, value in {"format": 9, "node_sets": [{"name": "node", "count": -1, "width": 1}]}.items():
         made = _with(shards, SHARDS_FILE, {**shards.json(SHARDS_FILE), key: value}, tmp_path / "bad")
         with pytest.raises(DatasetDamaged, match="do not fit each other"):
             Shards(made)

@@ -126,7 +126,7 @@ def test_records_are_protobufs_bytes_in_shards_of_about_equal_size(tmp_path, mad
         most = max(len(record) for shard in shards for record in shard)
         assert max(sizes) - min(sizes) <= max(2 * most, 0.5 * np.mean(sizes))
     again = make(tmp_path / "again", graph, subgraphs, threads=1, shards=4, compression=compression)
-    assert [entry.sha256 for entry in again.manifest.files] == [entry.sha256 for entry in dataset.manifest.files]
+    assert again.manifest.files == dataset.manifest.files
     assert dataset.stats["records"] == 60
 
 
@@ -210,7 +210,7 @@ def test_what_a_killed_attempt_has_left_whole_is_taken_over(tmp_path, made):
     attempt.claim(whole.files(), resumable=True)
     names = whole.files("train-*")
     for name in names[:2]:
-        with attempt.stream(name) as stream:
+        with attempt.stream(name, kept=False) as stream:
             stream.write(whole.local(name).read_bytes())
     with location.join(names[2]).open("wb") as half:
         half.write(b"half")

@@ -19,7 +19,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import _subgraph_cuts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import shard_spans
-from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks
+from superworkflow.tasks._subgraphs import SPLITS, Block, Layout, read_blocks, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
@@ -130,6 +130,32 @@ def test_same_bytes_with_other_threads_and_rooms(
             two = make(graph, tmp_path / f"two-{len(params)}", dict(params), cpu=3)
         assert contents(one) == contents(two)
         assert one.stats == two.stats
+
+
+def test_an_edge_of_a_tree_in_a_large_graph_takes_five_bytes(tmp_path: Path) -> None:
+    """The worst there is: each edge leads to a node of its own, one of ten million, by one of 300 million edges."""
+    rng, nodes, degree, subgraphs = np.random.default_rng(1), 10_000_000, 30, 300
+    counts = np.repeat([15, 10, 5], [1, 15, 150])  # edges of each source; the first of a row's edges are taken
+    edges, sources = counts.sum(), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    members = np.sort(np.stack([rng.choice(nodes, edges + 1, replace=False) for _ in range(subgraphs)]), axis=1)
+    slots = np.concatenate([rng.permuted(np.tile(np.arange(degree), (subgraphs, 1)), axis=1)[:, :count]
+                            for count in counts], axis=1)  # fmt: skip
+    positions = np.take(members, sources, axis=1) * degree + slots
+    positions = np.take_along_axis(positions, np.argsort(positions, axis=1), axis=1).astype(np.int32)
+    targets = rng.permuted(np.tile(np.arange(1, edges + 1, dtype=np.int32), (subgraphs, 1)), axis=1)
+    starts = np.arange(subgraphs + 1)
+    block = Block(
+        pa.array(map(str, range(subgraphs))), members[:, 0].astype(np.int32),
+        [starts * (edges + 1)], [members.reshape(-1).astype(np.int32)],
+        [starts * edges], [np.tile(sources, subgraphs)], [targets.reshape(-1)], [positions.reshape(-1)],
+    )  # fmt: skip
+    path, layout = tmp_path / "shard.parquet", Layout(1, 1, (0,), (0,))
+    with shard_writer(path, shard_schema(block, layout)) as write:
+        write(block)
+    with pq.ParquetFile(path) as file:
+        assert equal(read_group(file, 0, layout), block)
+        assert equal(read_group(file, 0, layout, [0]), block._replace(positions=[np.zeros(0, np.int32)]))
+    assert path.stat().st_size <= 5 * subgraphs * edges
 
 
 def test_table_of_seeds(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path) -> None:

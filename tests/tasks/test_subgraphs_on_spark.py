@@ -105,7 +105,7 @@ def make(
 
 
 def assert_same(there: Dataset, here: Dataset) -> None:
-    assert [(f.path, f.sha256) for f in there.manifest.files] == [(f.path, f.sha256) for f in here.manifest.files]
+    assert there.manifest.files == here.manifest.files
     assert there.stats == here.stats
     assert there.digest == here.digest
     assert not [name for name in there.location.walk_files() if name.startswith("_")]

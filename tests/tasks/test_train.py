@@ -237,7 +237,7 @@ BAD[4, 1] = np.nan
         ({"split": ["train", "tset"] * 6}, {}, ["no such split", "'tset'"]),
         ({"label": ["a"] * 12}, {}, ["labels of two kinds"]),
         ({}, {"label": "node.colour"}, ["train.label", "'node.colour'", "node.label"]),
-        ({}, {"label": "node.features"}, ["one whole number or text", "float[2]"]),
+        ({}, {"label": "node.features"}, ["a whole number or text", "float[2]"]),
         ({"features": np.full((12, 2), 3e38, np.float32)}, {"dropout": 0}, ["training diverged", "learning_rate"]),
     ],
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +25,20 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks import aggregate, partition, shard
+from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.asking import Book, Exchange, Store, Wanted
+from superworkflow.tasks._gnn.asking import Store, Wanted
 from superworkflow.tasks._gnn.batches import Draws
+from superworkflow.tasks._gnn.mine import Mine
+from superworkflow.tasks._gnn.owners import Exchange, Owners
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks.train import STAGE, TrainParams, loop
+from superworkflow.tasks._gnn.tensors import read_tensors
+from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
+from superworkflow.tasks.infer.on_workers import infer as infer_together
+from superworkflow.tasks.train import STAGE, TrainParams, loop, together
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.paces import Paces, slow_one
 from superworkflow.tasks.train.together import shares
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.index_helpers import run_stage
@@ -38,7 +48,11 @@ FULL = {"features, all": {"fanouts": "all,all", "batch": 8},
         "means": {"fanouts": "3,all", "batch": 8},
         "gcn": {"model": "gcn", "fanouts": "2,all", "batch": "all"},
         "gat": {"model": "gat", "heads": 4, "fanouts": "3,3", "sampler": "labor", "batch": 7},
-        "embeddings": {"fanouts": "all,2", "batch": 8}}  # fmt: skip
+        "embeddings": {"fanouts": "all,2", "batch": 8},
+        "typed": {"label": "paper.venue", "model": "rgcn", "fanouts": "4,3", "batch": 7, "embeddings_by": "adagrad"},
+        "links": {"fanouts": "4,all", "batch": 40, "negatives": 2},
+        "links, gcn": {"model": "gcn", "fanouts": "4,3", "batch": 40, "decoder": "distmult"},
+        "links, typed": {"fanouts": "3,3", "batch": 9, "negatives_by": "degree"}}  # fmt: skip
 
 
 class Made:
@@ -49,8 +63,7 @@ class Made:
         of = {"graph": str(self.graph.location.local_path)}
         self.sums = run_stage(aggregate.STAGE, {}, of, folder / "sums")
         parts = run_stage(partition.STAGE, {"parts": 4}, of, folder / "parts")
-        inputs = of | {"partition": parts.uri, "sums": self.sums.uri}
-        self.shards = run_stage(shard.STAGE, {}, inputs, folder / "shards")
+        self.shards = run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, folder / "shards")
 
     def inputs(self, **more: Dataset) -> dict[str, str]:
         return {"graph": self.graph.uri} | {name: each.uri for name, each in more.items()}
@@ -61,8 +74,16 @@ def made(tmp_path_factory) -> dict[str, Made]:
     folder = tmp_path_factory.mktemp("workers")
     return {
         "one": Made(folder / "one", one_kind), "bare": Made(folder / "bare", one_kind, features=False),
-        "two": Made(folder / "two", two_kinds),
+        "two": Made(folder / "two", two_kinds), "links": Made(folder / "links", linked),
+        "typed links": Made(folder / "typed-links", linked, of=two_kinds, edges="writes"),
     }  # fmt: skip
+
+
+def linked(folder: Path, of: Any = one_kind, **params: Any) -> Dataset:
+    """A graph of which links were held out."""
+    whole = of(folder.with_name(f"{folder.name}-whole"))
+    given = {"graph": str(whole.location.local_path)}
+    return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
 
 def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, steps: list[list[Any]]) -> list[Any]:
@@ -70,16 +91,14 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     shards = Shards(Dataset.open(Location.of(shards_uri)))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
-    bounds = shards.bounds(worker.size)
-    piece = shards.piece(int(bounds[worker.rank]), int(bounds[worker.rank + 1]))
-    book = Book(shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(names)})
-    levels = [Level(names, relations, names)] * len(fanouts)
-    store = Store(piece, book, Exchange(dist.group.WORLD), Draws(levels, fanouts, labor, frozenset(), 42), {}, False,
-                  frozenset(piece.features))  # fmt: skip
+    mine = Mine(worker, shards)
+    levels, owners = [Level(names, relations, names)] * len(fanouts), Owners(mine.book, Exchange(dist.group.WORLD))
+    store = Store(mine.piece, owners, Draws(levels, fanouts, labor, frozenset(), 42), {}, False,
+                  frozenset(mine.piece.features))  # fmt: skip
     window = []
     for name, nodes, step in steps:
         targets = np.array(nodes, np.int64)
-        window.append(Wanted({name: targets[book.owners(name, targets) == worker.rank]}, tuple(step)))
+        window.append(Wanted({name: targets[mine.book.owners(name, targets) == worker.rank]}, tuple(step)))
     return [
         [sorted((each.number, int(edge)) for each in relations for edge in block.hops[each.number].positions)
          for block in batch.blocks]
@@ -130,18 +149,26 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
 
 @pytest.mark.parametrize("kind", FULL)
 def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
-    of = made["bare" if kind == "embeddings" else "one"]
+    names = {
+        "embeddings": "bare",
+        "typed": "two",
+        "links": "links",
+        "links, gcn": "links",
+        "links, typed": "typed links",
+    }
+    of, summed = made[names.get(kind, "one")], kind in ("means", "links")
     params = {**PARAMS, **FULL[kind], "dropout": 0.3}
-    summed = kind == "means"
     given = of.inputs(sums=of.sums) if summed else of.inputs()
     alone = run_stage(STAGE, params, given, tmp_path / "alone", 1)
     output = tmp_path / "together"
     whole = TrainParams(**params).model_dump(mode="json")
-    told = group.run(train, whole, of.graph.uri, of.shards.uri, summed, str(output))
+    told = group.run(train, whole, of.graph.uri, of.shards.uri, of.sums.uri if summed else "", str(output))
     with alone.parquet("losses.parquet") as file:
         losses = file.read(["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
-    assert told[0]["facts"]["validation_accuracy"] == pytest.approx(alone.stats["validation_accuracy"], abs=0.05)
+    figure = "validation_mrr" if "links" in kind else "validation_accuracy"
+    assert told[0]["facts"].keys() == alone.stats.keys()
+    assert told[0]["facts"][figure] == pytest.approx(alone.stats[figure], abs=0.05)
     assert {file["path"] for file in told[0]["files"]} == {file.path for file in alone.manifest.files}
 
 
@@ -161,9 +188,26 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
     assert "rank 0" in log.getvalue()
     with pytest.raises(UserError, match="graph in parts"):
         execute(STAGE, params, of.inputs(), str(tmp_path / "none"), resources, Progress("train", stream=log), "workers")
+    many = Resources.model_validate({"workers": {"count": 5, "cpu": 1, "memory": "1Gi"}})
+    for stage, given in ((STAGE, {}), (aggregate.STAGE, {}), (infer.STAGE, {"network": alone})):
+        with pytest.raises(UserError, match="more workers than the graph's 4 parts"):
+            execute(stage, {}, of.inputs(shards=of.shards, **given), str(tmp_path / "none"), many,
+                    Progress("train", stream=log), "workers")  # fmt: skip
     with pytest.raises(UserError, match="parts of another graph"):
         execute(STAGE, params, of.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
                 Progress("train", stream=log), "workers")  # fmt: skip
+
+
+def compare_paces(worker: Worker) -> None:
+    """Rank 2 has worked for an hour, the others for ten seconds."""
+    Paces(Exchange(dist.group.WORLD), worker).compare(7, 3600.0 if worker.rank == 2 else 10.0)
+
+
+def test_a_slow_worker_is_named_with_the_wait_it_causes(group):
+    group.run(compare_paces)
+    assert "epoch 7: rank 2 is 360.0 times slower than the others, which waited " in group.log.getvalue()
+    assert slow_one(np.array([[9.0, 0.0], [5.0, 4.0], [8.0, 1.0]])) is None
+    assert slow_one(np.array([[9.0, 0.0]])) is None
 
 
 def train_and_save(worker: Worker, *given: Any) -> Any:
@@ -175,27 +219,75 @@ def train_and_save(worker: Worker, *given: Any) -> Any:
         loop.CHECKPOINT_SECONDS = usual
 
 
-def test_goes_on_with_another_number_of_workers(group, made, tmp_path: Path):
+def train_until_killed(worker: Worker, at: int, mark: str, *given: Any) -> Any:
+    """Train, saving after each step; of the second worker the process is killed in one step, once."""
+    share = together.TogetherTrainer._tell
+
+    def tell(trainer: together.TogetherTrainer) -> None:
+        share(trainer)
+        if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == at:
+            with contextlib.suppress(FileExistsError), open(mark, "x"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    together.TogetherTrainer._tell = tell  # type: ignore[method-assign]
+    try:
+        return train_and_save(worker, *given)
+    finally:
+        together.TogetherTrainer._tell = share  # type: ignore[method-assign]
+
+
+def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):
     """Learned embeddings, whose optimizer has a state too; what is trained is what nothing has disturbed."""
     of, params = made["bare"], {**PARAMS, "epochs": 4, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
 
     def given(output: str, **more: Any) -> list[Any]:
         whole = TrainParams(**(params | more)).model_dump(mode="json")
-        return [whole, of.graph.uri, of.shards.uri, False, str(tmp_path / output)]
+        return [whole, of.graph.uri, of.shards.uri, "", str(tmp_path / output)]
 
     undisturbed = group.run(train, *given("undisturbed"))
     group.run(train_and_save, *given("begun", epochs=2))
     log = Progress("train", stream=group.log)
     with local_group([Role("worker", 2)], Checkpoint(group.folder), log, tmp_path) as two:
-        ended = two.run(train, *given("ended"))
-    for path in group.folder.glob("workers*"):
-        path.unlink()
+        ended = two.run(train_until_killed, 10, str(tmp_path / "killed"), *given("ended"))
+    shutil.rmtree(group.folder)
     losses = [
         pq.read_table(tmp_path / name / "losses.parquet")["loss"].to_pylist() for name in ("ended", "undisturbed")
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     assert ended[0]["facts"]["steps"] == undisturbed[0]["facts"]["steps"] == len(losses[0])
-    assert "resuming at epoch 3, step 1" in group.log.getvalue()
+    weights = [read_tensors(tmp_path / name / "model.safetensors") for name in ("ended", "undisturbed")]
+    assert weights[0].keys() == weights[1].keys()
+    for name, values in weights[0].items():
+        assert values == pytest.approx(weights[1][name], abs=1e-3)
+    log_text = group.log.getvalue()
+    assert "resuming at epoch 3, step 1" in log_text
+    assert "resuming at epoch 3, step 2" in log_text
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.parametrize("kind", ["one", "two", "typed links"])
+def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
+    """Of gcn, and of a typed graph whose authors have learned embeddings; means are the same bytes."""
+    of = made[kind]
+    model = {"one": {"model": "gcn"}, "two": {"label": "paper.venue"}, "typed links": {"batch": 9}}[kind]
+    network = run_stage(STAGE, {"hidden": 16, "epochs": 1, "fanouts": "3,3", **model}, of.inputs(), tmp_path / "train")
+    alone = run_stage(infer.STAGE, {"batch": 7}, of.inputs(network=network), tmp_path / "alone")
+    (told, *_) = group.run(aggregate_together, of.shards.uri, str(tmp_path / "sums"))
+    wanted = {entry.path: entry.sha256 for entry in of.sums.manifest.files}
+    assert {entry["path"]: entry["sha256"] for entry in told} == wanted
+    given = [{"batch": 7}, of.graph.uri, network.uri, of.shards.uri, network.uri, str(tmp_path / "together")]
+    (told, *_) = group.run(infer_together, *given)
+    assert {entry["path"] for entry in told["files"]} == {entry.path for entry in alone.manifest.files}
+    assert told["stats"] == {name: alone.stats[name] for name in told["stats"]}
+    for entry in alone.manifest.files:
+        if entry.path.endswith("parquet"):
+            one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
+            for name in one.column_names:
+                first, second = one[name].to_pylist(), other[name].to_pylist()
+                if name in ("vector", "probability", "score"):
+                    assert np.array(second) == pytest.approx(np.array(first), abs=1e-5)
+                else:
+                    assert first == second
 
 
 def test_targets_are_evened_out():

@@ -34,6 +34,21 @@ class Held(Subgraphs):
         return blocks[group]
 
 
+class Nowhere:
+    """A sink that forgets what is put into it."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def room(self, size: int) -> memoryview:
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]
+
+    def filled(self) -> None:
+        pass
+
+
 def prepare() -> dict[str, Any]:
     folder = Path(sys.argv[1])
     graph, sampled = (Dataset.open(Location.of(folder / name)) for name in ("graph", "sample"))
@@ -47,7 +62,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         pass  # reads them
     with Clock() as clock:
         if request["side"] == "own":
-            size = write_records(subgraphs, source, 0, total, lambda data: None)
+            size = write_records(subgraphs, source, 0, total, Nowhere())
         else:
             size = sum(
                 _by_protobuf(source, block, min(total, group.last) - group.first)

@@ -1,0 +1,22 @@
+"""Which runs hold a place of their deployment, as Prefect's server keeps it in the servers of docker-compose.yml:
+`PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE` names this module.
+
+On disk, so that a restart does not forget it, and for as long as a run may be cut off before it is taken for dead:
+Prefect's own five minutes end a run whose server was away for longer.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from prefect.server.concurrency.lease_storage import filesystem
+
+from superworkflow.infra.heartbeat import GRACE_SECONDS
+
+
+class ConcurrencyLeaseStorage(filesystem.ConcurrencyLeaseStorage):
+    """Prefect's, with more patience."""
+
+    async def renew_lease(self, lease_id: UUID, ttl: timedelta) -> bool:
+        return await super().renew_lease(lease_id, max(ttl, timedelta(seconds=GRACE_SECONDS)))

@@ -1,0 +1,187 @@
+"""What a layer's product reads: a node's own row and means of its neighbours', side by side, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.mean_kernels import (
+    gather_means,
+    gather_rows,
+    keep_positive,
+    mean_rows,
+    spread_means,
+    spread_own,
+    transpose,
+)
+from superworkflow.tasks._gnn.sums import Edges
+
+
+class Fixed(Protocol):
+    """Columns that no step changes, so that they have no gradient."""
+
+    @property
+    def width(self) -> int:
+        """How many."""
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        """Write them, from column `at` on."""
+
+
+class Dropped(NamedTuple):
+    """Dropout of rows of a table: share in 65536ths, 0 for none, and state of the random stream, of the nodes."""
+
+    share: int
+    state: int
+
+
+class OwnRows(NamedTuple):
+    """Rows of a table [n, width], of these nodes."""
+
+    table: NDArray[np.float32]
+    nodes: NDArray[np.int64]
+    dropped: Dropped
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        gather_rows(read_only(self.table), read_only(self.nodes), self.dropped.share, _word(self.dropped), out, at)
+
+
+class MeanRows(NamedTuple):
+    """Means of the rows of a table [n, width] over drawn edges; `indices` and `positions` say of which nodes."""
+
+    table: NDArray[np.float32]
+    indices: NDArray[Any]
+    positions: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    dropped: Dropped
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
+        gather_means(read_only(self.table), *edges, self.dropped.share, _word(self.dropped), out, at)
+
+
+class Ready(NamedTuple):
+    """Rows as they are."""
+
+    rows: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        return int(self.rows.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        out[:, at : at + self.width] = self.rows.cpu().numpy()
+
+
+class Own(NamedTuple):
+    """The first rows of the matrix of this number, which are the receivers' own."""
+
+    of: int
+
+
+class Mean(NamedTuple):
+    """Means of the rows of the matrix of this number over drawn edges."""
+
+    of: int
+    edges: Edges
+
+
+Part = Fixed | Own | Mean
+
+
+def joined(
+    receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device
+) -> torch.Tensor:
+    """Parts side by side, [receivers, sum of widths].
+
+    Args:
+        receivers: how many.
+        parts: the columns.
+        rows: matrices that `Own` and `Mean` read.
+        rectified: these came out of a ReLU, and its gradient is to be taken here, where it costs no pass of its own.
+        device: of the result.
+    """
+    if device.type == "cpu":
+        found: torch.Tensor = _Joined.apply(receivers, parts, rectified, *rows)  # type: ignore[no-untyped-call]
+        return found
+    columns = []
+    for part in parts:
+        if isinstance(part, Own):
+            columns.append(rows[part.of][:receivers])
+        elif isinstance(part, Mean):
+            share = 1 / part.edges.counts.clamp(min=1).to(torch.float32).unsqueeze(1)
+            columns.append(part.edges.sum(rows[part.of]) * share)
+        else:
+            out = np.empty((receivers, part.width), np.float32)
+            part.fill(out, 0)
+            columns.append(torch.from_numpy(out).to(device))
+    return torch.cat(columns, 1)
+
+
+class _Joined(torch.autograd.Function):
+    """`joined` by the compiled kernels."""
+
+    @staticmethod
+    def forward(
+        context: Any, receivers: int, parts: Sequence[Part], rectified: bool, *rows: torch.Tensor
+    ) -> torch.Tensor:
+        given = [each.detach().contiguous().numpy() for each in rows]
+        widths = [given[part.of].shape[1] if isinstance(part, Own | Mean) else part.width for part in parts]
+        out = np.empty((receivers, sum(widths)), np.float32)
+        for at, part in zip(_begins(widths), parts, strict=True):
+            if isinstance(part, Own):
+                out[:, at : at + given[part.of].shape[1]] = given[part.of][:receivers]
+            elif isinstance(part, Mean):
+                mean_rows(read_only(given[part.of]), part.edges.host_starts, part.edges.host_senders, out, at)
+            else:
+                part.fill(out, at)
+        context.parts, context.widths, context.given, context.rectified = parts, widths, given, rectified
+        return torch.from_numpy(out)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = gradients[0].contiguous().numpy()
+        found: list[torch.Tensor | None] = []
+        for number, values in enumerate(context.given):
+            if not context.needs_input_grad[3 + number]:
+                found.append(None)
+                continue
+            out = np.empty(values.shape, np.float32)
+            mine = [
+                (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
+                if isinstance(part, Own | Mean) and part.of == number
+            ]  # fmt: skip
+            own = next((at for at, part in mine if isinstance(part, Own)), None)
+            spread_own(read_only(given if own is not None else given[:0]), own or 0, out)
+            for at, part in mine:
+                if isinstance(part, Mean):
+                    begins = np.zeros(len(out) + 2, np.int64)
+                    receivers = np.empty(len(part.edges.host_senders), np.int32)
+                    transpose(part.edges.host_starts, part.edges.host_senders, begins, receivers)
+                    ends = read_only(begins), read_only(receivers)
+                    spread_means(read_only(given), at, part.edges.host_starts, *ends, out)
+            if context.rectified:
+                keep_positive(read_only(values), out)
+            found.append(torch.from_numpy(out))
+        return None, None, None, *found
+
+
+def _begins(widths: Sequence[int]) -> list[int]:
+    return [sum(widths[:number]) for number in range(len(widths))]
+
+
+def _word(dropped: Dropped) -> np.uint64:
+    return np.uint64(dropped.state)

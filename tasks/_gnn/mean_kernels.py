@@ -1,0 +1,225 @@
+"""Compiled loops of layers that read means: rows and means side by side in one matrix, and the way back.
+
+A layer's product has one matrix for a node's own row and the means of its neighbours by each edge set, so they are
+written beside each other, straight from where they lie: a table of all nodes, of which no copy of a batch is made, or
+the rows of the layer before. All loops are parallel over rows that are written, each by one thread and in the order of
+the edges, so that threads change no number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._random import GAMMA, mix
+
+_LINE = 16
+"""Numbers in a cache line."""
+_AHEAD = 16
+"""Rows that are asked of memory ahead of the one that is read."""
+
+
+@nb.njit(inline="always")
+def _ask(flat: Any, row: Any, width: Any) -> Any:
+    """Bring a row of a table, given as one array, into the cache."""
+    begin = np.int64(row) * width
+    for at in range(begin, begin + width, _LINE):
+        prefetch(flat, at)
+    prefetch(flat, begin + width - 1)
+
+
+@nb.njit(nogil=True)
+def _add(row: Any, one: Any) -> None:
+    for c in range(len(row)):
+        row[c] += one[c]
+
+
+@nb.njit(nogil=True)
+def _add_four(row: Any, one: Any, two: Any, three: Any, four: Any) -> None:
+    """One after the other, so that the sum is that of four calls of `_add`."""
+    for c in range(len(row)):
+        row[c] = (((row[c] + one[c]) + two[c]) + three[c]) + four[c]
+
+
+@nb.njit(nogil=True)
+def _add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any) -> None:
+    """Add what `kernels.fill_masks` leaves of a node's row; `words` is scratch, uint64 [width / 4 rounded up]."""
+    scale = np.float32(65536.0 / (65536.0 - dropped))
+    own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
+    for i in range(len(words)):
+        words[i] = mix(own + np.uint64(i + 1) * GAMMA)
+    lanes = words.view(np.uint16)
+    for c in range(len(row)):
+        row[c] += one[c] * (scale if lanes[c] >= dropped else np.float32(0))
+
+
+@nb.njit(nogil=True)
+def _end_mean(row: Any, count: Any) -> None:
+    share = np.float32(1) / np.float32(max(1, count))
+    for c in range(len(row)):
+        row[c] *= share
+
+
+@nb.njit(parallel=True, cache=True)
+def gather_rows(
+    table: NDArray[np.float32], nodes: NDArray[np.int64], dropped: int, state: np.uint64, out: NDArray[np.float32],
+    at: int,
+) -> None:  # fmt: skip
+    """Rows of nodes, after dropout.
+
+    Args:
+        table: of all nodes [n, d].
+        nodes: [r].
+        dropped, state: as `kernels.fill_masks` takes them; 0 for no dropout.
+        out: [r, at least at + d], of which columns from `at` on are filled.
+        at: see there.
+    """
+    width, flat = table.shape[1], table.reshape(-1)
+    for i in nb.prange(len(nodes)):
+        if i + _AHEAD < len(nodes):
+            _ask(flat, nodes[i + _AHEAD], width)
+        row = out[i, at : at + width]
+        row[:] = np.float32(0)
+        if dropped:
+            _add_masked(row, table[nodes[i]], nodes[i], dropped, state, np.empty((width + 3) >> 2, np.uint64))
+        else:
+            _add(row, table[nodes[i]])
+
+
+@nb.njit(parallel=True, cache=True)
+def gather_means(
+    table: NDArray[np.float32], indices: NDArray[Any], positions: NDArray[np.int64], starts: NDArray[np.int64],
+    dropped: int, state: np.uint64, out: NDArray[np.float32], at: int,
+) -> None:  # fmt: skip
+    """Means of the rows of drawn neighbours, each after dropout; 0 of none.
+
+    Args:
+        table: of all nodes [n, d].
+        indices: of the edge set.
+        positions: of the drawn edges [e].
+        starts: where those of each receiver begin [r + 1].
+        dropped, state, out, at: as of `gather_rows`.
+    """
+    width, flat = table.shape[1], table.reshape(-1)
+    for i in nb.prange(len(starts) - 1):
+        e, last = starts[i], starts[i + 1]
+        for ahead in range(e + _AHEAD, min(last + _AHEAD, len(positions))):
+            _ask(flat, indices[positions[ahead]], width)
+        row = out[i, at : at + width]
+        row[:] = np.float32(0)
+        if dropped:
+            words = np.empty((width + 3) >> 2, np.uint64)
+            while e < last:
+                node = indices[positions[e]]
+                _add_masked(row, table[node], node, dropped, state, words)
+                e += 1
+        while e + 4 <= last:
+            one, two = table[indices[positions[e]]], table[indices[positions[e + 1]]]
+            _add_four(row, one, two, table[indices[positions[e + 2]]], table[indices[positions[e + 3]]])
+            e += 4
+        while e < last:
+            _add(row, table[indices[positions[e]]])
+            e += 1
+        _end_mean(row, last - starts[i])
+
+
+@nb.njit(parallel=True, cache=True)
+def mean_rows(
+    values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32], at: int
+) -> None:
+    """Means of the rows of each receiver's senders; 0 of none.
+
+    Args:
+        values: of the senders [n, d].
+        starts, senders: [r + 1], [e].
+        out, at: as of `gather_rows`.
+    """
+    width = values.shape[1]
+    for i in nb.prange(len(starts) - 1):
+        e, last = starts[i], starts[i + 1]
+        row = out[i, at : at + width]
+        row[:] = np.float32(0)
+        while e + 4 <= last:
+            one, two = values[senders[e]], values[senders[e + 1]]
+            _add_four(row, one, two, values[senders[e + 2]], values[senders[e + 3]])
+            e += 4
+        while e < last:
+            _add(row, values[senders[e]])
+            e += 1
+        _end_mean(row, last - starts[i])
+
+
+@nb.njit(nogil=True, cache=True)
+def transpose(
+    starts: NDArray[np.int64], senders: NDArray[Any], begins: NDArray[np.int64], receivers: NDArray[np.int32]
+) -> None:
+    """Edges by sender, each one's in their order.
+
+    Args:
+        starts, senders: [r + 1], [e].
+        begins: zeros [n + 2], of which the first n + 1 say then where those of each sender begin.
+        receivers: [e], filled.
+    """
+    for e in range(len(senders)):
+        begins[senders[e] + 2] += 1
+    for i in range(2, len(begins)):
+        begins[i] += begins[i - 1]
+    for i in range(len(starts) - 1):
+        for e in range(starts[i], starts[i + 1]):
+            sender = senders[e]
+            receivers[begins[sender + 1]] = np.int32(i)
+            begins[sender + 1] += 1
+
+
+@nb.njit(parallel=True, cache=True)
+def spread_own(gradients: NDArray[np.float32], at: int, out: NDArray[np.float32]) -> None:
+    """The transpose of copying the first rows: gradients [r, at least at + d] from column `at` on, 0 of other rows."""
+    width = out.shape[1]
+    for i in nb.prange(len(out)):
+        if i < len(gradients):
+            for c in range(width):
+                out[i, c] = gradients[i, at + c]
+        else:
+            for c in range(width):
+                out[i, c] = np.float32(0)
+
+
+@nb.njit(parallel=True, cache=True)
+def spread_means(
+    gradients: NDArray[np.float32], at: int, starts: NDArray[np.int64], begins: NDArray[np.int64],
+    receivers: NDArray[np.int32], out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """The transpose of `mean_rows`, by sender.
+
+    Args:
+        gradients: of the receivers [r, at least at + d], from column `at` on.
+        at: see there.
+        starts: [r + 1].
+        begins, receivers: as `transpose` makes them.
+        out: of the senders [n, d], added to.
+    """
+    width = out.shape[1]
+    for i in nb.prange(len(out)):
+        row = out[i]
+        for e in range(begins[i], begins[i + 1]):
+            receiver = receivers[e]
+            share = np.float32(1) / np.float32(starts[receiver + 1] - starts[receiver])
+            _add_share(row, gradients[receiver, at : at + width], share)
+
+
+@nb.njit(nogil=True)
+def _add_share(row: Any, one: Any, share: Any) -> None:
+    for c in range(len(row)):
+        row[c] += one[c] * share
+
+
+@nb.njit(parallel=True, cache=True)
+def keep_positive(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """0 in `out` [n, d] wherever `values` [n, d] are not above 0: the gradient of what came out of a ReLU."""
+    for i in nb.prange(len(out)):
+        for c in range(out.shape[1]):
+            out[i, c] = out[i, c] if values[i, c] > 0 else np.float32(0)

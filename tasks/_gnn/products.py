@@ -1,0 +1,93 @@
+"""Products of rows with a layer's matrix, by oneDNN where torch has it, with its bias and ReLU in one pass.
+
+For float32 torch takes MKL, which on processors of other makers than its own is less than half as fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+_HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+_PIECE = 2048
+"""Rows that are multiplied at a time where a gradient sums over all of them: both pieces stay in the cache."""
+
+
+def product(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activate: bool = False,
+    rectified: bool = False, precision: str = FLOAT32,
+) -> torch.Tensor:  # fmt: skip
+    """rows [n, d] times weight [k, d] transposed, plus bias [k].
+
+    Args:
+        rows, weight, bias: float32.
+        activate: apply ReLU.
+        rectified: whoever reads the result takes the ReLU's gradient; see `joined`.
+        precision: of the factors; sums are float32.
+    """
+    if rows.device.type != "cpu":
+        kind = torch.bfloat16 if precision == BFLOAT16 else torch.float32
+        with torch.autocast(rows.device.type, kind, enabled=precision == BFLOAT16):
+            made = functional.linear(rows, weight, bias).float()
+        return torch.relu(made) if activate else made
+    found: torch.Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+        rows, weight, bias, activate, rectified, precision == BFLOAT16
+    )
+    return found
+
+
+class _Product(torch.autograd.Function):
+    """`product` on processors."""
+
+    @staticmethod
+    def forward(
+        context: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activate: bool,
+        rectified: bool, short: bool,
+    ) -> torch.Tensor:  # fmt: skip
+        if short:
+            rows, weight = rows.bfloat16(), weight.bfloat16()
+        out = _linear(rows, weight, bias.bfloat16() if short and bias is not None else bias, activate)
+        context.masked, context.short, context.has_bias = activate and not rectified, short, bias is not None
+        context.save_for_backward(rows, weight, *((out,) if context.masked else ()))
+        return out.float()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        rows, weight, *out = context.saved_tensors
+        given = gradients[0]
+        if out:
+            given = given * (out[0] > 0)
+        bias = given.sum(0) if context.has_bias else None
+        if context.short:
+            given = given.bfloat16()
+        matrix = None
+        if context.needs_input_grad[1]:
+            matrix = (given.t() @ rows).float() if context.short else _over_rows(given, rows)
+        back = _linear(given, weight.t(), None, False).float() if context.needs_input_grad[0] else None
+        return back, matrix, bias, None, None, None
+
+
+def _over_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """left [n, k] transposed times right [n, d], summed in pieces of the rows."""
+    if not _fits(left):
+        return left.t() @ right
+    total = torch.zeros(left.shape[1], right.shape[1])
+    for first in range(0, len(left), _PIECE):
+        total += _linear(left[first : first + _PIECE].t(), right[first : first + _PIECE].t(), None, False)
+    return total
+
+
+def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activate: bool) -> torch.Tensor:
+    if _fits(rows):
+        act = "relu" if activate else "none"
+        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, act, [], "")
+        return found
+    made = functional.linear(rows, weight, bias)
+    return torch.relu(made) if activate else made
+
+
+def _fits(rows: torch.Tensor) -> bool:
+    return _HAS_ONEDNN and rows.numel() > 0

@@ -1,0 +1,123 @@
+"""Compiled loops over edges with weights: draws in proportion to them, and sums of weighted rows; beside `kernels`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks._draw import Work, draw_weighted
+from superworkflow.tasks._gnn.kernels import COLUMNS
+from superworkflow.tasks._random import GAMMA, mix
+
+
+@nb.njit(nogil=True, cache=True)
+def count_weighted(
+    indptr: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    receivers: NDArray[np.int64],
+    size: int,
+    lost: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> None:
+    """Where the edges of each receiver that `draw_by_weight` draws will begin.
+
+    Args:
+        indptr: rows of the edge set.
+        weights: of its edges, not negative; one of weight 0 is never drawn.
+        receivers: nodes [r].
+        size: fan-out.
+        lost: positions of edges that are not there, ascending.
+        starts: [r + 1], filled.
+    """
+    starts[0] = 0
+    for i in range(len(receivers)):
+        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
+        gone, count = np.searchsorted(lost, first), 0
+        for place in range(first, last):
+            if gone < len(lost) and lost[gone] == place:
+                gone += 1
+            elif weights[place] > 0:
+                count += 1
+                if count == size:
+                    break
+        starts[i + 1] = starts[i] + count
+
+
+@nb.njit(nogil=True, cache=True)
+def draw_by_weight(
+    indptr: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    receivers: NDArray[np.int64],
+    size: int,
+    state: np.uint64,
+    lost: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    work: Work,
+    left: NDArray[np.float32],
+    positions: NDArray[np.int64],
+) -> None:
+    """Draw edges without replacement, each in proportion to its weight among those left; ascending for each receiver.
+
+    Args:
+        indptr, weights, receivers, size, lost: as `count_weighted` was given.
+        state: of the random stream of this hop and edge set.
+        starts: as `count_weighted` has filled them.
+        work: for `size` draws.
+        left: scratch [most degree].
+        positions: of the edges in their set, [starts[r]], filled.
+    """
+    for i in range(len(receivers)):
+        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
+        own = mix(state + np.uint64(receivers[i] + 1) * GAMMA)
+        for place in range(first, last):
+            left[place - first] = weights[place]
+        for gone in range(np.searchsorted(lost, first), np.searchsorted(lost, last)):
+            left[lost[gone] - first] = np.float32(0)
+        degree = last - first
+        draw_weighted(positions, starts[i], 0, degree, degree, 0, size, left, own, work)
+        for j in range(starts[i], starts[i + 1]):
+            positions[j] += first
+
+
+@nb.njit(parallel=True, cache=True)
+def sum_weighted(
+    values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], weights: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """Sum the rows of each receiver's senders, each times its edge's weight.
+
+    Args:
+        values: of the senders [n, d].
+        starts, senders, weights: [r + 1], [e], [e].
+        out: of the receivers [r, d], filled.
+    """
+    width = values.shape[1]
+    for i in nb.prange(len(starts) - 1):
+        for c in range(width):
+            out[i, c] = np.float32(0)
+        for e in range(starts[i], starts[i + 1]):
+            sender, weight = senders[e], weights[e]
+            for c in range(width):
+                out[i, c] += weight * values[sender, c]
+
+
+@nb.njit(parallel=True, cache=True)
+def spread_weighted(
+    values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], weights: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """The transpose of `sum_weighted`: values of the receivers [r, d], out of the senders [n, d], filled."""
+    width = values.shape[1]
+    for block in nb.prange((width + COLUMNS - 1) // COLUMNS):
+        low, high = block * COLUMNS, min(width, (block + 1) * COLUMNS)
+        for i in range(len(out)):
+            for c in range(low, high):
+                out[i, c] = np.float32(0)
+        for i in range(len(starts) - 1):
+            for e in range(starts[i], starts[i + 1]):
+                sender, weight = senders[e], weights[e]
+                for c in range(low, high):
+                    out[sender, c] += weight * values[i, c]

@@ -1,0 +1,55 @@
+"""Weights of edges: a feature of edge sets that says how much a neighbour counts, or how often it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.errors import UserError
+from superworkflow.tasks._gnn.shape import Relation
+from superworkflow.tasks._heterograph import STRING, HeteroGraph
+
+WHERE = "train.weight"
+
+
+def weights_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> dict[int, NDArray[np.float32]]:
+    """Weights of the edges of those edge sets that have this feature, float32 [edges] by number.
+
+    Args:
+        graph: that has them.
+        relations: edge sets that are read.
+        name: of the feature.
+
+    Raises:
+        UserError: no edge set has it, it is no number for each edge, or a weight is negative or not finite.
+    """
+    found = {}
+    for relation in relations:
+        features = {each.name: each for each in graph.edge_sets[relation.name].features}
+        if name not in features:
+            continue
+        feature, where = features[name], f"{graph.dataset.uri}, {relation.name}.{name}"
+        if feature.is_ragged or feature.width != 1 or feature.dtype == STRING:
+            raise UserError("a weight is one number for each edge", where=where,
+                            value=f"{feature.dtype}{list(feature.shape)}", remedy="Name another feature")  # fmt: skip
+        weights = np.ascontiguousarray(graph.edge_feature(relation.name, name), np.float32).reshape(-1)
+        fits = np.isfinite(weights) & (weights >= 0)
+        if not fits.all():
+            edge = int(np.flatnonzero(~fits)[0])
+            raise UserError("a weight is not negative, and finite", where=f"{where}, {_ends(graph, relation, edge)}",
+                            value=float(weights[edge]), remedy="Correct it, or leave the edge out")  # fmt: skip
+        found[relation.number] = weights
+    if not found:
+        valid = sorted({each.name for edges in graph.edge_sets.values() for each in edges.features})
+        raise UserError("edges have no such feature", where=WHERE, value=name,
+                        remedy=f"They have: {', '.join(valid)[:500] or 'none'}")  # fmt: skip
+    return found
+
+
+def _ends(graph: HeteroGraph, relation: Relation, edge: int) -> str:
+    indptr, indices = graph.rows(relation.name)
+    source = int(np.searchsorted(indptr, edge, "right")) - 1
+    ends = graph.ids(relation.receivers)[source], graph.ids(relation.senders)[int(indices[edge])]
+    return f"{ends[0].as_py()} to {ends[1].as_py()}"

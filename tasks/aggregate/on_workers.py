@@ -1,0 +1,81 @@
+"""Stage `aggregate` on a worker group: each worker sums for the nodes of its parts.
+
+Rows keep the order of the graph's own, in which sums are made: the bytes are those of one process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numba as nb
+import numpy as np
+import torch.distributed as dist
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks._gnn.kernels import read_only, sum_edges
+from superworkflow.tasks._gnn.mine import Mine, shards_of
+from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks._gnn.tables import gathered
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.aggregate import AggregateParams, sums_file
+
+load_kernels_fast()
+
+
+def run(job: StageRun[AggregateParams]) -> Output:
+    """Coordinate; the workers sum, and the first of them writes.
+
+    Raises:
+        UserError: there is no graph in parts, it is another graph's, or there are more workers than parts.
+    """
+    dataset = shards_of(job)
+    shards = Shards(dataset)
+    made = [(j, each) for j, each in enumerate(shards.edge_sets) if shards.node_sets[each.target].width]
+    job.output.claim([sums_file(number) for number, _ in made])
+    with worker_group(job) as group:
+        files = group.run(aggregate, dataset.uri, job.output.location.uri)[0]
+    job.output.adopt(FileEntry.model_validate(entry) for entry in files)
+    total = sum(shards.node_sets[each.source].count for _, each in made)
+    return Output(rows=total, stats={"nodes": total, "bytes": job.output.bytes_written, "edge_sets": len(made)})
+
+
+def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, Any]]:
+    """One rank: the means of its nodes' neighbours.
+
+    Args:
+        worker: it.
+        shards_uri: dataset of stage shard.
+        output: URI of the dataset that is made.
+    """
+    nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
+    shards = Shards(SharedDataset.at(shards_uri, None))
+    mine, writer = Mine(worker, shards), TaskWriter(Location.of(output))
+    owners = Owners(mine.book, Exchange(dist.group.WORLD))
+    near = {name: mine.near(owners, name, values) for name, values in mine.piece.features.items()}
+    for number, edges in enumerate(shards.edge_sets):
+        if edges.target not in near:
+            continue
+        indptr, values = read_only(mine.piece.rows[number].indptr), near[edges.target]
+        means = np.empty((len(indptr) - 1, values.shape[1]), np.float32)
+        sum_edges(read_only(values), indptr, mine.places(number), means)
+        means /= np.maximum(np.diff(indptr), 1).astype(np.float32)[:, None]
+        count = shards.node_sets[edges.source].count
+        with tempfile.TemporaryDirectory() as folder:
+            shape = (count, values.shape[1])
+            whole = np.empty((0, shape[1]), np.float32)
+            if worker.rank == 0 and count:
+                whole = np.memmap(Path(folder) / "means", np.float32, "w+", shape=shape)
+            gathered(owners, edges.source, count, means, whole)
+            if worker.rank == 0:
+                writer.array(sums_file(number), whole)
+                worker.update(number + 1, len(shards.edge_sets), "edge sets")
+    return [entry.model_dump() for entry in writer.entries]

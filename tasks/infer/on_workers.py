@@ -1,0 +1,153 @@
+"""Stage `infer` on a worker group: layer by layer, each worker its own parts.
+
+After each layer workers ask each other for the rows of neighbours that they do not have; the first one gets those of
+all nodes, piece by piece, and writes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numba as nb
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.engines.workers.session import worker_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks._gnn.mine import Mine, shards_of
+from superworkflow.tasks._gnn.network import Known, Network, read_embeddings, read_network
+from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks._gnn.tables import gathered
+from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.infer import InferParams
+from superworkflow.tasks.infer.run import files_of, layer, shape_on, write_results
+from superworkflow.tasks.train.data import Data
+
+load_kernels_fast()
+
+
+def run(job: StageRun[InferParams]) -> Output:
+    """Coordinate; the workers compute, and the first of them writes.
+
+    Raises:
+        UserError: there is no graph in parts, it or the network is another graph's, there are more workers than parts,
+            or edges are weighted.
+    """
+    graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
+    shape = shape_on(HeteroGraph.open(graph), trained)
+    judged_by = job.inputs.get("splits") or trained
+    if shape.weight:
+        raise UserError("a graph in parts has no weights of edges, which the network reads", where=trained.uri,
+                        value=shape.weight, remedy="Run infer in process")  # fmt: skip
+    job.output.claim(files_of(shape))
+    with worker_group(job) as group:
+        told = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
+                         judged_by.uri, job.output.location.uri)[0]  # fmt: skip
+    job.output.adopt(FileEntry.model_validate(entry) for entry in told["files"])
+    return Output(rows=told["rows"], stats=told["stats"])
+
+
+def infer(
+    worker: Worker, given: dict[str, Any], graph_uri: str, trained_uri: str, shards_uri: str, judged_by_uri: str,
+    output: str,
+) -> dict[str, Any]:  # fmt: skip
+    """One rank: the rows of its nodes.
+
+    Args:
+        worker: it.
+        given: the stage's parameters.
+        graph_uri, trained_uri, shards_uri: datasets of stages heterograph or holdout_links, train and shard.
+        judged_by_uri: dataset of stage train, whose splits nodes have.
+        output: URI of the dataset that is made.
+    """
+    params = InferParams.model_validate(given)
+    nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
+    trained, shards = SharedDataset.at(trained_uri, None), Shards(SharedDataset.at(shards_uri, None))
+    graph = HeteroGraph.open(SharedDataset.at(graph_uri, None))
+    shape = shape_on(graph, trained)
+    mine = Mine(worker, shards)
+    owners = Owners(mine.book, Exchange(dist.group.WORLD))
+    network = read_network(trained, shape, tables=False).to(params.device)
+    network.eval()
+    data = _data_of(mine, owners, shape)
+    own = {name: len(numbers) for name, numbers in mine.piece.numbers.items()}
+
+    def tell(done: int, total: int, unit: str) -> None:
+        if worker.rank == 0:
+            worker.update(done, total, unit)
+
+    rows = hidden = _first_rows(mine, trained, shape)
+    with torch.no_grad():
+        for number, level in enumerate(shape.levels()):
+            near = {name: mine.near(owners, name, rows[name]) for name in level.senders}
+            hidden, rows = rows, layer(network, data, number, near, own, params.batch, tell)
+    with tempfile.TemporaryDirectory() as folder:
+        made = {name: _whole(worker, owners, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
+        read = made
+        if shape.head.classes and shape.layers > 1:
+            read = {
+                name: _whole(worker, owners, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets
+            }
+        if worker.rank > 0:
+            return {}
+        return _written(graph, SharedDataset.at(judged_by_uri, None), network, made, read, output)
+
+
+def _written(
+    graph: HeteroGraph, judged_by: Dataset, network: Network, made: Mapping[str, NDArray[np.float32]],
+    read: Mapping[str, NDArray[np.float32]], output: str,
+) -> dict[str, Any]:  # fmt: skip
+    writer = TaskWriter(Location.of(output))
+    facts = write_results(writer, graph, judged_by, network, made, read)
+    return {
+        "files": [entry.model_dump() for entry in writer.entries], "rows": facts.rows, "stats": dict(facts.stats)
+    }  # fmt: skip
+
+
+def _first_rows(mine: Mine, trained: Dataset, shape: Shape) -> dict[str, NDArray[np.float32]]:
+    """What the first layer reads of this worker's nodes."""
+    embeddings = read_embeddings(trained, shape)
+    return {
+        name: embeddings[name][mine.piece.numbers[name]] if name in embeddings else mine.piece.features[name]
+        for name in shape.levels()[0].senders
+    }
+
+
+def _data_of(mine: Mine, owners: Owners, shape: Shape) -> Data:
+    """Edges of this worker's nodes, whose other ends are numbered as `Mine.near` does, and degrees."""
+    used = shape.levels()[0].relations
+    rows = {each.number: Rows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
+    degrees = None
+    if shape.model == "gcn":
+        (only,) = used
+        counts = np.diff(rows[only.number].indptr).astype(np.float32)[:, None]
+        degrees = mine.near(owners, only.receivers, counts)[:, 0]
+    return Data(rows, Known({}, degrees))
+
+
+def _whole(
+    worker: Worker, owners: Owners, shape: Shape, name: str, table: NDArray[np.float32], folder: Path
+) -> NDArray[np.float32]:
+    """The rows of all nodes of a set, on the first rank; in a file, since no worker needs room for them."""
+    count, width = shape.nodes[name], table.shape[1]
+    whole = np.empty((0, width), np.float32)
+    if worker.rank == 0 and count and width:
+        path = folder / f"rows-{len(list(folder.iterdir()))}"
+        whole = np.memmap(path, np.float32, "w+", shape=(count, width))
+    gathered(owners, name, count, table, whole)
+    return whole

@@ -1,0 +1,58 @@
+"""Predictions of several labels a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from superworkflow.tasks._arrow import column
+from superworkflow.tasks._f1 import top_k
+from superworkflow.tasks._gnn.multi_label import label_lists
+from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._heterograph import HeteroGraph
+
+_PIECE = 1 << 14
+
+
+def several_columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> dict[str, pa.ChunkedArray]:
+    """Lists of labels, by name of the column.
+
+    Args:
+        graph: whose nodes they are.
+        shape: of the network.
+        scores: of each node and label, float32 [nodes, labels].
+
+    Returns:
+        `predicted`, those with a probability of at least a half, or else the likeliest, and `probability` of these;
+        `ranked`, of a node with k labels the k likeliest; `label`, its own.
+    """
+    names, own = pa.array(shape.head.classes, pa.string()), label_lists(graph, shape.head.label)
+    parts = list(_parts(names, scores, np.array([len(each) for each in own], np.int64)))
+    found = {name: pa.chunked_array([part[name] for part in parts]) for name in parts[0]}
+    return {**found, "label": pa.chunked_array([pa.array(own, pa.list_(pa.string()))])}
+
+
+def _parts(names: pa.Array, scores: NDArray[np.float32], counts: NDArray[np.int64]) -> Iterator[dict[str, pa.Array]]:
+    for first in range(0, max(1, len(scores)), _PIECE):
+        piece = scores[first : first + _PIECE]
+        likely = torch.sigmoid(torch.from_numpy(piece)).numpy()
+        predicted = likely >= 0.5
+        predicted[np.arange(len(piece)), piece.argmax(1)] = True
+        values = column(likely[predicted])
+        ranked = top_k(piece.astype(np.float64), counts[first : first + _PIECE])
+        yield {
+            "predicted": _lists(predicted, names.take(column(np.nonzero(predicted)[1]))),
+            "probability": _lists(predicted, values),
+            "ranked": _lists(ranked, names.take(column(np.nonzero(ranked)[1]))),
+        }
+
+
+def _lists(marked: NDArray[np.bool_], values: pa.Array) -> pa.Array:
+    """Values by row, as many as are marked in it."""
+    starts = np.zeros(len(marked) + 1, np.int32)
+    np.cumsum(marked.sum(1), out=starts[1:])
+    return pa.ListArray.from_arrays(column(starts), values)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks._permutation import half_bits_of, permuted, unordered_pair
 from superworkflow.tasks._permutation import key as key_of_seed
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks._random import GAMMA, mix, rank_by_weight, uniform
 
 Model = Literal["er", "chung-lu"]
 
@@ -164,9 +164,7 @@ def _chung_lu_edges(
         while u == v:
             for end in range(2):
                 state += GAMMA
-                uniform = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
-                rank = np.int64((low + uniform * (high - low)) ** (1.0 / power) - offset)
-                rank = min(max(rank, np.int64(0)), np.int64(nodes - 1))
+                rank = rank_by_weight(uniform(state), low, high, power, offset, nodes)
                 if end == 0:
                     u = rank
                 else:

@@ -30,7 +30,7 @@ from superworkflow.tasks._arrow import column
 from superworkflow.tasks._generate import check_sizes, format_pairs, offset_of
 from superworkflow.tasks._permutation import half_bits_of, permuted
 from superworkflow.tasks._permutation import key as key_of_seed
-from superworkflow.tasks._random import GAMMA, fill_around, mix
+from superworkflow.tasks._random import GAMMA, fill_around, mix, rank_by_weight, uniform
 
 EDGES, FEATURES, LABELS = "edges.parquet", "features.parquet", "labels.csv"
 MOST_LABELS = 1_000_000
@@ -146,14 +146,12 @@ def _draw_edges(
         while u == v:
             for end in range(2):
                 state += GAMMA
-                uniform = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
-                rank = np.int64((low + uniform * (high - low)) ** (1.0 / power) - offset)
-                rank = min(max(rank, np.int64(0)), np.int64(nodes - 1))
+                rank = rank_by_weight(uniform(state), low, high, power, offset, nodes)
                 if end == 0:
                     u = rank
                     continue
                 state += GAMMA
-                if np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < _LOCAL:
+                if uniform(state) < _LOCAL:
                     rank = rank - rank % communities + u % communities
                     if rank >= nodes:
                         rank -= communities

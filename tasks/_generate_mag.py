@@ -32,7 +32,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._permutation import half_bits_of, permuted
 from superworkflow.tasks._permutation import key as key_of_seed
-from superworkflow.tasks._random import GAMMA, fill_around, mix
+from superworkflow.tasks._random import GAMMA, fill_around, mix, rank_by_weight, uniform
 
 NODES = {"author": 1_134_649, "field_of_study": 59_965, "institution": 8_740, "paper": 736_389}
 VENUES = 349
@@ -48,6 +48,8 @@ SHARD_ROWS = 1 << 23
 
 _VENUE_POWER = 2.0
 """Of the sizes of venues: paper number p of n belongs to venue (p / n) ^ (1 / power)."""
+_OFFSET = 2.0
+"""A drawn node of rank r has a weight of about (r + this)^(power - 1)."""
 _SIGNAL = 9_000
 """Spread of the venues' centroids, where that of the noise around them is 37,836 (four uniform numbers below 2¹⁶)."""
 
@@ -335,19 +337,6 @@ def _degrees(
         out[i] = least + until - _up_to(rank, total, low, high, power, offset)
 
 
-@nb.njit(inline="always")
-def _uniform(state: Any) -> Any:
-    """A number in [0, 1)."""
-    return np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
-
-
-@nb.njit(inline="always")
-def _rank(uniform: Any, low: float, high: float, power: float, most: int) -> Any:
-    """A rank below `most`, of which r has a weight of about (r + 2) ^ (power - 1)."""
-    rank = np.int64((low + uniform * (high - low)) ** (1.0 / power) - 2.0)
-    return min(max(rank, 0), most - 1)
-
-
 @nb.njit(parallel=True, cache=True)
 def _draw(
     first: int, drawers: int, drawn: int, starts: NDArray[np.int64], block: int, local: float, power: float,
@@ -362,8 +351,8 @@ def _draw(
         same: whether both are of one node set.
     """
     blocks = (drawn + block - 1) // block
-    low = 2.0**power
-    high, high_blocks = (block + 2.0) ** power, (blocks + 2.0) ** power
+    low = _OFFSET**power
+    high, high_blocks = (block + _OFFSET) ** power, (blocks + _OFFSET) ** power
     half_bits = half_bits_of(np.uint64(blocks))
     for i in nb.prange(len(starts) - 1):
         state = mix(key ^ mix(np.uint64(first + i)))
@@ -376,12 +365,12 @@ def _draw(
                 if attempt < 32:
                     state += GAMMA
                     where: Any = own
-                    if _uniform(state) >= local:
+                    if uniform(state) >= local:
                         state += GAMMA
-                        rank = _rank(_uniform(state), low, high_blocks, power, blocks)
+                        rank = rank_by_weight(uniform(state), low, high_blocks, power, _OFFSET, blocks)
                         where = np.int64(permuted(np.uint64(rank), np.uint64(blocks), half_bits, hubs))
                     state += GAMMA
-                    place = (where * block + _rank(_uniform(state), low, high, power, block)) % drawn
+                    place = (where * block + rank_by_weight(uniform(state), low, high, power, _OFFSET, block)) % drawn
                 else:  # nearly all of what it draws from is taken: the next one that is free
                     place = (place + 1) % drawn
                 attempt += 1

@@ -24,6 +24,20 @@ def mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
+@nb.njit(inline="always")
+def uniform(state: Any) -> Any:
+    """The draw of this state as a number in [0, 1)."""
+    return np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
+
+
+@nb.njit(inline="always")
+def rank_by_weight(share: Any, low: float, high: float, power: float, offset: float, most: int) -> Any:
+    """The rank below `most` at this share, in [0, 1), of the cumulative weight (rank + offset)^power, which runs from
+    `low` to `high`: ranks drawn at uniform shares follow a power law."""
+    rank = np.int64((low + share * (high - low)) ** (1.0 / power) - offset)
+    return min(max(rank, np.int64(0)), np.int64(most - 1))
+
+
 @nb.njit(nogil=True)
 def fill_around(row: Any, centroid: Any, state: Any, signal: Any) -> None:
     """Fill a row [d] of float32 with a centroid, ±`signal` by a random word, and noise around it with a standard

@@ -1,4 +1,4 @@
-"""The kernels of probe and of the generator of typed graphs, with guard zones; see `tests.kernels.guarded`."""
+"""The kernels of probe, with guard zones; see `tests.kernels.guarded`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks import _generate_mag
-from superworkflow.tasks._permutation import key
 from superworkflow.tasks.probe.carry import weighted_means
 from superworkflow.tasks.probe.scale import coordinates, orthonormal
 
@@ -41,31 +39,3 @@ def test_bases(rows, width, rank, seed):
     found = basis[:kept].copy()
     assert found @ found.T == pytest.approx(np.eye(kept), abs=1e-6)
     assert coordinates(given_rows, found) @ found == pytest.approx(given_rows, abs=1e-3)
-
-
-@given(
-    drawers=st.integers(1, 40), drawn=st.integers(1, 40), total=st.integers(0, 200), block=st.sampled_from([1, 3, 64]),
-    same=st.booleans(), first=st.integers(0, 5), seed=st.integers(0, 2**20),
-)  # fmt: skip
-@settings(max_examples=40, deadline=None, print_blob=True)
-def test_edges_are_drawn_from_all_there_are(drawers, drawn, total, block, same, first, seed):
-    drawn, first = drawers if same else drawn, min(first, drawers - 1)
-    degrees = np.empty(drawers - first, np.int64)
-    _generate_mag._degrees(first, drawers, total, 0, 0.5, 1.0, key(seed, 1), degrees)
-    assert degrees.min() >= 0
-    assert degrees.sum() <= total
-    if first == 0:
-        assert degrees.sum() == total
-    starts = np.concatenate([[0], np.cumsum(degrees)])
-    ends = np.empty((2, starts[-1]), np.int64)
-    places = ends[1].copy()
-    _generate_mag._draw(first, drawers, drawn, starts, block, 0.7, 0.3, key(seed, 2), key(seed, 3), same, places)
-    for i, degree in enumerate(degrees):
-        mine = places[starts[i] : starts[i + 1]]
-        assert ((mine >= 0) & (mine < drawn)).all()
-        if degree < drawn:
-            assert len(set(mine.tolist())) == degree
-            assert not same or first + i not in mine
-    ends[1] = places
-    _generate_mag._name(first, drawers, starts, key(seed, 4), key(seed, 5), drawn, ends)
-    assert len(set(ends[0].tolist())) == (degrees > 0).sum()

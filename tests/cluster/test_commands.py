@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
+from tests import warm
 from tests.cluster.conftest import ROOT, Cluster, Pods, Settings
 from tests.flows.command_line import SMALL, STAGES
 from tests.launcher_cases import calling
@@ -35,10 +35,7 @@ def _profile(folder: Path, settings: Settings, more: dict[str, Any] | None = Non
 
 
 def _ended(*arguments: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "superworkflow", *arguments], capture_output=True, text=True, timeout=timeout,
-        env=os.environ | environment,
-    )  # fmt: skip
+    return warm.run(arguments, timeout=timeout, env=os.environ | environment)
 
 
 def _command(*arguments: str, expect: int = 0, **environment: str) -> str:

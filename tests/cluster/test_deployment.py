@@ -15,6 +15,7 @@ import yaml
 from mlflow import MlflowClient
 
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from tests import warm
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
 from tests.flows.command_line import SMALL, STAGES
 from tests.flows.deployments import ask, assert_tasks, cancel_run, eventually, running_worker, start_run, wait_for_state
@@ -102,14 +103,14 @@ def _deploy(server: str, store: Path, profile: Path, graph: tuple[Path, Path], *
     edges, labels = (store / path.name for path in graph)
     for source, path in zip(graph, (edges, labels), strict=True):
         path.write_text(source.read_text())
-    command = [
-        sys.executable, "-m", "superworkflow", "deploy", "node2vec", "--name", "nightly", "--pool", POOL,
+    arguments = [
+        "deploy", "node2vec", "--name", "nightly", "--pool", POOL,
         "--update-pool", "--profile", str(profile), "--store", f"{store}/store", "--edges", str(edges),
         "--labels", str(labels), "--json", "--variable", "finished_job_ttl=0",
         "--variable", f"command={sys.executable} -P -m prefect flow-run execute", "--set", *SMALL, *more,
     ]  # fmt: skip
     environment = os.environ | {"PREFECT_API_URL": server, "MLFLOW_TRACKING_URI": f"sqlite:///{store}/mlflow.db"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = warm.run(arguments, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     subprocess.run(["chmod", "-R", "a+rwX", store], check=True)  # pods are another user
     return str(json.loads(done.stdout)["id"])

@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ import yaml
 from superworkflow.infra.kubernetes.api import Json
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
+from tests import warm
 from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
 from tests.docker import DOCKER, build, docker
 from tests.flows.command_line import SMALL, CommandLine
@@ -120,10 +120,7 @@ def test_a_run_on_images_is_as_on_this_machine(
     arguments = ["run", "node2vec", "--edges", str(graph_files[0]), "--labels", str(graph_files[1]), "--set", *chosen,
                  "--json", "--profile", str(profile), "--store", f"{bucket}/store"]  # fmt: skip
     with (tmp_path / "err").open("w") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "superworkflow", *arguments], env=os.environ | environment,
-            stdout=subprocess.PIPE, stderr=err, text=True,
-        )  # fmt: skip
+        process = warm.Popen(arguments, env=os.environ | environment, stdout=subprocess.PIPE, stderr=err)
         pods = {pod["metadata"]["name"]: pod for pod in _pods_while(process, cluster)}
         out, _ = process.communicate()
     told = (tmp_path / "err").read_text()

@@ -6,9 +6,7 @@ import contextlib
 import io
 import json
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from unittest.mock import patch
 import psutil
 
 from superworkflow.__main__ import main
+from tests import warm
 
 SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "embed.window=4"]
 """Settings with which each stage takes a second or two."""
@@ -58,12 +57,6 @@ class Answer:
         return {stage["name"]: stage["state"] for stage in self.document["stages"]}
 
 
-def hear_interrupts() -> None:
-    """What a shell starts in the background ignores SIGINT, and SIGHUP with nohup; so would what the tests start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 @dataclass
 class CommandLine:
     """Runs `superworkflow` with one store, one graph and one Prefect server."""
@@ -76,10 +69,9 @@ class CommandLine:
 
     def start(self, command: str, *more: str, labels: bool = True, alone: bool = False) -> subprocess.Popen[str]:
         """Start a command; `alone`, in a process group of its own, as a shell does it in a terminal."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "superworkflow", *self._arguments(command, *more, labels=labels)],
-            env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=hear_interrupts, start_new_session=alone,
+        return warm.Popen(
+            self._arguments(command, *more, labels=labels), env=os.environ | self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=alone,
         )  # fmt: skip
 
     def __call__(self, command: str, *more: str, labels: bool = True, expect: int | None = 0) -> Answer:
@@ -131,10 +123,7 @@ def await_stage(command: subprocess.Popen[str], store: Path, dataset: str) -> li
 
 def run_document(given: list[str], api: str) -> dict[str, Any]:
     """What a run prints as JSON; it has to end well."""
-    done = subprocess.run(
-        [sys.executable, "-m", "superworkflow", "run", *given, "--json"], capture_output=True, text=True, timeout=600,
-        env=os.environ | {"PREFECT_API_URL": api},
-    )  # fmt: skip
+    done = warm.run(["run", *given, "--json"], timeout=600, env=os.environ | {"PREFECT_API_URL": api})
     assert done.returncode == 0, done.stderr[-4000:]
     document = json.loads(done.stdout)
     assert isinstance(document, dict)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from mlflow import MlflowClient
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow
 from superworkflow.infra.tracking.history import recorded_runs
+from tests import warm
 from tests.flows.command_line import SMALL, STAGES, Answer, CommandLine, stages_at
 from tests.flows.deployments import (
     ask,
@@ -240,10 +239,8 @@ def _arguments(command_line: CommandLine, name: str, *more: str) -> list[str]:
 
 
 def _deploy(command_line: CommandLine, name: str, *more: str, expect: int = 0) -> Answer:
-    command = [sys.executable, "-m", "superworkflow", *_arguments(command_line, name, *more)]
-    done = subprocess.run(
-        command, env=os.environ | command_line.environment, capture_output=True, text=True, timeout=120
-    )
+    arguments = _arguments(command_line, name, *more)
+    done = warm.run(arguments, env=os.environ | command_line.environment, timeout=120)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stderr[-4000:]}"
     return Answer(done.returncode, done.stdout, done.stderr)
 

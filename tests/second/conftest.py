@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes
 
+from tests import warm
 from tests.flows.command_line import Answer
 
 ROOT = Path(__file__).parents[2]
@@ -70,11 +69,8 @@ class Second:
     environment: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, command: str, *more: str, name: str = "second", expect: int = 0) -> Answer:
-        arguments = [sys.executable, "-m", "superworkflow", command, name, "--graph", str(self.graph), *more]
-        arguments += ["--store", str(self.store)]
-        done = subprocess.run(
-            arguments, env=os.environ | self.environment, cwd=ROOT, capture_output=True, text=True, timeout=300
-        )
+        arguments = [command, name, "--graph", str(self.graph), *more, "--store", str(self.store)]
+        done = warm.run(arguments, env=os.environ | self.environment, cwd=ROOT, timeout=300)
         assert done.returncode == expect, f"exit {done.returncode}\n{done.stderr[-4000:]}"
         return Answer(done.returncode, done.stdout, done.stderr)
 

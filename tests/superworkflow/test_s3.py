@@ -17,6 +17,7 @@ import pytest
 from superworkflow.infra.progress import parse_event
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.store import Store
+from tests import warm
 from tests.s3_proxy import S3Proxy
 
 SMALL = ["walk.num_walks=1", "walk.walk_length=10", "embed.dimensions=8", "node2vec.link_prediction=false"]
@@ -24,10 +25,7 @@ SMALL = ["walk.num_walks=1", "walk.walk_length=10", "embed.dimensions=8", "node2
 
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "temporary").mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, "-m", "superworkflow", *arguments],
-        cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    return warm.run(arguments, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")}, timeout=300)
 
 
 def test_run_then_plan(s3_store: Store, tmp_path: Path) -> None:

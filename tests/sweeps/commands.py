@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.flows.command_line import Answer, hear_interrupts
+from tests import warm
+from tests.flows.command_line import Answer
 
 SMALL = ["walk.num_walks=4", "walk.walk_length=20", "embed.dimensions=16", "evaluate.shuffles=2"]
 SMALL += ["evaluate.projection_sample=0"]
@@ -35,12 +35,12 @@ class SweepCommands:
         self, *arguments: str, store: Path | None = None, settings: Sequence[str] = (), alone: bool = False
     ) -> subprocess.Popen[str]:
         """A new sweep, or an action when that is the first argument; `alone`, in a process group of its own."""
-        command = [sys.executable, "-m", "superworkflow", "sweep", *arguments, "--store", str(store or self.store)]
+        command = ["sweep", *arguments, "--store", str(store or self.store)]
         if arguments[0] == "node2vec":
             command += ["--edges", str(self.edges), "--labels", str(self.labels), "--set", *SMALL, *settings]
-        return subprocess.Popen(
-            command, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=hear_interrupts, start_new_session=alone,
+        return warm.Popen(
+            command, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=alone,
         )  # fmt: skip
 
     def __call__(self, *arguments: str, expect: int | None = 0, store: Path | None = None) -> Answer:

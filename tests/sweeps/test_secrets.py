@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.flows.command_line import Answer
 from tests.sweeps.commands import SMALL
 from tests.sweeps.conftest import Postgres
@@ -29,10 +28,7 @@ class Commands:
         self.said = ""
 
     def __call__(self, *arguments: str, expect: int = 0, **more: str) -> Answer:
-        done = subprocess.run(
-            [sys.executable, "-m", "superworkflow", *arguments], env=os.environ | self.environment | more,
-            cwd=self.folder, capture_output=True, text=True, timeout=500,
-        )  # fmt: skip
+        done = warm.run(arguments, env=os.environ | self.environment | more, cwd=self.folder, timeout=500)
         assert done.returncode == expect, f"exit {done.returncode}\n{done.stderr[-4000:]}"
         self.said += done.stdout + done.stderr
         return Answer(done.returncode, done.stdout, done.stderr)

@@ -221,19 +221,27 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
     if encoding == _SPLIT:
         if size - at != count * values.itemsize:
             return _FAULT
-        for i in range(count):
-            low = np.uint32(data[at + i]) | np.uint32(data[at + count + i]) << np.uint32(8)
-            low |= np.uint32(data[at + 2 * count + i]) << np.uint32(16)
-            low |= np.uint32(data[at + 3 * count + i]) << np.uint32(24)
-            values[state[2] + i] = np.int32(low) if values.itemsize == 4 else np.int64(low)
-        for byte in range(4, values.itemsize):
-            for i in range(count):
-                values[state[2] + i] |= np.int64(data[at + byte * count + i]) << (8 * byte)
+        _unsplit(data[at:], values[state[2] : value], count)
     elif count and not _unpack(data, at, size, values, state[2], count):
         return _FAULT
     state[0] += entries
     state[1], state[2] = row, value
     return 0
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _unsplit(data: Any, out: Any, count: Any) -> None:
+    """Read BYTE_STREAM_SPLIT: the lowest bytes of all values, then the next ones, …; slices, so that many values are
+    read at a time."""
+    one, two = data[:count], data[count : 2 * count]
+    three, four = data[2 * count : 3 * count], data[3 * count : 4 * count]
+    for i in range(count):
+        low = np.uint32(one[i]) | np.uint32(two[i]) << np.uint32(8)
+        out[i] = np.int64(low | np.uint32(three[i]) << np.uint32(16) | np.uint32(four[i]) << np.uint32(24))
+    for byte in range(4, out.itemsize):
+        more = data[byte * count : (byte + 1) * count]
+        for i in range(count):
+            out[i] |= np.int64(more[i]) << (8 * byte)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -272,24 +280,24 @@ def _unpack(data: Any, at: Any, stop: Any, out: Any, first: Any, count: Any) -> 
             if width > _WIDEST or length > stop - at:
                 return False
             mask, some = (np.uint64(1) << np.uint64(width)) - np.uint64(1), min(size, end - place)
+            # Places as unsigned numbers: of others it would be asked whether they count from the end.
+            to, bit, step = np.uint64(place), np.uint64(8 * at), np.uint64(width)
             if width == 0:
-                for i in range(some):
+                for i in range(to, to + np.uint64(some)):
                     current += least
-                    out[place + i] = np.int64(current)
+                    out[i] = np.int64(current)
             elif length + 8 <= stop - at:
-                bit = np.int64(0)
-                for i in range(some):
-                    word = load_word(data, at + (bit >> 3)) >> np.uint64(bit & 7)
+                for i in range(to, to + np.uint64(some)):
+                    word = load_word(data, np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))
                     current += least + (word & mask)
-                    out[place + i] = np.int64(current)
-                    bit += width
+                    out[i] = np.int64(current)
+                    bit += step
             else:
-                bit = np.int64(0)
-                for i in range(some):
-                    word = _word(data, at + (bit >> 3), stop) >> np.uint64(bit & 7)
+                for i in range(to, to + np.uint64(some)):
+                    word = _word(data, np.int64(bit >> np.uint64(3)), stop) >> (bit & np.uint64(7))
                     current += least + (word & mask)
-                    out[place + i] = np.int64(current)
-                    bit += width
+                    out[i] = np.int64(current)
+                    bit += step
             place += some
             at += length
     return True

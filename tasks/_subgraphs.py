@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
-from superworkflow.tasks._parquet_lists import Lists, new_array, read_lists
+from superworkflow.tasks._parquet_lists import Lists
 from superworkflow.tasks._subgraph_cuts import SPLITS as SPLITS
 from superworkflow.tasks._subgraph_positions import joined_positions, split_positions
 
@@ -122,38 +122,18 @@ def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
         dataset.release(name)
 
 
-def read_group(
-    file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = (), data: Any = b"",
-    new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
-) -> Block:  # fmt: skip
-    """The block in one row group of a shard.
+def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = ()) -> Block:
+    """The block in one row group of a shard; `tasks._subgraph_shard` reads many of them in less time.
 
     Args:
         file: the shard.
         group: number of the row group.
         layout: of the dataset.
         without_positions: numbers of the edge sets whose positions are not needed.
-        data: the shard's bytes, from which lists are read faster.
-        new: see `read_lists`.
     """
-    skipped = {f"{name}.{j}" for j in without_positions for name in _POSITIONS}
-    schema, told = file.schema_arrow, file.metadata.row_group(group)
-    known = dict[str, Lists]()
-    for number in range(told.num_columns if len(data) else 0):
-        of = told.column(number)
-        name = of.path_in_schema.removesuffix(".list.element")
-        if "." in name and name not in skipped and _is_read(schema.field(name)):
-            found = read_lists(data, of, told.num_rows, new)
-            if found is not None:
-                known[name] = found
-    names = [name for name in schema.names if name not in skipped and name not in known]
-    return block_of(file.read_row_group(group, columns=names, use_threads=False), layout, known)
-
-
-def _is_read(field: pa.Field) -> bool:
-    """Whether `read_lists` knows such columns: nothing in them can be null."""
-    is_list = pa.types.is_list(field.type) and not field.nullable and not field.type.value_field.nullable
-    return is_list and field.type.value_type in (pa.int32(), pa.int64())
+    skipped = {f"{name}.{j}" for j in without_positions for name in POSITIONS}
+    names = [name for name in file.schema_arrow.names if name not in skipped]
+    return block_of(file.read_row_group(group, columns=names, use_threads=False), layout)
 
 
 @contextmanager
@@ -174,7 +154,7 @@ def shard_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[Block], No
         yield lambda block: writer.write_table(table_of(block, schema), row_group_size=max(1, block.subgraphs))
 
 
-_POSITIONS = ("first", "step")
+POSITIONS = ("first", "step")
 _ENCODINGS = {
     "nodes": "DELTA_BINARY_PACKED",
     "source": "DELTA_BINARY_PACKED",
@@ -195,7 +175,7 @@ def shard_schema(block: Block, layout: Layout) -> pa.Schema:
     for i in layout.used_nodes:
         fields.append(_list_field(f"nodes.{i}", block.nodes[i]))
     for j in layout.used_edges:
-        columns = {"source": block.sources, "target": block.targets, **dict.fromkeys(_POSITIONS, block.positions)}
+        columns = {"source": block.sources, "target": block.targets, **dict.fromkeys(POSITIONS, block.positions)}
         fields += [_list_field(f"{name}.{j}", values[j]) for name, values in columns.items()]
     return pa.schema(fields)
 
@@ -258,7 +238,7 @@ def block_of(table: pa.Table, layout: Layout, known: Mapping[str, Lists] = Mappi
         return known.get(f"{name}.{number}") or _from_lists(_whole(table, f"{name}.{number}"))
 
     def positions(j: int) -> NDArray[Any]:
-        firsts, steps = (found(f"{name}.{j}") for name in _POSITIONS)
+        firsts, steps = (found(f"{name}.{j}") for name in POSITIONS)
         if firsts is None or steps is None:
             return np.zeros(0, np.int32)
         return joined_positions(*sources[j], firsts[1], steps[1])

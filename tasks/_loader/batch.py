@@ -11,12 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._heterograph import take as take_items
 from superworkflow.tasks._loader.memory import BATCHES
 from superworkflow.tasks._loader.merge import gather_rows, place_ends
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
+
+_CACHED_BYTES = 1 << 20
+"""Of features: more of them would drive all else out of a core's cache, and themselves before they are used."""
 
 
 class RaggedTensor(NamedTuple):
@@ -205,5 +209,6 @@ def gathered(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     out = BATCHES.array((len(rows), *values.shape[1:]), values.dtype)
     if out.size:
         width = out.nbytes // len(rows)
-        gather_rows(values.reshape(-1).view(np.uint8), width, rows, out.reshape(-1).view(np.uint8))
+        past_caches = out.nbytes >= _CACHED_BYTES and width % STREAMED == 0 and out.ctypes.data % STREAMED == 0
+        gather_rows(values.reshape(-1).view(np.uint8), width, rows, out.reshape(-1).view(np.uint8), past_caches)
     return out

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._subgraphs import Block
-
 _LEAST = 1 << 20
 _ALIGNED = 64
+_PIECE = 16 << 20
 
 
 class Memory:
@@ -33,7 +32,9 @@ class Memory:
         try:
             return self._free[room].pop()
         except LookupError:
-            return np.empty(room, np.uint8)
+            whole = np.empty(room + _ALIGNED, np.uint8)
+            first = -whole.ctypes.data % _ALIGNED
+            return whole[first : first + room]
 
     def give_back(self, pieces: list[NDArray[np.uint8]]) -> None:
         """Pieces that nobody reads any more."""
@@ -57,21 +58,26 @@ BATCHES = Memory(most=4)
 """For tensors of batches."""
 
 
-def moved(block: Block, memory: Memory, pieces: list[NDArray[np.uint8]]) -> Block:
-    """The block with its lists in a piece of memory, which is added to `pieces`."""
-    lists = (block.nodes, block.sources, block.targets, block.positions)
-    total = sum(-(-values.nbytes // _ALIGNED) * _ALIGNED for each in lists for values in each)
-    if not total:
-        return block
-    piece, at = memory.take(total), 0
-    pieces.append(piece)
+class Arena:
+    """Arrays next to each other in pieces of memory.
 
-    def copied(values: NDArray[Any]) -> NDArray[Any]:
-        nonlocal at
-        target = piece[at : at + values.nbytes].view(values.dtype)
-        target[:] = values
-        at += -(-values.nbytes // _ALIGNED) * _ALIGNED
-        return target
+    Args:
+        memory: where pieces come from.
 
-    nodes, sources, targets, positions = ([copied(values) for values in each] for each in lists)
-    return block._replace(nodes=nodes, sources=sources, targets=targets, positions=positions)
+    Attributes:
+        pieces: to be given back when nobody reads the arrays any more.
+    """
+
+    def __init__(self, memory: Memory):
+        self._memory, self._at = memory, 0
+        self.pieces: list[NDArray[np.uint8]] = []
+
+    def array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """An array, not filled, of one dimension."""
+        used, room = size * dtype.itemsize, len(self.pieces[-1]) if self.pieces else 0
+        if self._at + used > room:
+            self.pieces.append(self._memory.take(max(used, _PIECE)))
+            self._at = 0
+        made = self.pieces[-1][self._at : self._at + used].view(dtype)
+        self._at += -(-used // _ALIGNED) * _ALIGNED
+        return made

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._bytes import copy_bytes, copy_from
+from superworkflow.tasks._bytes import STREAMED, copy_bytes, copy_from, stream_bytes, streamed
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._subgraphs import Block
 
-_AHEAD, _LINE = 4, 64
+_AHEAD, _LINE = 8, 64
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -54,13 +54,30 @@ def place_ends(places: Any, edge_starts: Any, node_starts: Any, out: Any) -> boo
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def gather_rows(table: Any, width: Any, rows: Any, out: Any) -> None:
-    """Copy rows of a table: table uint8 [n * width], rows int64 [m] below n, out uint8 [m * width]."""
+def gather_rows(table: Any, width: Any, rows: Any, out: Any, past_caches: Any) -> None:
+    """Copy rows of a table.
+
+    Args:
+        table: uint8 [n * width].
+        width: bytes of a row.
+        rows: int64 [m] below n.
+        out: uint8 [m * width], is filled.
+        past_caches: whether what is written need not be in a cache; `width`, and `out` in memory, are multiples of
+            `STREAMED` then.
+    """
     for i in range(len(rows)):
         if i + _AHEAD < len(rows):
+            ahead = rows[i + _AHEAD] * width
             for byte in range(0, width, _LINE):
-                prefetch(table, rows[i + _AHEAD] * width + byte)
-        copy_bytes(out, i * width, table, rows[i] * width, width)
+                prefetch(table, ahead + byte)
+        to, source = i * width, rows[i] * width
+        if past_caches:
+            for byte in range(0, width, STREAMED):
+                stream_bytes(out, to + byte, table, source + byte)
+        else:
+            copy_bytes(out, to, table, source, width)
+    if past_caches:
+        streamed()
 
 
 class Lists(NamedTuple):

@@ -18,7 +18,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet
 from superworkflow.tasks._loader.batch import Batch, batch_of, wanted_features
-from superworkflow.tasks._loader.memory import Memory, moved
+from superworkflow.tasks._loader.memory import Arena, Memory
 from superworkflow.tasks._loader.merge import Window, joined
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks._numba import load_kernels_fast
@@ -76,8 +76,8 @@ class Stored:
         firsts = np.array([group.first for group in self._subgraphs.groups])
         of = np.searchsorted(firsts, numbers, side="right") - 1
         groups = np.unique(of)
-        pieces: list[NDArray[np.uint8]] = []
-        blocks = [self._read(self._subgraphs.groups[group], without_positions, pieces) for group in groups.tolist()]
+        arena = Arena(self._memory)
+        blocks = [self._read(self._subgraphs.groups[group], without_positions, arena) for group in groups.tolist()]
         begins = np.concatenate([[0], np.cumsum([block.subgraphs for block in blocks])])
         places = numbers - firsts[of] + begins[np.searchsorted(groups, of)]
         try:
@@ -85,24 +85,25 @@ class Stored:
         except ValueError as error:
             raise DatasetDamaged(f"{error}", where=self._subgraphs.dataset.uri, value=self._subgraphs.split,
                                  remedy="Sample again") from None  # fmt: skip
-        weakref.finalize(window, self._memory.give_back, pieces)
+        weakref.finalize(window, self._memory.give_back, arena.pieces)
         return window
 
     def take(self, window: Window, first: int, last: int) -> Block:
         """See `Origin`."""
         return window.take(first, last)
 
-    def _read(self, group: shards.Group, without_positions: frozenset[int], pieces: list[NDArray[np.uint8]]) -> Block:
-        """A group; what is not kept is added to `pieces`, to be given back with the window."""
+    def _read(self, group: shards.Group, without_positions: frozenset[int], arena: Arena) -> Block:
+        """A group; its lists are in the arena once there is no room to keep any."""
         block = self._kept.get((group, without_positions))
+        if block is None and not self._room:
+            return self._subgraphs.read(group, without_positions, arena.array)
         if block is None:
             block = self._subgraphs.read(group, without_positions)
             lists = (*block.nodes, *block.sources, *block.targets, *block.positions)
             size = sum(values.nbytes for values in lists)
-            if size > self._room:
-                return moved(block, self._memory, pieces)
-            self._kept[group, without_positions] = block
-            self._room -= size
+            if size <= self._room:
+                self._kept[group, without_positions] = block
+            self._room -= min(size, self._room)
         return block
 
     def seeds(self) -> NDArray[Any]:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.tasks._parquet_lists import new_array
-from superworkflow.tasks._subgraphs import Block, Layout, layout_of, read_group, shard_names
+from superworkflow.tasks._subgraph_shard import Shard
+from superworkflow.tasks._subgraphs import Block, Layout, layout_of, shard_names
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
 
@@ -54,6 +53,7 @@ class Subgraphs:
     def __init__(self, dataset: Dataset, split: str, kept: int = 0):
         self.dataset, self.split = dataset, split
         self._kept, self._most, self._guard = dict[tuple[Group, frozenset[int]], Block](), kept, threading.Lock()
+        self._open = threading.local()
         self.layout: Layout = layout_of(dataset)
         self.groups: list[Group] = []
         for name in shard_names(dataset, split):
@@ -69,15 +69,16 @@ class Subgraphs:
         self, group: Group, without_positions: frozenset[int] = frozenset(),
         new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
     ) -> Block:  # fmt: skip
-        """The block of a group; see `read_group`."""
-        with pa.memory_map(str(self.dataset.local(group.file))) as whole, pq.ParquetFile(whole) as file:
-            data = memoryview(whole.read_buffer())  # of the mapping, not a copy
-            return read_group(file, group.number, self.layout, without_positions, data, new)
+        """The block of a group; see `Shard.read`. A thread keeps the shard open of which it read the last one."""
+        if getattr(self._open, "name", None) != group.file:
+            self._open.name, self._open.shard = group.file, Shard(self.dataset.local(group.file), self.layout)
+        shard: Shard = self._open.shard
+        return shard.read(group.number, without_positions, new)
 
     def blocks(
         self, first: int, last: int, without_positions: frozenset[int] = frozenset()
     ) -> Iterator[tuple[Group, Block]]:
-        """The groups that hold the subgraphs `first` to `last` - 1; see `read_group`."""
+        """The groups that hold the subgraphs `first` to `last` - 1; see `read`."""
         at = bisect_right(self.groups, first, key=lambda group: group.last)
         while at < len(self.groups) and self.groups[at].first < last:
             group = self.groups[at]

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks import _examples
+from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._crc32c import crc32c
 from superworkflow.tasks._loader import merge
+from superworkflow.tasks._loader.memory import Memory
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records.columns import FloatRows, Floats, Integers, Records, Strings
 from superworkflow.tasks.records.features import strings_of
@@ -108,8 +110,13 @@ def test_lists_rows_and_places_of_batches(counts, width, wrong, seed):
 
     table, rows = rng.integers(0, 256, (6, width), np.uint8), rng.integers(0, 6, 9)
     gathered = np.empty((9, width), np.uint8)
-    merge.gather_rows(table.reshape(-1), width, rows, gathered.reshape(-1))
+    merge.gather_rows(table.reshape(-1), width, rows, gathered.reshape(-1), False)
     np.testing.assert_array_equal(gathered, table[rows])
+
+    table, past = rng.integers(0, 256, (20, width * STREAMED), np.uint8), Memory().take(9 * width * STREAMED)
+    past = past[: 9 * width * STREAMED]
+    merge.gather_rows(table.reshape(-1), width * STREAMED, rows, past, True)
+    np.testing.assert_array_equal(past.reshape(9, -1), table[rows])
 
     picks = rng.permutation(len(counts))
     values = rng.integers(0, 2**31, edges[-1], np.int32)

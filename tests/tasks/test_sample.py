@@ -89,7 +89,6 @@ def test_lists_of_parquet_are_no_text(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-
 def _degrees(kind: str, mean: float, nodes: int = 300_000) -> Any:
     """Degrees of a power-law or a uniform random graph, of vertices that have an edge."""
     rng = np.random.default_rng(0)

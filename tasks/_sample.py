@@ -124,8 +124,10 @@ def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
     """Rows of a Parquet file, and its first two columns from groups all over it."""
     with pq.ParquetFile(path) as file:
         rows, groups = file.metadata.num_rows, file.num_row_groups
-        every = file.schema_arrow.names
-        names = [name for name in every[:2] if every.count(name) == 1]
+        schema = file.schema_arrow
+        # Lists, such as features, are no text.
+        names = [each.name for each in list(schema)[:2] if not pa.types.is_nested(each.type)]
+        names = [name for name in names if schema.names.count(name) == 1]
         wanted = max(1, groups * most // max(most, 16 * rows))  # 16 bytes a row, as of two numbers
         parts = []
         for group in np.unique(np.linspace(0, groups - 1, wanted).astype(int)) if len(names) == 2 else ():

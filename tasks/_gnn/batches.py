@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from types import MappingProxyType
@@ -287,19 +288,19 @@ class LookAhead:
             self._samplers.put(make())
         self._pool = ThreadPoolExecutor(threads) if window else None
 
-    def each(self, prepare: Callable[[Sampler, S], T], steps: Sequence[S]) -> Iterator[T]:
+    def each(self, prepare: Callable[[Sampler, S], T], steps: Iterable[S]) -> Iterator[T]:
         """What `prepare` makes of each step with a sampler that no other thread has meanwhile."""
         if self._pool is None:
             yield from (self._prepare(prepare, step) for step in steps)
             return
-        running: list[Future[T]] = []
+        running: deque[Future[T]] = deque()
         try:
             for step in steps:
                 running.append(self._pool.submit(self._prepare, prepare, step))
                 if len(running) > self._window:
-                    yield running.pop(0).result()
+                    yield running.popleft().result()
             while running:
-                yield running.pop(0).result()
+                yield running.popleft().result()
         finally:
             for each in running:
                 each.cancel()

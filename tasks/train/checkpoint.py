@@ -15,10 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
 STATE = "state.json"
+GROUP_NOTE = "workers.json"
+"""Names of the notes of one process and of a worker group."""
+UNUSABLE = "training begins anew: there is a checkpoint, and it cannot be used"
+ANOTHERS = f"{UNUSABLE} (one process and workers each go on from their own)"
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -114,21 +119,28 @@ def save_checkpoint(
     kept.note(json.dumps(asdict(position)))
 
 
-def noted_position(kept: Kept) -> Position | None:
-    """How far the last state is; None where there is none."""
+def noted_position(kept: Kept, tell: Callable[[str], None]) -> Position | None:
+    """How far the last state is; None where there is none. `tell` is called with why one cannot be read."""
     try:
         text = kept.noted()
         return None if text is None else Position(**json.loads(text))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError) as error:
+        tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
 
 def load_checkpoint(
-    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer]
+    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer], tell: Callable[[str], None]
 ) -> tuple[Position, Arrays] | None:
-    """Go back to the checkpoint: its position and the best weights; None where there is none that is whole."""
+    """Go back to the checkpoint: its position and the best weights; None where there is none that is whole.
+
+    Args:
+        kept: where it is.
+        network, optimizers: what goes back.
+        tell: called with why one that is there cannot be used.
+    """
     try:
-        position = noted_position(kept)
+        position = noted_position(kept, tell)
         if position is None:
             return None
         parts: dict[str, Arrays] = {"weights": {}, "best": {}, "optimizer": {}}
@@ -140,7 +152,8 @@ def load_checkpoint(
         for optimizer, given in zip(optimizers, restored, strict=True):
             optimizer.load_state_dict(given)
         return position, parts["best"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
 

@@ -6,7 +6,7 @@ so that any number of workers can go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._gnn.tables import Tables
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
-from superworkflow.tasks.train.checkpoint import Arrays, Kept
+from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, Kept
 
-NOTE = "workers.json"
-"""One process's note has another name."""
 _PIECE_BYTES = 32 << 20
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
 """Of this worker's rows of each node set, where those of each part begin and end."""
@@ -61,10 +60,10 @@ class GroupKept:
         return arrays
 
     def note(self, text: str) -> None:
-        self._worker.save(NOTE, text.encode())
+        self._worker.save(GROUP_NOTE, text.encode())
 
     def noted(self) -> str | None:
-        data = self._worker.load(NOTE)
+        data = self._worker.load(GROUP_NOTE)
         return None if data is None else data.decode()
 
 
@@ -107,8 +106,16 @@ class SavedTables(NamedTuple):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": self.states})
 
 
-def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables) -> SavedTables | None:
-    """What was saved of the rows of this worker's parts; None where it is not there as a whole."""
+def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables, tell: Callable[[str], None]) -> SavedTables | None:
+    """What was saved of the rows of this worker's parts; None where it is not there as a whole.
+
+    Args:
+        kept: where it is.
+        slot: in which.
+        parts: this worker's.
+        tables: its rows.
+        tell: called with what is missing.
+    """
     rows, best, states = Arrays(), Arrays(), {}
     try:
         for number, (name, own) in enumerate(tables.arrays().items()):
@@ -118,13 +125,14 @@ def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables) -> SavedTab
                 for key, values in read[0].items()
             }
             if any(values.ndim and values.shape != own.shape for values in whole.values()):
-                return None
+                raise ValueError(f"embeddings of {name} have another shape")
             rows[name] = whole.pop("rows")
             if "best" in whole:
                 best[name] = whole.pop("best")
             tensors = {key.partition(".")[2]: torch.from_numpy(values) for key, values in whole.items()}
             states[number] = {key: int(t) if t.dtype == torch.int64 else t for key, t in tensors.items()}
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError) as error:
+        tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
     return SavedTables(rows, best, states)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
 
 Prepared = tuple[Example, Batch, Known]
+Scheduled = tuple[NDArray[np.int64], Step]
 CHECKPOINT_SECONDS = 60.0
 """All is saved after a step when the last save is older than this."""
 VALIDATED_AT_ONCE = 4096
@@ -52,11 +54,12 @@ class Trainer:
         self._size = task.most() if params.batch == ALL else min(int(params.batch), task.most())
         self.steps = -(-len(self._train) // self._size)
         self._constant: dict[int, Prepared] = {}
+        self._stream: Iterator[Prepared] = iter(())
         self._saved_at = time.monotonic()
 
     def resume(self) -> bool:
         """Go back to a checkpoint, if there is one."""
-        found = load_checkpoint(self._kept, self.network, self.optimizers)
+        found = load_checkpoint(self._kept, self.network, self.optimizers, self._progress.log)
         if found is not None:
             self.position, self.best = found
         return found is not None
@@ -68,10 +71,11 @@ class Trainer:
             UserError: training diverged.
         """
         at = self.position
+        self._stream = self._prepared(self._schedule(at.epoch, at.step))
         while at.epoch < self.params.epochs and not self._is_over():
             if at.step == 0:
                 at.losses.append([])
-            for prepared in self._batches(at.epoch, at.step):
+            for prepared in self._batches(self._train, self._size, streams.TRAINING, at.epoch, at.step):
                 at.losses[-1].append(self._step(*prepared))
                 at.step += 1
                 self._tell()
@@ -147,7 +151,7 @@ class Trainer:
         """Mean loss and figure of the items to validate on, with neighbours drawn as in training."""
         self.network.eval()
         loss, figure = 0.0, 0.0
-        for example, batch, known in self._batches_of(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch, 0):
+        for example, batch, known in self._batches(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch):
             found = self._judge(example, batch, known)
             loss, figure = loss + found.loss, figure + found.figure
         loss, figure = self._over_all(loss, figure)
@@ -165,31 +169,42 @@ class Trainer:
     def _figure(self) -> str:
         return f"validation_{self.task.figure}"
 
-    def _batches(self, epoch: int, first: int) -> Iterator[Prepared]:
-        items = order_of(self._train, self.params.seed, epoch)
-        return self._batches_of(items, self._size, streams.TRAINING, epoch, first)
+    def _schedule(self, epoch: int, first: int) -> Iterator[Scheduled]:
+        """Items of all steps from this one on, in their order, and what makes each step another than all others.
 
-    def _batches_of(
-        self, items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int
+        Epochs and validation follow each other, so that what prepares batches ahead need not begin anew in each. The
+        batches that are made once are not among them.
+        """
+        for number in range(epoch, self.params.epochs):
+            if not self._is_constant(self._train, self._size):
+                items = order_of(self._train, self.params.seed, number)
+                yield from _steps(items, self._size, streams.TRAINING, number, first if number == epoch else 0)
+            if not self._is_constant(self._validate, VALIDATED_AT_ONCE):
+                yield from _steps(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, number, 0)
+
+    def _is_constant(self, items: NDArray[np.int64], size: int) -> bool:
+        """Whether one batch has all items and all neighbours, so that it is made once."""
+        return len(items) <= size and self.task.is_constant and is_constant(self.params.sizes)
+
+    def _batches(
+        self, items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int = 0
     ) -> Iterator[Prepared]:
-        """Batches from step `first` on. One that has all items and all neighbours is made once."""
-        if len(items) <= size and self.task.is_constant and is_constant(self.params.sizes):
-            if whose not in self._constant:
-                (self._constant[whose],) = self._prepared([(items, (whose, 0, 0))])
-            # Masks differ from step to step nevertheless.
-            example, batch, known = self._constant[whose]
-            yield example, _masked_anew(batch, self.params.seed, whose, epoch), known
+        """The batches of an epoch, from step `first` on."""
+        if not self._is_constant(items, size):
+            yield from itertools.islice(self._stream, -(-len(items) // size) - first)
             return
-        cuts = list(range(0, len(items), size))
-        steps = [(items[cut : cut + size], (whose, epoch, step)) for step, cut in enumerate(cuts)]
-        yield from self._prepared(steps[first:])
+        if whose not in self._constant:
+            (self._constant[whose],) = self._prepared([(items, (whose, 0, 0))])
+        # Masks differ from step to step nevertheless.
+        example, batch, known = self._constant[whose]
+        yield example, _masked_anew(batch, self.params.seed, whose, epoch), known
 
-    def _prepared(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> Iterator[Prepared]:
-        """The batches of some steps: their items, and what makes each another than all others."""
+    def _prepared(self, steps: Iterable[Scheduled]) -> Iterator[Prepared]:
+        """The batches of some steps."""
         assert self.ahead is not None
         return self.ahead.each(self._prepare, steps)
 
-    def _prepare(self, sampler: Sampler, step: tuple[NDArray[np.int64], Step]) -> Prepared:
+    def _prepare(self, sampler: Sampler, step: Scheduled) -> Prepared:
         return *prepare(self.task, sampler, *step), self.known
 
     def _tell(self) -> None:
@@ -228,6 +243,13 @@ def optimizers_of(
     elif sparse:
         made.append(torch.optim.SparseAdam(sparse, lr=params.learning_rate))
     return made
+
+
+def _steps(items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int) -> Iterator[Scheduled]:
+    """An epoch's items, so many in each step."""
+    for step, cut in enumerate(range(0, len(items), size)):
+        if step >= first:
+            yield items[cut : cut + size], (whose, epoch, step)
 
 
 def _masked_anew(batch: Batch, seed: int, whose: int, epoch: int) -> Batch:

@@ -30,7 +30,7 @@ from superworkflow.tasks._gnn.weights import weights_of
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
-from superworkflow.tasks.train.checkpoint import Folder
+from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
 from superworkflow.tasks.train.data import data_of, shape_of
 from superworkflow.tasks.train.device import check_device
 from superworkflow.tasks.train.loop import Trainer
@@ -70,6 +70,8 @@ def run(job: StageRun[TrainParams]) -> Output:
         trainer = Trainer(network, data.known, task, params, ahead, kept, job.save_checkpoint, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
+        elif (job.checkpoint / GROUP_NOTE).is_file():
+            job.progress.log(ANOTHERS)
         try:
             trainer.train()
         finally:

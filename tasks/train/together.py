@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,17 @@ from superworkflow.tasks._gnn.tables import Tables, gathered
 from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task
 from superworkflow.tasks._heterograph import Rows
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.checkpoint import Arrays, Position, load_checkpoint, noted_position, save_checkpoint
+from superworkflow.tasks.train.checkpoint import (
+    ANOTHERS,
+    STATE,
+    Arrays,
+    Position,
+    load_checkpoint,
+    noted_position,
+    save_checkpoint,
+)
 from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
-from superworkflow.tasks.train.loop import Prepared, Trainer, optimizers_of
+from superworkflow.tasks.train.loop import Prepared, Scheduled, Trainer, optimizers_of
 from superworkflow.tasks.train.paces import Paces
 
 _ROWS = "rows."
@@ -112,20 +121,20 @@ class TogetherTrainer(Trainer):
         self.network.load_arrays({name: values for name, values in weights.items() if not name.startswith(_ROWS)})
         self.tables.load({name: weights[_ROWS + name] for name in self.tables.rows})
 
-    def _prepared(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> Iterator[Prepared]:
+    def _prepared(self, steps: Iterable[Scheduled]) -> Iterator[Prepared]:
         """Windows of batches are drawn and gathered together, the next one while this one is trained on."""
-        size = max(1, self.params.lookahead)
-        windows = [steps[at : at + size] for at in range(0, len(steps), size)]
+        waiting = iter(steps)
+        window = list(itertools.islice(waiting, max(1, self.params.lookahead)))
         running: Future[list[Prepared]] | None = None
-        for at, window in enumerate(windows):
+        while window:
             ready = running or self._ahead.submit(self._window, window)
             with self.paces.waiting():
                 found = ready.result()
-            more = at + 1 < len(windows) and self.params.lookahead > 0
-            running = self._ahead.submit(self._window, windows[at + 1]) if more else None
+            window = list(itertools.islice(waiting, len(window)))
+            running = self._ahead.submit(self._window, window) if window and self.params.lookahead else None
             yield from found
 
-    def _window(self, steps: Sequence[tuple[NDArray[np.int64], Step]]) -> list[Prepared]:
+    def _window(self, steps: Sequence[Scheduled]) -> list[Prepared]:
         with self.spent.on("schedule"):
             examples = [self.task.example(self._share(*each), each[1]) for each in steps]
             wanted = [
@@ -226,15 +235,17 @@ class TogetherTrainer(Trainer):
 
     def resume(self) -> bool:
         """Go back to the group's checkpoint, if there is one that is whole; each worker reads the rows of its parts."""
-        position = noted_position(self._kept)
-        saved = None
+        tell = self._worker.log if self._worker.rank == 0 else _nothing
+        position, saved = noted_position(self._kept, tell), None
         if position is not None:
-            saved = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables)
+            saved = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables, self._worker.log)
+        elif self._worker.load(STATE) is not None:
+            tell(ANOTHERS)
         lacking = torch.tensor([float(saved is None)])
         dist.all_reduce(lacking)
         if saved is None or lacking:
             return False
-        found = load_checkpoint(self._kept, self.network, self.optimizers[:1])
+        found = load_checkpoint(self._kept, self.network, self.optimizers[:1], tell)
         if found is not None:
             saved.take(self.tables, self.optimizers[-1])
             self.position, self.best = found
@@ -265,6 +276,10 @@ class TogetherTrainer(Trainer):
     def _slot(self, position: Position) -> str:
         """Of the rows; those of another graph in parts would not fit."""
         return f"{self._mine.digest}-{position.slot}"
+
+
+def _nothing(message: str) -> None:
+    """Who of the workers leaves it to the first one to tell."""
 
 
 def shares(owners: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -79,6 +79,16 @@ def test_parquet_knows_its_rows(tmp_path: Path) -> None:
     assert (found["rows"], found["values"]) == (1000, 1000)
 
 
+def test_lists_of_parquet_are_no_text(tmp_path: Path) -> None:
+    """Such as the features of nodes that `generate --model communities` writes."""
+    path = tmp_path / "features.parquet"
+    features = pa.array([[0.5, 1.5], [2.5, 3.5]], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"node": pa.array([7, 9]), "features": features}), path)
+    assert sample_table(path) == {
+        "bytes": path.stat().st_size, "gzipped": False, "text_bytes": path.stat().st_size, "rows": 2,
+    }  # fmt: skip
+
+
 def _degrees(kind: str, mean: float, nodes: int = 300_000) -> Any:
     """Degrees of a power-law or a uniform random graph, of vertices that have an edge."""
     rng = np.random.default_rng(0)

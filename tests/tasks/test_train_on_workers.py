@@ -249,6 +249,9 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
     log = Progress("train", stream=group.log)
     with local_group([Role("worker", 2)], Checkpoint(group.folder), log, tmp_path) as two:
         ended = two.run(train_until_killed, 10, str(tmp_path / "killed"), *given("ended"))
+        for piece in group.folder.glob("workers/*-embeddings-0-part-0003.0"):
+            piece.unlink()
+        two.run(train, *given("anew", epochs=1))
     shutil.rmtree(group.folder)
     losses = [
         pq.read_table(tmp_path / name / "losses.parquet")["loss"].to_pylist() for name in ("ended", "undisturbed")
@@ -262,6 +265,8 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
     log_text = group.log.getvalue()
     assert "resuming at epoch 3, step 1" in log_text
     assert "resuming at epoch 3, step 2" in log_text
+    assert "training begins anew: there is a checkpoint, and it cannot be used (" in log_text
+    assert len(pq.read_table(tmp_path / "anew" / "losses.parquet")) == len(losses[0]) // 4
     assert (tmp_path / "killed").exists()
 
 

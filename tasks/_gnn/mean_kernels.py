@@ -107,21 +107,25 @@ def gather_means(
     width, flat = table.shape[1], table.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         e, last = starts[i], starts[i + 1]
-        for ahead in range(e + _AHEAD, min(last + _AHEAD, len(positions))):
-            _ask(flat, indices[positions[ahead]], width)
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         if dropped:
             words = np.empty((width + 3) >> 2, np.uint64)
             while e < last:
+                if e + _AHEAD < len(positions):
+                    _ask(flat, indices[positions[e + _AHEAD]], width)
                 node = indices[positions[e]]
                 _add_masked(row, table[node], node, dropped, state, words)
                 e += 1
         while e + 4 <= last:
+            for ahead in range(e + _AHEAD, min(e + 4 + _AHEAD, len(positions))):
+                _ask(flat, indices[positions[ahead]], width)
             one, two = table[indices[positions[e]]], table[indices[positions[e + 1]]]
             _add_four(row, one, two, table[indices[positions[e + 2]]], table[indices[positions[e + 3]]])
             e += 4
         while e < last:
+            if e + _AHEAD < len(positions):
+                _ask(flat, indices[positions[e + _AHEAD]], width)
             _add(row, table[indices[positions[e]]])
             e += 1
         _end_mean(row, last - starts[i])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import print_plan
+from superworkflow.infra.errors import UserError
 from superworkflow.infra.plan.planning import plan
+from superworkflow.infra.request import check_machine
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -19,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the plan."""
+    """Print the plan, and what the run would be refused for where it is this machine's."""
     _, request = request_from(options)
     stages = plan(request)
     if options.json:
@@ -29,4 +32,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(described, indent=1))
     else:
         print_plan(stages)
+    try:
+        check_machine(request)
+    except UserError as error:  # no error of the plan: the run may be for another machine
+        print(f"On this machine `run` would refuse this: {error}", file=sys.stderr)
     return 0

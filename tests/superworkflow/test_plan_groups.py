@@ -1,4 +1,4 @@
-"""`plan` where members of an engine do the work, and where GPUs are held."""
+"""`plan` where members of an engine do the work, where GPUs are held, and where one is missing."""
 
 from __future__ import annotations
 
@@ -69,6 +69,18 @@ def test_the_table_names_groups_and_gpus(tmp_path: Path, capsys: pytest.CaptureF
     assert "walk is expected to need 3" not in small  # the driver has room
     (tmp_path / "mine.yaml").write_text(PROFILE.replace(", gpu: {count: 2, type: T4}", ""))
     assert "GPU time" not in _plan(tmp_path, capsys)
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_what_run_would_refuse_on_this_machine_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (edges := tmp_path / "edges.csv").write_text("a,b\nb,c\nc,a\n")
+    given = ["plan", "node2vec", "--edges", str(edges), "--store", str(tmp_path / "store"), "--json", "--set"]
+    assert main([*given, "embed.device=cuda"]) == 0
+    shown = capsys.readouterr()
+    assert "`run` would refuse this: embed.device: no CUDA device" in shown.err
+    assert {stage["state"] for stage in json.loads(shown.out)} == {"run"}
+    assert main([*given, "embed.device=cpu"]) == 0
+    assert "refuse" not in capsys.readouterr().err
 
 
 def test_memory_that_driver_and_executors_needed_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

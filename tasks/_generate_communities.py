@@ -5,7 +5,8 @@
 writes `edges.parquet`, `features.parquet` and `labels.csv`, as `gnn` takes them. It is the degree-corrected planted
 partition (Karrer and Newman, 2011): ends of edges are drawn in proportion to the vertices' weights, which follow a
 power law as those of `chung-lu`, and most edges stay within a community. Vertices in the order of their weights belong
-to the communities in turn, so that all communities have the same degrees.
+to the communities in turn, so that all communities have the same degrees. The first edges begin at one vertex each,
+so that none is without an edge where there are at least as many edges as vertices.
 
 The label of a node is its community. Its features are the community's centroid under much noise: alone they say little,
 the mean of many neighbours' tells more. Of larger graphs only the first million nodes by number, which are as good as
@@ -97,9 +98,10 @@ def generate_communities(
     schema = pa.schema([("source", pa.int64()), ("target", pa.int64())])
     with pq.ParquetWriter(folder / EDGES, schema, **_PARQUET) as writer:
         key, offset = key_of_seed(seed, _EDGES_STREAM), offset_of(nodes, edges, exponent)
+        covered = nodes if edges >= nodes else 0
         for start in range(0, edges, CHUNK_EDGES):
             ends = np.empty((2, min(CHUNK_EDGES, edges - start)), np.int64)
-            _draw_edges(ends, start, nodes, communities, key, names, 1.0 - 1.0 / (exponent - 1.0), offset)
+            _draw_edges(ends, start, covered, nodes, communities, key, names, 1.0 - 1.0 / (exponent - 1.0), offset)
             writer.write_table(pa.table([column(ends[0]), column(ends[1])], schema))
             written(ends.shape[1])
     _write_nodes(folder, nodes, communities, width, (names, key_of_seed(seed, _FEATURES_STREAM)), written)
@@ -129,12 +131,12 @@ def _write_nodes(
 
 @nb.njit(parallel=True, cache=True)
 def _draw_edges(
-    ends: NDArray[np.int64], start: int, nodes: int, communities: int, key: np.uint64, names: np.uint64,
+    ends: NDArray[np.int64], start: int, covered: int, nodes: int, communities: int, key: np.uint64, names: np.uint64,
     power: float, offset: float,
 ) -> None:  # fmt: skip
-    """Fill `ends` [2, k] with edges number `start`, `start` + 1, ….
+    """Fill `ends` [2, k] with edges number `start`, `start` + 1, …; i begins at rank i if below `covered`.
 
-    Ends are drawn by inverting the cumulative weight, which is (x + offset)^power up to scale. The second
+    Other ends are drawn by inverting the cumulative weight, which is (x + offset)^power up to scale. The second
     end of one within a community is moved to the rank nearby that belongs to it.
     """
     low, high = offset**power, (nodes + offset) ** power
@@ -148,7 +150,7 @@ def _draw_edges(
                 state += GAMMA
                 rank = rank_by_weight(uniform(state), low, high, power, offset, nodes)
                 if end == 0:
-                    u = rank
+                    u = rank if start + i >= covered else np.int64(start + i)
                     continue
                 state += GAMMA
                 if uniform(state) < _LOCAL:

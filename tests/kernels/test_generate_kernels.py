@@ -30,13 +30,15 @@ def test_edges_and_their_text(nodes, edges, start, prefix, seed):
 
 
 @given(nodes=st.integers(4, 40), share=st.floats(0, 1), edges=st.integers(0, 90), width=st.integers(1, 9),
-       first=st.integers(0, 30), seed=st.integers(0, 2**20))  # fmt: skip
+       first=st.integers(0, 30), covers=st.booleans(), seed=st.integers(0, 2**20))  # fmt: skip
 @settings(max_examples=40, deadline=None, print_blob=True)
-def test_communities(nodes, share, edges, width, first, seed):
+def test_communities(nodes, share, edges, width, first, covers, seed):
+    covered = nodes if covers else 0
     communities = 2 + int(share * (nodes // 2 - 2))
     ends = np.full((2, edges), -1, np.int64)
     names = key(seed, 1)
-    _generate_communities._draw_edges(ends, first, nodes, communities, key(seed, 2), names, 1 / 3, 1.5)
+    _generate_communities._draw_edges(ends, first, covered, nodes, communities, key(seed, 2), names, 1 / 3, 1.5)
+    assert len(set(ends[0].tolist())) >= min(edges, max(0, covered - first))
     assert ((ends >= 0) & (ends < nodes)).all()
     assert (ends[0] != ends[1]).all()
     first = min(first, nodes - 1)

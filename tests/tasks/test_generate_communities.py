@@ -25,6 +25,7 @@ def test_degrees_follow_a_power_law_and_most_edges_stay_in_their_community(graph
     source, target = edges["source"].to_numpy(), edges["target"].to_numpy()
     assert len(source) == 100_000
     assert (source != target).all()
+    assert len(np.union1d(source, target)) == NODES  # none has features or a label and no edge
     node, label = np.loadtxt(graph / "labels.csv", np.int64, delimiter=",", skiprows=1).T
     assert (np.sort(node) == np.arange(NODES)).all()
     community = np.empty(NODES, np.int64)

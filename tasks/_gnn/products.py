@@ -12,6 +12,8 @@ from torch.nn import functional
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+_HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+"""Without AVX-512 it has no products of bfloat16; torch's own are slower there."""
 _PIECE = 2048
 """Rows that are multiplied at a time where a gradient sums over all of them: both pieces stay in the cache."""
 
@@ -90,4 +92,4 @@ def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
 
 
 def _fits(rows: torch.Tensor) -> bool:
-    return _HAS_ONEDNN and rows.numel() > 0
+    return rows.numel() > 0 and (_HAS_BFLOAT16 if rows.dtype == torch.bfloat16 else _HAS_ONEDNN)

@@ -35,10 +35,8 @@ from superworkflow.tasks._gnn.links import links_of
 from superworkflow.tasks._gnn.mean_kernels import (
     gather_means,
     gather_rows,
-    keep_positive,
     mean_rows,
-    spread_means,
-    spread_own,
+    spread_back,
     transpose,
 )
 from superworkflow.tasks._gnn.shape import Level, Relation
@@ -144,9 +142,8 @@ def _compile_batches(graph: HeteroGraph) -> None:
     mean_rows(table, starts, senders, out, 0)
     begins, receivers = np.zeros(len(rows) + 2, np.int64), np.empty(len(senders), np.int32)
     transpose(starts, senders, begins, receivers)
-    spread_own(read_only(out), 0, rows)
-    spread_means(read_only(out), 0, starts, read_only(begins), read_only(receivers), rows)
-    keep_positive(read_only(rows), rows.copy())
+    ends = starts, read_only(begins), read_only(receivers)
+    spread_back(read_only(out), 0, 0, *ends, read_only(rows), False, rows.copy())
     order, nodes = read_only(np.arange(_VERTICES, dtype=np.int32)), np.arange(_VERTICES)
     starts, marks = np.empty(_VERTICES + 1, np.int64), np.zeros(_VERTICES, np.uint64)
     part, lost = Renumbered(order, read_only(indptr[:-1])), read_only(np.empty(0, np.int64))

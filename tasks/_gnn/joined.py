@@ -13,13 +13,13 @@ from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.mean_kernels import (
     gather_means,
     gather_rows,
-    keep_positive,
     mean_rows,
-    spread_means,
-    spread_own,
+    spread_back,
     transpose,
 )
 from superworkflow.tasks._gnn.sums import Edges
+
+_NO_EDGES, _NOBODY = read_only(np.zeros(1, np.int64)), read_only(np.empty(0, np.int32))
 
 
 class Fixed(Protocol):
@@ -164,19 +164,27 @@ class _Joined(torch.autograd.Function):
                 (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
                 if isinstance(part, Own | Mean) and part.of == number
             ]  # fmt: skip
-            own = next((at for at, part in mine if isinstance(part, Own)), None)
-            spread_own(read_only(given if own is not None else given[:0]), own or 0, out)
-            for at, part in mine:
-                if isinstance(part, Mean):
-                    begins = np.zeros(len(out) + 2, np.int64)
-                    receivers = np.empty(len(part.edges.host_senders), np.int32)
-                    transpose(part.edges.host_starts, part.edges.host_senders, begins, receivers)
-                    ends = read_only(begins), read_only(receivers)
-                    spread_means(read_only(given), at, part.edges.host_starts, *ends, out)
-            if context.rectified:
-                keep_positive(read_only(values), out)
+            own = next((at for at, part in mine if isinstance(part, Own)), -1)
+            means = [(at, part.edges) for at, part in mine if isinstance(part, Mean)]
+            rectified = read_only(values if context.rectified else values[:0])
+            for place, (at, edges) in enumerate(means or [(0, None)]):
+                last = place + 1 >= len(means)
+                spread_back(
+                    read_only(given), -1 if place else own, at, *_by_sender(edges, len(out)),
+                    rectified if last else rectified[:0], place > 0, out,
+                )  # fmt: skip
             found.append(torch.from_numpy(out))
         return None, None, None, *found
+
+
+def _by_sender(edges: Edges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Where the edges of each receiver begin, and of each sender, and their receivers; there may be none."""
+    begins = np.zeros(senders + 2, np.int64)
+    if edges is None:
+        return _NO_EDGES, read_only(begins), _NOBODY
+    receivers = np.empty(len(edges.host_senders), np.int32)
+    transpose(edges.host_starts, edges.host_senders, begins, receivers)
+    return edges.host_starts, read_only(begins), read_only(receivers)
 
 
 def _begins(widths: Sequence[int]) -> list[int]:

@@ -180,39 +180,41 @@ def transpose(
 
 
 @nb.njit(parallel=True, cache=True)
-def spread_own(gradients: NDArray[np.float32], at: int, out: NDArray[np.float32]) -> None:
-    """The transpose of copying the first rows: gradients [r, at least at + d] from column `at` on, 0 of other rows."""
-    width = out.shape[1]
-    for i in nb.prange(len(out)):
-        if i < len(gradients):
-            for c in range(width):
-                out[i, c] = gradients[i, at + c]
-        else:
-            for c in range(width):
-                out[i, c] = np.float32(0)
-
-
-@nb.njit(parallel=True, cache=True)
-def spread_means(
-    gradients: NDArray[np.float32], at: int, starts: NDArray[np.int64], begins: NDArray[np.int64],
-    receivers: NDArray[np.int32], out: NDArray[np.float32],
+def spread_back(
+    gradients: NDArray[np.float32], own: int, at: int, starts: NDArray[np.int64], begins: NDArray[np.int64],
+    receivers: NDArray[np.int32], values: NDArray[np.float32], more: bool, out: NDArray[np.float32],
 ) -> None:  # fmt: skip
-    """The transpose of `mean_rows`, by sender.
+    """The transposes of copying the first rows and of `mean_rows`, by sender, and before them that of a ReLU.
+
+    All in one pass over `out`, which is larger than the cache.
 
     Args:
-        gradients: of the receivers [r, at least at + d], from column `at` on.
-        at: see there.
-        starts: [r + 1].
+        gradients: of the receivers [r, columns].
+        own: column from which on those of the copied rows are; -1 if none were copied.
+        at: column from which on those of the means are.
+        starts: of the means [r + 1].
         begins, receivers: as `transpose` makes them.
-        out: of the senders [n, d], added to.
+        values: what came out of the ReLU [n, d], `out` being 0 where it is 0; [0, d] for no ReLU.
+        more: add to what `out` has.
+        out: of the senders [n, d].
     """
     width = out.shape[1]
     for i in nb.prange(len(out)):
         row = out[i]
+        if own >= 0 and i < len(gradients):
+            one = gradients[i, own : own + width]
+            if more:
+                _add(row, one)
+            else:
+                row[:] = one
+        elif not more:
+            row[:] = np.float32(0)
         for e in range(begins[i], begins[i + 1]):
             receiver = receivers[e]
             share = np.float32(1) / np.float32(starts[receiver + 1] - starts[receiver])
             _add_share(row, gradients[receiver, at : at + width], share)
+        if len(values):
+            _keep_positive(row, values[i])
 
 
 @nb.njit(nogil=True)
@@ -221,9 +223,7 @@ def _add_share(row: Any, one: Any, share: Any) -> None:
         row[c] += one[c] * share
 
 
-@nb.njit(parallel=True, cache=True)
-def keep_positive(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """0 in `out` [n, d] wherever `values` [n, d] are not above 0: the gradient of what came out of a ReLU."""
-    for i in nb.prange(len(out)):
-        for c in range(out.shape[1]):
-            out[i, c] = out[i, c] if values[i, c] > 0 else np.float32(0)
+@nb.njit(nogil=True)
+def _keep_positive(row: Any, one: Any) -> None:
+    for c in range(len(row)):
+        row[c] = row[c] if one[c] > 0 else np.float32(0)

@@ -14,8 +14,6 @@ FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Without AVX-512 it has no products of bfloat16; torch's own are slower there."""
-_PIECE = 2048
-"""Rows that are multiplied at a time where a gradient sums over all of them: both pieces stay in the cache."""
 
 
 def product(
@@ -67,19 +65,9 @@ class _Product(torch.autograd.Function):
             given = given.bfloat16()
         matrix = None
         if context.needs_input_grad[1]:
-            matrix = (given.t() @ rows).float() if context.short else _over_rows(given, rows)
+            matrix = (given.t() @ rows).float()  # by oneDNN both would be copied first
         back = _linear(given, weight.t(), None, False).float() if context.needs_input_grad[0] else None
         return back, matrix, bias, None, None, None
-
-
-def _over_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """left [n, k] transposed times right [n, d], summed in pieces of the rows."""
-    if not _fits(left):
-        return left.t() @ right
-    total = torch.zeros(left.shape[1], right.shape[1])
-    for first in range(0, len(left), _PIECE):
-        total += _linear(left[first : first + _PIECE].t(), right[first : first + _PIECE].t(), None, False)
-    return total
 
 
 def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activate: bool) -> torch.Tensor:

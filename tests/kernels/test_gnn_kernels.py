@@ -217,12 +217,18 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     assert (np.delete(out, np.s_[at : at + width], 1) == 7).all()
     begins, ends = np.zeros(senders + 2, np.int64), np.empty(len(indices), np.int32)
     mean_kernels.transpose(starts, indices, begins, ends)
-    back = np.empty((senders, width), np.float32)
-    mean_kernels.spread_own(read_only(out), at, back)
-    mean_kernels.spread_means(read_only(out), at, starts, read_only(begins), read_only(ends), back)
-    wanted = dense.T @ out[:, at : at + width]
-    wanted[:receivers] += out[:, at : at + width]
-    assert back == pytest.approx(wanted, abs=1e-4)
-    kept = back.copy()
-    mean_kernels.keep_positive(read_only(table), kept)
-    assert (kept == np.where(table > 0, back, 0)).all()
+    ends_of = starts, read_only(begins), read_only(ends)
+    mine = out[:, at : at + width]
+    for own in (at, -1):
+        back = np.empty((senders, width), np.float32)
+        mean_kernels.spread_back(read_only(out), own, at, *ends_of, read_only(table[:0]), False, back)
+        wanted = dense.T @ mine
+        wanted[:receivers] += mine if own == at else 0
+        assert back == pytest.approx(wanted, abs=1e-4)
+        kept = back.copy()
+        mean_kernels.spread_back(read_only(out), own, at, *ends_of, read_only(table), True, kept)
+        assert kept == pytest.approx(np.where(table > 0, back + wanted, 0), abs=1e-4)
+    nowhere = read_only(np.zeros(1, np.int64)), read_only(np.zeros(senders + 2, np.int64)), read_only(ends[:0])
+    mean_kernels.spread_back(read_only(out), at, 0, *nowhere, read_only(table), False, kept)
+    assert (kept[:receivers] == np.where(table[:receivers] > 0, mine, 0)).all()
+    assert not kept[receivers:].any()

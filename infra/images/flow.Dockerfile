@@ -25,11 +25,13 @@ COPY dashboards dashboards
 COPY sweeps sweeps
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=1
-# What servers and flows import is compiled once, here, rather than at every start.
+# What servers and flows import is compiled once, here, rather than at every start; servers import much only when asked.
 RUN env -u PYTHONDONTWRITEBYTECODE python -c "import prefect.server.api.server, prefect.cli.server, prefect.cli.worker, \
     prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, psycopg, s3fs, optuna_dashboard._cli, \
     superworkflow.dashboards.web.app, superworkflow.dashboards.report, superworkflow.infra.orchestration.flow, \
     superworkflow.infra.orchestration.watching, superworkflow.sweeps.study, superworkflow.servers, \
-    superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.resuming"
+    superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.resuming" \
+    && cd "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+    && python -m compileall -q alembic prefect/server mlflow/server mlflow/store mlflow/gateway mlflow/metrics
 USER 1000
 CMD ["python", "-m", "superworkflow", "--help"]

@@ -109,7 +109,7 @@ def _compared(
 
 def community_graph(setting: Setting) -> tuple[Path, str, int]:
     """A folder of arrays, a name, and the size of a batch."""
-    nodes, edges, batch = (20_000, 170_000, 128) if setting.quick else (200_000, 1_700_000, 512)
+    nodes, edges, batch = (20_000, 170_000, 128) if setting.quick else (1_000_000, 10_000_000, 1024)
     folder = kept_folder(setting.data, "communities", key((__name__,), nodes=nodes, edges=edges))
     name = f"communities {nodes // 1000}k/{2 * edges / 1e6:.2g}M"
     if (folder / COMPLETE).exists():

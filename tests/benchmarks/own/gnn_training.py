@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from superworkflow.infra.progress import Progress
+from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
@@ -62,7 +63,7 @@ def trainer_of(request: dict[str, Any]) -> Trainer:
         sizes = ",".join(ALL if size < 0 else str(size) for size in request["fanouts"])
         params = TrainParams(
             layers=len(request["fanouts"]), fanouts=sizes, hidden=HIDDEN, batch=request["batch"], dropout=0.0,
-            lookahead=0, learning_rate=request.get("learning_rate", 0.01),
+            epochs=100_000, lookahead=0, learning_rate=request.get("learning_rate", 0.01),
             **({"products": request["products"]} if request.get("products") else {}),
         )  # fmt: skip
         nodes, width = made["features"].shape
@@ -99,7 +100,6 @@ def trainer_of(request: dict[str, Any]) -> Trainer:
             lambda: None,
             Progress("train"),
         )
-        made[kind].epoch = 0
     found: Trainer = made[kind]
     return found
 
@@ -111,8 +111,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     edges, loss, left = 0, None, request["steps"]
     with Clock() as clock:
         while left:
-            trainer.epoch += 1
-            for example, batch, known in trainer._batches(trainer.epoch, 0):
+            trainer.position.epoch += 1
+            for example, batch, known in trainer._prepared(trainer._schedule(trainer.position.epoch, 0)):
                 if request["work"] == "train":
                     loss = trainer._step(example, batch, known)
                 else:
@@ -133,8 +133,9 @@ def ready(network: Network, batch: Batch, known: Known) -> None:
 
 @torch.no_grad()
 def judge(trainer: Trainer, nodes: np.ndarray) -> dict[str, Any]:
-    right = 0.0
-    for example, batch, known in trainer._batches_of(np.sort(nodes), 1024, 1, 0, 0):
+    right, parts = 0.0, np.split(nodes, range(1024, len(nodes), 1024))
+    for example, batch, known in trainer._prepared([(np.sort(part), (streams.VALIDATION, 0, number))
+                                                    for number, part in enumerate(parts)]):  # fmt: skip
         right += trainer.task.judge(trainer.network, trainer.network(batch, known), example).figure
     return {"accuracy": right / len(nodes)}
 

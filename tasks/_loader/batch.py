@@ -15,7 +15,7 @@ from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._heterograph import take as take_items
 from superworkflow.tasks._loader.memory import BATCHES
-from superworkflow.tasks._loader.merge import gather_rows, place_ends
+from superworkflow.tasks._loader.merge import gather_rows, gather_words, place_ends
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 
@@ -207,8 +207,12 @@ def _values(source: FeatureSource, kind: str, items: Items, feature: Feature) ->
 def gathered(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """``values[rows]``, the rows being numbers of items, by a kernel."""
     out = BATCHES.array((len(rows), *values.shape[1:]), values.dtype)
-    if out.size:
-        width = out.nbytes // len(rows)
+    if not out.size:
+        return out
+    width = out.nbytes // len(rows)
+    if width == values.itemsize and width in (4, 8):
+        gather_words(values.reshape(-1).view(f"u{width}"), rows, out.reshape(-1).view(f"u{width}"))
+    else:
         past_caches = out.nbytes >= _CACHED_BYTES and width % STREAMED == 0 and out.ctypes.data % STREAMED == 0
         gather_rows(values.reshape(-1).view(np.uint8), width, rows, out.reshape(-1).view(np.uint8), past_caches)
     return out

@@ -118,6 +118,10 @@ def test_lists_rows_and_places_of_batches(counts, width, wrong, seed):
     merge.gather_rows(table.reshape(-1), width * STREAMED, rows, past, True)
     np.testing.assert_array_equal(past.reshape(9, -1), table[rows])
 
+    words, found = rng.integers(0, 2**32, 6, np.uint32), np.empty(9, np.uint32)
+    merge.gather_words(words, rows, found)
+    np.testing.assert_array_equal(found, words[rows])
+
     picks = rng.permutation(len(counts))
     values = rng.integers(0, 2**31, edges[-1], np.int32)
     ends = np.concatenate([[0], np.cumsum(np.diff(edges)[picks])]).astype(np.int64)

@@ -28,7 +28,7 @@ class Row:
         target: least ratio; the ratio says how many times better we are. None on a graph that no target is meant for.
         ours, peer: figures, None where there is none: then the row failed.
         cpu: our CPU seconds per unit of work and the peer's, for a second ratio that other load disturbs less.
-        quality_ours, quality_peer: such as `{"micro_f1": 0.38, "macro_f1": 0.22}`.
+        quality_ours, quality_peer: such as `{"micro_f1": 0.38, "macro_f1": 0.22}`, or `{"accuracy": 0.7}`.
         note: what has to be known to read the figures, or why there is none.
     """
 
@@ -105,13 +105,13 @@ class Report:
     def table(self) -> str:
         """The rows as a Markdown table, with the notes below it."""
         lines = [
-            "| work | peer | ours | peer's | ratio | by CPU | target | quality (micro / macro) |",
+            "| work | peer | ours | peer's | ratio | by CPU | target | quality (micro / macro, or accuracy) |",
             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
         ]
         for row in self.rows:
             ours, peer = figure(row.ours, row.unit), figure(row.peer, row.unit)
             ratio = "failed" if row.failed else times(row.ratio) + (" ✗" if row.met is False else "")
-            quality = " vs ".join(_f1(each) for each in (row.quality_ours, row.quality_peer) if each)
+            quality = " vs ".join(_shown(each) for each in (row.quality_ours, row.quality_peer) if each)
             lines.append(
                 f"| {row.name} | {row.peer_name} | {ours} | {peer} | {ratio} | "
                 f"{times(row.ratio_cpu)} | {times(row.target)} | {quality} |"
@@ -194,5 +194,6 @@ def peer_versions(requirements: str) -> dict[str, str]:
     return {name: pinned[name] for name in _PEERS if name in pinned}
 
 
-def _f1(quality: dict[str, float]) -> str:
-    return f"{quality['micro_f1']:.3f} / {quality['macro_f1']:.3f}"
+def _shown(quality: dict[str, float]) -> str:
+    """Micro- and Macro-F1, or whatever else there is."""
+    return " / ".join(f"{quality[name]:.3f}" for name in ("micro_f1", "macro_f1", "accuracy") if name in quality)

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ |= {"OMP_NUM_THREADS": "1", "DGLBACKEND": "pytorch"}  # unset, DGL says on standard output what it takes
 
 import dgl
 import numpy as np

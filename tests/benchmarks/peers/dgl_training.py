@@ -11,7 +11,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ |= {"OMP_NUM_THREADS": "1", "DGLBACKEND": "pytorch"}  # unset, DGL says on standard output what it takes
 
 import dgl
 import numpy as np

@@ -18,6 +18,7 @@ from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, LookAhead, Sampler, is_constant, order_of
 from superworkflow.tasks._gnn.network import Known, Network
 from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task, prepare
+from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
 
@@ -70,6 +71,7 @@ class Trainer:
         Raises:
             UserError: training diverged.
         """
+        keep_memory()
         at = self.position
         self._stream = self._prepared(self._schedule(at.epoch, at.step))
         while at.epoch < self.params.epochs and not self._is_over():

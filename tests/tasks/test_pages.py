@@ -1,6 +1,7 @@
 """Huge pages change nothing but where the bytes lie."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,3 +39,31 @@ def test_arrays_are_not_on_huge_pages_where_small_ones_are_wanted() -> None:
         large = np.ones(8 << 20, np.float32)
     if huge_bytes() - before < large.nbytes // 2:
         pytest.skip("this kernel gives no huge pages at once")
+
+
+KEPT = """
+import resource, sys
+import numpy as np
+from superworkflow.tasks._pages import keep_memory, small_pages
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    with small_pages():
+        np.empty(16 << 20, np.uint8).fill(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+first = faults()
+if not keep_memory():
+    sys.exit(3)
+faults()
+print(first, faults())
+"""
+
+
+def test_memory_that_is_kept_is_not_asked_for_again() -> None:
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    if done.returncode == 3:
+        pytest.skip("this system's memory cannot be kept")
+    first, again = map(int, done.stdout.split())
+    assert first > 2000
+    assert again < 100

@@ -24,6 +24,7 @@ from superworkflow.tasks._gnn.network import Known, Network
 from superworkflow.tasks._gnn.shape import Relation, Shape
 from superworkflow.tasks._gnn.targets import Targets
 from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.loop import Trainer
@@ -36,6 +37,7 @@ HIDDEN = 256
 def prepare() -> dict[str, Any]:
     nb.set_num_threads(1)
     torch.set_num_threads(1)
+    keep_memory()  # as `Trainer.train` does
     folder = Path(sys.argv[1])
     made.update(
         {name: np.load(folder / f"{name}.npy") for name in ("indptr", "indices", "features", "labels", "train")}

@@ -209,8 +209,10 @@ def test_scheduled_run_starts_by_itself(command_line: CommandLine, prefect_api: 
 
 
 @pytest.mark.usefixtures("worker")
-def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str) -> None:
-    deployment = _deploy(command_line, "nightly", "--set", "embed.epochs=10000", "--json").document["id"]
+def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str, tmp_path: Path) -> None:
+    (one := tmp_path / "one.yaml").write_text("default: {resources: {cpu: 1}}")  # it works until it is ended
+    more = ["--set", "embed.epochs=10000", "--profile", str(one), "--json"]
+    deployment = _deploy(command_line, "nightly", *more).document["id"]
     run = start_run(prefect_api, deployment)
     eventually(lambda: task_states(prefect_api, run).get("embed") == "Running" and stages_at(command_line.store))
     cancel_run(prefect_api, run)

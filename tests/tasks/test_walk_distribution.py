@@ -74,13 +74,11 @@ def check(weight: Weights, p: float, q: float, *, directed: bool, weighted: bool
     )
     walks = walker.walk(0, n * num_walks)
 
-    first = np.zeros((n, n), np.int64)
     alive = walks[:, 1] >= 0
-    np.add.at(first, (walks[alive, 0], walks[alive, 1]), 1)
-    t, v, x = walks[:, :-2].ravel(), walks[:, 1:-1].ravel(), walks[:, 2:].ravel()
-    t, v, x = t[x >= 0], v[x >= 0], x[x >= 0]
-    triples = np.zeros((n, n, n), np.int64)
-    np.add.at(triples, (t, v, x), 1)
+    first = np.bincount(walks[alive, 0] * n + walks[alive, 1], minlength=n**2).reshape(n, n)
+    pairs = walks[:, :-1] * n + walks[:, 1:]
+    x = walks[:, 2:].ravel()
+    triples = np.bincount(pairs[:, :-1].ravel()[x >= 0] * n + x[x >= 0], minlength=n**3).reshape(n, n, n)
 
     total, freedom = 0.0, 0
     for vertex in np.flatnonzero(weight.sum(1)):

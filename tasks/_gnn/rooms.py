@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LEAST = 256
+"""Of room: few nodes vary by much, and cost nothing."""
+
 
 class Likely(NamedTuple):
     """What the length of an array is reckoned by; the worker that sends it and the one that gets it know the same.
@@ -24,16 +27,16 @@ class Rooms:
         self._longest: dict[str, dict[int, int]] = {}
 
     def room(self, likely: Likely) -> int:
-        """As much as the longest array took of those with the nearest number of items, and a sixteenth.
+        """As much as the longest array took of those with the nearest number of items, a sixteenth, and `LEAST`.
 
-        More items take more in proportion, fewer as much. There is no room for a series' first array.
+        More items take more in proportion, fewer as much.
         """
         known, items = self._longest.get(likely.series, {}), max(1, likely.items)
         if not known:
-            return 0
+            return LEAST
         nearest = min(known, key=lambda each: (abs(each - items), each))
         length = -(-known[nearest] * max(nearest, items) // nearest)
-        return length + -(-length // 16)
+        return length + -(-length // 16) + LEAST
 
     def note(self, likely: Likely, length: int) -> None:
         """An array was so long."""

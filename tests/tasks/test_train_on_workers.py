@@ -26,12 +26,12 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
-from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn import rooms, streams
 from superworkflow.tasks._gnn.asking import Store, Wanted
 from superworkflow.tasks._gnn.batches import Draws
 from superworkflow.tasks._gnn.mine import Mine
 from superworkflow.tasks._gnn.owners import Exchange, Owners
-from superworkflow.tasks._gnn.rooms import Likely, Rooms
+from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tensors import read_tensors
@@ -92,6 +92,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
 
     There is room for nothing at first, then for one step's arrays, and at last for those of all.
     """
+    usual, rooms.LEAST = rooms.LEAST, 0
     shards = Shards(Dataset.open(Location.of(shards_uri)))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
@@ -117,7 +118,8 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     store.batches(window[:1])
     first, before = drawn(), owners.exchange.count
     again = drawn()
-    return [again, first == again, owners.exchange.count - before]
+    rooms.LEAST = usual
+    return [again, first == again, owners.exchange.count - before, before]
 
 
 class Group(NamedTuple):
@@ -148,8 +150,9 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
     sampler = sampler_of(shape, data, (3, 4), labor)
     steps = [[target, nodes, [streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))]
     workers = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
-    assert {(alike, exchanges) for _, alike, exchanges in workers} == {(True, 2 * 2 + 2)}
-    told = [drawn for drawn, _, _ in workers]
+    assert {(alike, exchanges) for _, alike, exchanges, _ in workers} == {(True, 2 * 2 + 2)}
+    assert max(before for *_, before in workers) > 2 * (2 * 2 + 2)
+    told = [drawn for drawn, *_ in workers]
     for at, (name, nodes, step) in enumerate(steps):
         for depth in (0, 1):
             found = {tuple(edge) for worker in told for edge in worker[at][depth]}
@@ -162,12 +165,13 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
 
 
 def test_room_is_that_of_the_longest_array_about_as_many_items() -> None:
-    rooms = Rooms()
-    assert rooms.room(Likely("a", 10)) == 0
+    found = rooms.Rooms()
+    assert found.room(Likely("a", 10)) == rooms.LEAST
     for items, length in ((10, 30), (10, 32), (10, 31), (100, 160)):
-        rooms.note(Likely("a", items), length)
-    assert [rooms.room(Likely("a", items)) for items in (10, 5, 20, 100, 200)] == [34, 34, 68, 170, 340]
-    assert rooms.room(Likely("b", 10)) == 0
+        found.note(Likely("a", items), length)
+    more = [found.room(Likely("a", items)) - rooms.LEAST for items in (10, 5, 20, 100, 200)]
+    assert more == [34, 34, 68, 170, 340]
+    assert found.room(Likely("b", 10)) == rooms.LEAST
 
 
 @pytest.mark.parametrize("kind", FULL)

@@ -1,6 +1,6 @@
 """Training on two workers with and without look-ahead, and with time added to each exchange between them.
 
-    python -m tests.benchmarks.own.gnn_look_ahead FOLDER [--nodes 20000] [--rounds 3] [--picture FILE]
+    python -m tests.benchmarks.own.gnn_look_ahead FOLDER [--nodes 20000] [--rounds 3] [--picture FILE] [--model NAME]
 
 Two processes of one thread each train SAGE on a graph of planted communities: with look-ahead and without, as fast as
 this machine exchanges, and with 5 ms added to each exchange: every `all_to_all` of nodes and rows, what is sent after
@@ -117,13 +117,14 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
     return {"wall_s": told["wall_s"], "steps": told["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
 
 
-def main(folder: Path, nodes: int, rounds: int, picture: Path | None) -> dict[str, Any]:
-    """Measure on a graph of planted communities."""
+def main(folder: Path, nodes: int, rounds: int, picture: Path | None, models: Sequence[str]) -> dict[str, Any]:
+    """Measure these of `MODELS` on a graph of planted communities; the picture is of the first."""
     graph, shards = graph_in_parts(folder, nodes)
     progress, made = Progress("train", stream=(folder / "log").open("w")), iter(range(1_000_000))
     found: dict[str, Any] = {}
     with local_group([Role("worker", 2)], Checkpoint(folder / "kept"), progress, folder) as group:
-        for name, model in MODELS.items():
+        for name in models:
+            model = MODELS[name]
 
             def one(way: Way, model: dict[str, Any] = model) -> dict[str, Any]:
                 whole = TrainParams(**PARAMS, **model, lookahead=way.lookahead).model_dump(mode="json")
@@ -134,7 +135,7 @@ def main(folder: Path, nodes: int, rounds: int, picture: Path | None) -> dict[st
             one(WAYS["ahead"])  # to compile, and to touch everything once
             results = alternate({way: lambda of=of: one(of) for way, of in WAYS.items()}, rounds)  # type: ignore[misc]
             found[name] = figures(results)
-            if picture is not None and name == next(iter(MODELS)):
+            if picture is not None and name == models[0]:
                 draw({f"look-ahead of {WINDOW}": results["ahead_late"][-1], "no look-ahead": results["alone_late"][-1]},
                      picture)  # fmt: skip
     return {"nodes": nodes, "rounds": rounds, "load_at_end": os.getloadavg(), "models": found}
@@ -196,7 +197,7 @@ def draw(ways: dict[str, dict[str, Any]], path: Path) -> None:
                 ]
                 _bars(axes, _within([("", *each) for each in waits], {""}, start, length), place, GREY, 0.4)
         done = sum(start <= each < start + length for each in computed)
-        axes.set_title(f"{title}: {done} steps", loc="left", fontsize=9)
+        axes.set_title(f"{title}: {done} steps in {1000 * length:.0f} ms", loc="left", fontsize=9)
         axes.set_yticks(
             range(len(STAGES)), [f"{each} (none on CPUs)" if each == "transfer" else each for each in STAGES]
         )
@@ -229,6 +230,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; repeatable")
     return parser.parse_args()
 
 
@@ -236,5 +238,5 @@ if __name__ == "__main__":
     from tests.benchmarks.own import gnn_look_ahead  # whose functions workers can import
 
     given = _arguments()
-    document = gnn_look_ahead.main(given.folder, given.nodes, given.rounds, given.picture)
+    document = gnn_look_ahead.main(given.folder, given.nodes, given.rounds, given.picture, given.model or list(MODELS))
     sys.stdout.write(json.dumps(document) + "\n")

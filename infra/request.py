@@ -12,6 +12,7 @@ from superworkflow.infra.diagram import Diagram, Given, Superworkflow
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
+from superworkflow.infra.gpus import check_gpus
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.placements import ProfileNames, check_placements
 from superworkflow.infra.plan.cost import PriceTable, load_prices
@@ -151,15 +152,18 @@ def check_machine(request: Request) -> None:
     """Refuse what a stage that would run here can only fail with, before any stage starts.
 
     Raises:
-        UserError: an extra is not installed, or as the stage says.
+        UserError: an extra is not installed, the profile gives a stage GPUs that are not there, or as the stage says.
     """
-    if request.profile.launcher != "process":
+    profile = request.profile
+    if profile.launcher != "process":
         return
     for node in request.diagram.nodes.values():
-        name = request.profile.placement(node.name, node.stage.name).engine
+        placement = profile.placement(node.name, node.stage.name)
+        name = placement.engine
         try:
             for extra in dict.fromkeys([node.stage.image_kind(name), *engine(name).packages.values()]):
                 require_extra(extra)
+            check_gpus(placement, f"profile {profile.name}: {profile.path(node.name, node.stage.name)}")
             node.stage.check_machine(node.params)
         except UserError:
             if request.store.find(node.stage.name, node.digest) is None:

@@ -1,7 +1,7 @@
 """How workers that each have a part of a graph draw blocks and read rows of all of it, from those who own the nodes.
 
-All workers ask at a time, for a window of batches together, so that there is one exchange for each hop and one for the
-rows, however many batches the window has.
+All workers ask at a time, for a window of batches together, so that there are two exchanges for each hop and two for
+the rows, however many batches the window has: nodes to their owners, and what is asked for back.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, num
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.owners import Owners, Question, Route
+from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Piece
 from superworkflow.tasks._gnn.spent import Spent
@@ -57,11 +58,13 @@ class Wanted(NamedTuple):
         targets: of this worker.
         step: what makes the step another than all others.
         lost: by the number of the edge set, edges that pass no messages in this step, whoever owns them.
+        items: of the step, over all workers.
     """
 
     targets: Targets
     step: tuple[int, ...]
     lost: Mapping[int, Lost] = MappingProxyType({})
+    items: int = 0
 
 
 @dataclass
@@ -116,7 +119,7 @@ class Store:
                     receivers[at] = dict(block.senders)
         batches = [Batch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
         with self.spent.on("gather"):
-            return list(zip(batches, self._known(batches), strict=True))
+            return list(zip(batches, self._known(batches, sum(each.items for each in window)), strict=True))
 
     def _drawn(
         self, level: Level, hop: int, window: Sequence[Wanted], receivers: Sequence[Targets]
@@ -124,8 +127,11 @@ class Store:
         """Drawn edges of each batch by edge set; senders by their old numbers."""
         last = hop == len(self.draws.levels) - 1
         relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
+        if not relations:
+            return [{} for _ in window]
         asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
-        questions = self.owners.ask(asked, "neighbours asked for")
+        items = sum(each.items for each in window)
+        questions = self.owners.ask(asked, "neighbours asked for", Likely(f"receivers, hop {hop}", items))
         answers = [
             np.concatenate([
                 _NONE,
@@ -136,7 +142,7 @@ class Store:
             ])
             for rank in range(self.owners.exchange.size)
         ]  # fmt: skip
-        found = self.owners.exchange.swap(answers, "neighbours")
+        found = self.owners.exchange.swap_likely(answers, "neighbours", Likely(f"senders, hop {hop}", items))
         at = [0] * self.owners.exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
@@ -179,15 +185,21 @@ class Store:
         masks = streams.state(self.draws.seed, streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop)
         return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
 
-    def _known(self, batches: Sequence[Batch]) -> list[Read]:
-        """Features, sums and degrees of the nodes of each batch, and questions about rows that are learned."""
+    def _known(self, batches: Sequence[Batch], items: int) -> list[Read]:
+        """Features, sums and degrees of the nodes of each batch, and questions about rows that are learned.
+
+        Args:
+            batches: drawn.
+            items: of their steps, over all workers.
+        """
         summed = [each for each in self.draws.levels[0].relations if each.number in self.draws.summed]
         wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
-        rows = iter(self.owners.rows_of([
-            (each.node_set, np.concatenate([each.nodes, each.others]), each.table) for of in wanted for each in of
-        ]))  # fmt: skip
-        learned = [(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
-        questions = iter(self.owners.ask(learned, "learned rows asked for") if self.learned else ())
+        flat = [each for of in wanted for each in of]
+        asked = [(each.node_set, np.concatenate([each.nodes, each.others])) for each in flat]
+        asked += [(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
+        asking = self.owners.ask(asked, "rows asked for", Likely("rows", items))
+        rows = iter(self.owners.answers(asking[: len(flat)], [each.table for each in flat], "rows"))
+        questions = iter(asking[len(flat) :])
         found = []
         for of in wanted:
             tables = {each.what: Table(each.nodes, next(rows), each.others) for each in of}

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.rooms import Likely, Rooms
 
 _NONE = np.empty(0, np.float32)
 
@@ -26,13 +27,15 @@ class Exchange:
     Args:
         group: of torch.distributed; one thread at a time may use it.
 
-    `sent` counts the bytes that have left this worker, by what they are, and `waited` the seconds of exchanges.
+    `sent` counts the bytes that have left this worker, by what they are, `count` the exchanges, and `waited` their
+    seconds.
     """
 
     def __init__(self, group: Any):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self.sent: dict[str, int] = {}
-        self.waited = 0.0
+        self.waited, self.count = 0.0, 0
+        self._leaving, self._coming = ([Rooms() for _ in range(self.size)] for _ in range(2))
 
     def swap(
         self, outgoing: Sequence[NDArray[Any]], kind: str, coming: Sequence[int] | None = None
@@ -46,25 +49,81 @@ class Exchange:
         """
         began, counts = time.monotonic(), [len(each) for each in outgoing]
         if coming is None:
-            found = torch.empty(self.size, dtype=torch.int64)
-            self._all_to_all(found, torch.tensor(counts), None, None)
-            coming = found.tolist()
+            coming = self._all_to_all(torch.tensor(counts), [1] * self.size, [1] * self.size).tolist()
         out = torch.from_numpy(np.ascontiguousarray(np.concatenate(outgoing)))
-        received = torch.empty((sum(coming), *out.shape[1:]), dtype=out.dtype)
-        self._all_to_all(received, out, list(coming), counts)
+        received = self._all_to_all(out, counts, coming).numpy()
         self.waited += time.monotonic() - began
-        abroad = sum(each.nbytes for rank, each in enumerate(outgoing) if rank != self.rank)
-        self.sent[kind] = self.sent.get(kind, 0) + abroad
-        return np.split(received.numpy(), np.cumsum(coming)[:-1])
+        self._note(kind, sum(each.nbytes for rank, each in enumerate(outgoing) if rank != self.rank))
+        return np.split(received, np.cumsum(coming)[:-1])
 
-    def everyone(self, values: NDArray[Any], kind: str) -> NDArray[Any]:
-        """The arrays of all workers, one after the other by rank."""
-        return np.concatenate(self.swap([values] * self.size, kind))
+    def swap_likely(
+        self, outgoing: Sequence[NDArray[np.int64]], kind: str, likely: Likely
+    ) -> list[NDArray[np.int64]]:  # fmt: skip
+        """Send an array of integers to each worker and get one from each, whose lengths come with them.
 
-    def _all_to_all(
-        self, coming: torch.Tensor, out: torch.Tensor, sizes: list[int] | None, counts: list[int] | None
-    ) -> None:
-        dist.all_to_all_single(coming, out, sizes, counts, group=self.group)
+        There is room for as many as such arrays had before; those who have more for another worker send it the rest.
+
+        Args:
+            outgoing: by rank.
+            kind: what they are, for `sent`.
+            likely: how long they may be.
+        """
+        began, others = time.monotonic(), [rank for rank in range(self.size) if rank != self.rank]
+        leaving, coming = [0] * self.size, [0] * self.size
+        for rank in others:  # and the length before each
+            leaving[rank] = 1 + self._leaving[rank].room(likely)
+            coming[rank] = 1 + self._coming[rank].room(likely)
+        out, ends = np.zeros(sum(leaving), np.int64), np.cumsum([0, *leaving])
+        for rank in others:
+            first = outgoing[rank][: leaving[rank] - 1]
+            out[ends[rank]] = len(outgoing[rank])
+            out[ends[rank] + 1 : ends[rank] + 1 + len(first)] = first
+        received = self._all_to_all(torch.from_numpy(out), leaving, coming).numpy()
+        pieces = np.split(received, np.cumsum(coming)[:-1])
+        lengths = {rank: int(pieces[rank][0]) for rank in others}
+        more = {rank: length + 1 - coming[rank] for rank, length in lengths.items() if length >= coming[rank]}
+        rest = {rank: outgoing[rank][leaving[rank] - 1 :] for rank in others if len(outgoing[rank]) >= leaving[rank]}
+        added = self._send_rest(rest, more) if rest or more else {}
+        found = list(outgoing)
+        for rank in others:
+            found[rank] = pieces[rank][1 : 1 + lengths[rank]]
+            if rank in added:
+                found[rank] = np.concatenate([found[rank], added[rank]])
+            self._leaving[rank].note(likely, len(outgoing[rank]))
+            self._coming[rank].note(likely, lengths[rank])
+        self.waited += time.monotonic() - began
+        self._note(kind, out.nbytes + sum(each.nbytes for each in rest.values()))
+        return found
+
+    def everyone(self, values: NDArray[Any], kind: str, *, alike: bool = False) -> NDArray[Any]:
+        """The arrays of all workers, one after the other by rank; `alike` where all have the same length."""
+        coming = [len(values)] * self.size if alike else None
+        return np.concatenate(self.swap([values] * self.size, kind, coming))
+
+    def _note(self, kind: str, size: int) -> None:
+        self.sent[kind] = self.sent.get(kind, 0) + size
+
+    def _all_to_all(self, out: torch.Tensor, leaving: Sequence[int], coming: Sequence[int]) -> torch.Tensor:
+        """One exchange: so many values to each rank, and so many from each."""
+        received = torch.empty((sum(coming), *out.shape[1:]), dtype=out.dtype)
+        dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
+        self.count += 1
+        return received
+
+    def _send_rest(
+        self, leaving: Mapping[int, NDArray[np.int64]], coming: Mapping[int, int]
+    ) -> dict[int, NDArray[np.int64]]:
+        """Another exchange, of those alone who have something for each other, and know it."""
+        found = {rank: torch.empty(length, dtype=torch.int64) for rank, length in coming.items()}
+        running = [dist.irecv(each, group=self.group, group_src=rank) for rank, each in found.items()]
+        for rank, each in leaving.items():
+            out = torch.from_numpy(np.ascontiguousarray(each))
+            running.append(dist.isend(out, group=self.group, group_dst=rank))
+        for work in running:
+            assert work is not None
+            work.wait()
+        self.count += 1
+        return {rank: each.numpy() for rank, each in found.items()}
 
 
 class Book:
@@ -125,8 +184,18 @@ class Owners:
     def __init__(self, book: Book, exchange: Exchange):
         self.book, self.exchange = book, exchange
 
-    def ask(self, asked: Sequence[tuple[str, NDArray[np.int64]]], kind: str) -> list[Question]:
-        """Send nodes to their owners, of as many lists as every worker has."""
+    def ask(
+        self, asked: Sequence[tuple[str, NDArray[np.int64]]], kind: str, likely: Likely | None = None
+    ) -> list[Question]:
+        """Send nodes to their owners, of as many lists as every worker has.
+
+        Args:
+            asked: node set and nodes of each list.
+            kind: what they are, for `Exchange.sent`.
+            likely: how many they may be, where that can be reckoned: it saves an exchange.
+        """
+        if not asked:
+            return []
         routes = [self._route(*each) for each in asked]
         lists: list[list[NDArray[np.int64]]] = [
             [np.array([route.counts[rank] for route in routes], np.int64)] for rank in range(self.exchange.size)
@@ -135,10 +204,9 @@ class Owners:
             cuts = np.cumsum(route.counts)[:-1]
             for rank, part in enumerate(np.split(nodes[route.order], cuts)):
                 lists[rank].append(part)
-        coming = self.exchange.swap([np.concatenate(each) for each in lists], kind)
-        of_rank = [
-            np.split(each[len(asked) :], np.cumsum(each[: len(asked)])[:-1]) if len(asked) else [] for each in coming
-        ]
+        out = [np.concatenate(each) for each in lists]
+        coming = self.exchange.swap_likely(out, kind, likely) if likely else self.exchange.swap(out, kind)
+        of_rank = [np.split(each[len(asked) :], np.cumsum(each[: len(asked)])[:-1]) for each in coming]
         return [
             Question(name, route, [each[at] for each in of_rank])
             for at, (route, (name, _)) in enumerate(zip(routes, asked, strict=True))
@@ -167,21 +235,26 @@ class Owners:
             tables: of the owned nodes [nodes, width], one for each.
             kind: what they are, for `Exchange.sent`.
         """
-        size, pairs = self.exchange.size, list(zip(questions, tables, strict=True))
-        out = [
-            np.concatenate([_NONE, *(table[self._rows(each, rank)].reshape(-1) for each, table in pairs)])
-            for rank in range(size)
-        ]
-        coming = [sum(int(each.route.counts[rank]) * table.shape[1] for each, table in pairs) for rank in range(size)]
+        size, mine, pairs = self.exchange.size, self.exchange.rank, list(zip(questions, tables, strict=True))
+        if not pairs:
+            return []
+        others = [rank for rank in range(size) if rank != mine]
+        out, coming = [_NONE] * size, [0] * size
+        for rank in others:
+            out[rank] = np.concatenate(
+                [table[self._rows(each, rank)].reshape(-1) for each, table in pairs], dtype=np.float32
+            )
+            coming[rank] = sum(int(each.route.counts[rank]) * table.shape[1] for each, table in pairs)
         found = self.exchange.swap(out, kind, coming)
         at, rows = [0] * size, []
         for question, table in pairs:
-            width, pieces = table.shape[1], []
-            for rank, count in enumerate(question.route.counts.tolist()):
-                pieces.append(found[rank][at[rank] : at[rank] + count * width])
-                at[rank] += count * width
-            whole = np.empty((len(question.route.order), width), np.float32)
-            whole[question.route.order] = np.concatenate(pieces).reshape(-1, width)
+            width, order, counts = table.shape[1], question.route.order, question.route.counts
+            whole, ends = np.empty((len(order), width), np.float32), np.cumsum([0, *counts])
+            whole[order[ends[mine] : ends[mine + 1]]] = table[self._rows(question, mine)]
+            for rank in others:
+                values = found[rank][at[rank] : at[rank] + counts[rank] * width]
+                whole[order[ends[rank] : ends[rank + 1]]] = values.reshape(-1, width)
+                at[rank] += len(values)
             rows.append(whole)
         return rows
 

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 PIPELINE = ("schedule", "sample", "gather", "compact", "compute", "update")
 """In the order in which a batch goes through them."""
+_KEPT = 4096
+
+
+class Span(NamedTuple):
+    """When a stage was busy, in seconds of this machine's monotonic clock."""
+
+    stage: str
+    began: float
+    ended: float
 
 
 class Spent:
-    """Wall seconds by stage; what threads do at the same time counts for each."""
+    """Wall seconds by stage; what threads do at the same time counts for each. `recent` are the last spans of them."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(PIPELINE, 0.0)
+        self.recent: deque[Span] = deque(maxlen=_KEPT)
 
     @contextlib.contextmanager
     def on(self, stage: str) -> Iterator[None]:
         """What is done meanwhile belongs to this stage; one thread works on a stage."""
         began = time.monotonic()
         yield
-        self.seconds[stage] += time.monotonic() - began
+        span = Span(stage, began, time.monotonic())
+        self.seconds[stage] += span.ended - span.began
+        self.recent.append(span)

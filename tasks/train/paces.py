@@ -45,7 +45,7 @@ class Paces:
         """
         whole = time.monotonic() - self._began
         mine = np.array([[worked - self._worked, self._waited]])
-        found = self._exchange.everyone(mine, "paces")
+        found = self._exchange.everyone(mine, "paces", alike=True)
         slow = slow_one(found)
         if slow is not None and self._worker.rank == 0:
             rank, times = slow

@@ -138,7 +138,7 @@ class TogetherTrainer(Trainer):
         with self.spent.on("schedule"):
             examples = [self.task.example(self._share(*each), each[1]) for each in steps]
             wanted = [
-                Wanted(example.nodes, step, self._lost(items, step))
+                Wanted(example.nodes, step, self._lost(items, step), len(items))
                 for example, (items, step) in zip(examples, steps, strict=True)
             ]
         found = self._store.batches(wanted)

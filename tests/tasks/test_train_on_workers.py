@@ -26,11 +26,12 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
-from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn import rooms, streams
 from superworkflow.tasks._gnn.asking import Store, Wanted
 from superworkflow.tasks._gnn.batches import Draws
 from superworkflow.tasks._gnn.mine import Mine
 from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tensors import read_tensors
@@ -87,7 +88,11 @@ def linked(folder: Path, of: Any = one_kind, **params: Any) -> Dataset:
 
 
 def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, steps: list[list[Any]]) -> list[Any]:
-    """What each worker draws around its targets, which are those that it owns."""
+    """What each worker draws around its targets, which are those that it owns, and how many exchanges it takes.
+
+    There is room for nothing at first, then for one step's arrays, and at last for those of all.
+    """
+    usual, rooms.LEAST = rooms.LEAST, 0
     shards = Shards(Dataset.open(Location.of(shards_uri)))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
@@ -98,14 +103,23 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     window = []
     for name, nodes, step in steps:
         targets = np.array(nodes, np.int64)
-        window.append(Wanted({name: targets[mine.book.owners(name, targets) == worker.rank]}, tuple(step)))
-    return [
-        [sorted((each.number, int(edge)) for each in relations for edge in block.hops[each.number].positions)
-         for block in batch.blocks]
-        + [{name: known.features[name][batch.blocks[0].senders[name]].sum(1).tolist() for name in known.features},
-           {name: nodes.tolist() for name, nodes in batch.blocks[0].senders.items()}]
-        for batch, known in store.batches(window)
-    ]  # fmt: skip
+        own = targets[mine.book.owners(name, targets) == worker.rank]
+        window.append(Wanted({name: own}, tuple(step), items=len(nodes)))
+
+    def drawn() -> list[Any]:
+        return [
+            [sorted((each.number, int(edge)) for each in relations for edge in block.hops[each.number].positions)
+             for block in batch.blocks]
+            + [{name: known.features[name][batch.blocks[0].senders[name]].sum(1).tolist() for name in known.features},
+               {name: nodes.tolist() for name, nodes in batch.blocks[0].senders.items()}]
+            for batch, known in store.batches(window)
+        ]  # fmt: skip
+
+    store.batches(window[:1])
+    first, before = drawn(), owners.exchange.count
+    again = drawn()
+    rooms.LEAST = usual
+    return [again, first == again, owners.exchange.count - before, before]
 
 
 class Group(NamedTuple):
@@ -135,7 +149,10 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
     _, _, shape, data = prepared(graph, model)
     sampler = sampler_of(shape, data, (3, 4), labor)
     steps = [[target, nodes, [streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))]
-    told = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
+    workers = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
+    assert {(alike, exchanges) for _, alike, exchanges, _ in workers} == {(True, 2 * 2 + 2)}
+    assert max(before for *_, before in workers) > 2 * (2 * 2 + 2)
+    told = [drawn for drawn, *_ in workers]
     for at, (name, nodes, step) in enumerate(steps):
         for depth in (0, 1):
             found = {tuple(edge) for worker in told for edge in worker[at][depth]}
@@ -145,6 +162,16 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
             for each, sums in worker[at][2].items():
                 rows = data.known.features[each][worker[at][3][each]]
                 assert sums == pytest.approx(rows.sum(1).tolist(), abs=1e-5)
+
+
+def test_room_is_that_of_the_longest_array_about_as_many_items() -> None:
+    found = rooms.Rooms()
+    assert found.room(Likely("a", 10)) == rooms.LEAST
+    for items, length in ((10, 30), (10, 32), (10, 31), (100, 160)):
+        found.note(Likely("a", items), length)
+    more = [found.room(Likely("a", items)) - rooms.LEAST for items in (10, 5, 20, 100, 200)]
+    assert more == [34, 34, 68, 170, 340]
+    assert found.room(Likely("b", 10)) == rooms.LEAST
 
 
 @pytest.mark.parametrize("kind", FULL)
@@ -252,6 +279,9 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
         for piece in group.folder.glob("workers/*-embeddings-0-part-0003.0"):
             piece.unlink()
         two.run(train, *given("anew", epochs=1))
+        shutil.rmtree(group.folder)
+        two.run(train, *given("both"))
+        two.run(train_until_killed, 13, str(tmp_path / "killed again"), *given("both, killed"))
     shutil.rmtree(group.folder)
     losses = [
         pq.read_table(tmp_path / name / "losses.parquet")["loss"].to_pylist() for name in ("ended", "undisturbed")
@@ -268,6 +298,9 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
     assert "training begins anew: there is a checkpoint, and it cannot be used (" in log_text
     assert len(pq.read_table(tmp_path / "anew" / "losses.parquet")) == len(losses[0]) // 4
     assert (tmp_path / "killed").exists()
+    assert (tmp_path / "killed again").exists()
+    for name in ("model.safetensors", "losses.parquet"):  # as many workers give the same bits
+        assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "both, killed" / name).read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["one", "two", "typed links"])

@@ -1,66 +1,165 @@
 """Training on two workers with and without look-ahead, and with time added to each exchange between them.
 
-    python -m tests.benchmarks.own.gnn_look_ahead FOLDER [NODES]
+    python -m tests.benchmarks.own.gnn_look_ahead FOLDER [--nodes 20000] [--rounds 3] [--picture FILE] [--model NAME]
 
-Writes a line of JSON for each setting: seconds, and those in which each stage of the pipeline was busy on the first
-worker. An exchange is one `all_to_all` of torch.distributed; `sums` says that the sum of gradients is delayed as well.
+Two processes of one thread each train SAGE on a graph of planted communities: with look-ahead and without, as fast as
+this machine exchanges, and with 5 ms added to each exchange: every `all_to_all` of nodes and rows, what is sent after
+it where there was too little room, and every sum of gradients. A worker sleeps before it takes part. `sums_apart` has
+these 5 ms for all but the sums, to tell their cost from the rest. Rounds go through all settings in turn; the figures
+are medians. The last line is a JSON document; the picture shows when the stages of the pipeline were busy on the first
+worker, with these 5 ms.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, layout, save
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.progress import Progress
+from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import partition, shard
 from superworkflow.tasks._gnn.owners import Exchange
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.together import TogetherTrainer
+from tests.benchmarks.measure import alternate, median
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
 COMMUNITIES, DEGREE, WIDTH = 100, 10, 100
-PARAMS = {"model": "sage", "hidden": 64, "fanouts": "10,10", "batch": 512, "epochs": 1, "train_share": 0.8,
-          "validation_share": 0.0}  # fmt: skip
-SETTINGS = [(8, 0.0, False), (0, 0.0, False), (8, 0.005, False), (0, 0.005, False), (8, 0.005, True)]
-"""Look-ahead, seconds added to each exchange, and whether the sum of gradients is delayed as well."""
+DELAY_S, WINDOW = 0.005, 8
+PARAMS = {"model": "sage", "dropout": 0.0, "train_share": 0.8, "validation_share": 0.0}
+MODELS: dict[str, dict[str, Any]] = {
+    "2 layers of 64": {"layers": 2, "hidden": 64, "fanouts": "10,10", "batch": 512, "epochs": 3},
+    "3 layers of 256": {"layers": 3, "hidden": 256, "fanouts": "5,10,15", "batch": 1024, "epochs": 3},
+}
+STAGES = ("schedule", "sample", "gather", "transfer", "compact", "compute", "update")
+WAITING = ("sample", "gather", "update")
+"""Stages that exchange."""
+_DRAWN_WINDOWS = 2
+
+
+class Way(NamedTuple):
+    """How it is trained: batches of a window, seconds added to each exchange, and whether to sums as well."""
+
+    lookahead: int
+    delay_s: float = 0.0
+    sums: bool = True
+
+
+WAYS = {
+    "ahead": Way(WINDOW), "alone": Way(0), "ahead_late": Way(WINDOW, DELAY_S), "alone_late": Way(0, DELAY_S),
+    "sums_apart": Way(WINDOW, DELAY_S, False),
+}  # fmt: skip
 
 
 def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str, Any]:
-    """Train, with time added to each exchange."""
-    swap, add = Exchange._all_to_all, dist.all_reduce
+    """Train, with time added to each exchange; with the spans of stages, and of exchanges by who waits for them."""
+    spans: list[tuple[str, float, float]] = []
+    counts: list[int] = []
 
-    def late_swap(*args: Any) -> None:
-        time.sleep(delay_s)
-        swap(*args)
+    @contextmanager
+    def late(seconds: float) -> Iterator[None]:
+        began = time.monotonic()
+        if seconds:
+            time.sleep(seconds)
+        yield
+        ahead = threading.current_thread().name.startswith("look-ahead")
+        spans.append(("exchange ahead" if ahead else "exchange", began, time.monotonic()))
 
-    def late_add(*args: Any) -> None:
-        time.sleep(delay_s)
-        add(*args)
+    swap, rest, add, close = Exchange._all_to_all, Exchange._send_rest, dist.all_reduce, TogetherTrainer.close
+
+    def late_swap(*args: Any) -> Any:
+        with late(delay_s):
+            return swap(*args)
+
+    def late_rest(*args: Any) -> Any:
+        with late(delay_s):
+            return rest(*args)
+
+    def late_add(*args: Any) -> Any:
+        with late(delay_s if sums else 0.0):
+            return add(*args)
+
+    def noted(trainer: TogetherTrainer) -> None:
+        spans.extend(trainer.spent.recent)
+        counts.append(trainer._store.owners.exchange.count)
+        close(trainer)
 
     Exchange._all_to_all = late_swap  # type: ignore[method-assign]
-    if sums:
-        dist.all_reduce = late_add
+    Exchange._send_rest = late_rest  # type: ignore[method-assign]
+    dist.all_reduce = late_add
+    TogetherTrainer.close = noted  # type: ignore[method-assign]
     torch.set_num_threads(worker.threads)
     try:
-        return train(worker, *given)
+        told = train(worker, *given)
     finally:
         Exchange._all_to_all = swap  # type: ignore[method-assign]
+        Exchange._send_rest = rest  # type: ignore[method-assign]
         dist.all_reduce = add
+        TogetherTrainer.close = close  # type: ignore[method-assign]
+    return {"wall_s": told["wall_s"], "steps": told["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
 
 
-def main(folder: Path, nodes: int) -> None:
-    """Measure on a graph of planted communities."""
+def main(folder: Path, nodes: int, rounds: int, picture: Path | None, models: Sequence[str]) -> dict[str, Any]:
+    """Measure these of `MODELS` on a graph of planted communities; the picture is of the first."""
+    graph, shards = graph_in_parts(folder, nodes)
+    progress, made = Progress("train", stream=(folder / "log").open("w")), iter(range(1_000_000))
+    found: dict[str, Any] = {}
+    with local_group([Role("worker", 2)], Checkpoint(folder / "kept"), progress, folder) as group:
+        for name in models:
+            model = MODELS[name]
+
+            def one(way: Way, model: dict[str, Any] = model) -> dict[str, Any]:
+                whole = TrainParams(**PARAMS, **model, lookahead=way.lookahead).model_dump(mode="json")
+                output = folder / f"trained-{next(made)}"
+                told = group.run(delayed, way.delay_s, way.sums, whole, graph.uri, shards.uri, "", str(output))
+                return dict(told[0])
+
+            one(WAYS["ahead"])  # to compile, and to touch everything once
+            results = alternate({way: lambda of=of: one(of) for way, of in WAYS.items()}, rounds)  # type: ignore[misc]
+            found[name] = figures(results)
+            if picture is not None and name == models[0]:
+                draw({f"look-ahead of {WINDOW}": results["ahead_late"][-1], "no look-ahead": results["alone_late"][-1]},
+                     picture)  # fmt: skip
+    return {"nodes": nodes, "rounds": rounds, "load_at_end": os.getloadavg(), "models": found}
+
+
+def figures(results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Milliseconds of a step and exchanges of a window in each way; and what is kept of the speed without the 5 ms."""
+    cost = {way: [each["wall_s"] / each["steps"] for each in told] for way, told in results.items()}
+
+    def kept(late: str, usual: str) -> float:
+        return round(median([a / b for a, b in zip(cost[usual], cost[late], strict=True)]), 3)
+
+    return {
+        "steps": results["ahead"][0]["steps"],
+        "ms_a_step": {way: round(1000 * median(each), 2) for way, each in cost.items()},
+        "all": {way: [round(1000 * each, 2) for each in told] for way, told in cost.items()},
+        "exchanges_ahead": {way: told[-1]["exchanges"] for way, told in results.items()},
+        "kept": kept("ahead_late", "ahead"), "kept_without_look_ahead": kept("alone_late", "alone"),
+        "kept_sums_apart": kept("sums_apart", "ahead"),
+    }  # fmt: skip
+
+
+def graph_in_parts(folder: Path, nodes: int) -> tuple[Dataset, Dataset]:
+    """Communities that hold nine edges of ten, and features that tell them."""
     rng = np.random.default_rng(1)
     kind = np.arange(nodes) % COMMUNITIES
     names = [f"n{i:07}" for i in range(nodes)]
@@ -74,24 +173,70 @@ def main(folder: Path, nodes: int) -> None:
     graph = write_heterograph(folder / "graph", {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
     of = {"graph": str(folder / "graph")}
     parts = run_stage(partition.STAGE, {"parts": 4}, of, folder / "parts")
-    shards = run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, folder / "shards")
-    progress = Progress("train", stream=(folder / "log").open("w"))
-    with local_group([Role("worker", 2)], Checkpoint(folder / "kept"), progress, folder) as group:
-        for number, (lookahead, delay_s, sums) in enumerate([(8, 0.0, False), *SETTINGS]):  # the first to warm up
-            whole = TrainParams(**PARAMS, lookahead=lookahead).model_dump(mode="json")
-            output = folder / f"trained-{number}"
-            told = group.run(delayed, delay_s, sums, whole, graph.uri, shards.uri, "", str(output))[0]
-            steps = told["facts"]["steps"]
-            if number:
-                sys.stdout.write(json.dumps({
-                    "lookahead": lookahead, "delay_ms": 1000 * delay_s, "sums": sums, "steps": steps,
-                    "ms_a_step": round(1000 * told["wall_s"] / steps, 1),
-                    "busy": {name: round(value / told["wall_s"], 3) for name, value in told["spent"].items()},
-                }) + "\n")  # fmt: skip
-                sys.stdout.flush()
+    return graph, run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, folder / "shards")
+
+
+def draw(ways: dict[str, dict[str, Any]], path: Path) -> None:
+    """When each stage was busy, for the time that two windows take with look-ahead, from the midst of training on."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(10, 5.4), dpi=DPI, layout=layout())
+    panels = figure.subplots(len(ways), 1, sharex=True, squeeze=False)[:, 0]
+    length = _DRAWN_WINDOWS * WINDOW * min(each["wall_s"] / each["steps"] for each in ways.values())
+    for axes, (title, told) in zip(panels, ways.items(), strict=True):
+        computed = sorted(began for stage, began, _ in told["spans"] if stage == "compute")
+        start = computed[len(computed) // 2 // WINDOW * WINDOW]
+        for place, stage in enumerate(STAGES):
+            _bars(axes, _within(told["spans"], {stage}, start, length), place, COLOURS[place], 0.7)
+            if stage in WAITING:
+                whose = {"exchange" if stage == "update" else "exchange ahead"}
+                busy = [(a, b) for of, a, b in told["spans"] if of == stage]
+                waits = [
+                    (a, b) for of, a, b in told["spans"] if of in whose and any(c <= a and b <= d for c, d in busy)
+                ]
+                _bars(axes, _within([("", *each) for each in waits], {""}, start, length), place, GREY, 0.4)
+        done = sum(start <= each < start + length for each in computed)
+        axes.set_title(f"{title}: {done} steps in {1000 * length:.0f} ms", loc="left", fontsize=9)
+        axes.set_yticks(
+            range(len(STAGES)), [f"{each} (none on CPUs)" if each == "transfer" else each for each in STAGES]
+        )
+        axes.tick_params(axis="y", labelsize=8)
+        axes.set_ylim(len(STAGES) - 0.5, -0.5)
+        axes.axhline(STAGES.index("compute") - 0.5, color=FAINT, linewidth=0.6, linestyle=":")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlim(0, 1000 * length)
+    panels[-1].set_xlabel("ms; above the dotted line the thread that looks ahead, below it the one that trains")
+    figure.legend(handles=[Patch(color=GREY, label="an exchange with the other worker, 5 ms added")],
+                  loc="outside upper right", frameon=False, fontsize=8)  # fmt: skip
+    save(figure, path)
+
+
+def _within(
+    spans: Sequence[Sequence[Any]], stages: set[str], start: float, length: float
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Begin and length in ms from `start`, of what is in view."""
+    cut = [(max(a, start), min(b, start + length)) for of, a, b in spans if of in stages]
+    return [(1000 * (a - start), 1000 * (b - a)) for a, b in cut if b > a]
+
+
+def _bars(axes: Any, bars: list[tuple[float, float]], place: int, colour: str, height: float) -> None:
+    axes.broken_barh(bars, (place - height / 2, height), facecolors=colour, edgecolors="none")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nodes", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; repeatable")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
     from tests.benchmarks.own import gnn_look_ahead  # whose functions workers can import
 
-    gnn_look_ahead.main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20_000)
+    given = _arguments()
+    document = gnn_look_ahead.main(given.folder, given.nodes, given.rounds, given.picture, given.model or list(MODELS))
+    sys.stdout.write(json.dumps(document) + "\n")

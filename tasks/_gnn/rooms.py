@@ -1,0 +1,44 @@
+"""Room for arrays that cross from worker to worker with their lengths, so that one exchange is enough."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LEAST = 256
+"""Of room: few nodes vary by much, and cost nothing."""
+
+
+class Likely(NamedTuple):
+    """What the length of an array is reckoned by; the worker that sends it and the one that gets it know the same.
+
+    Args:
+        series: arrays of a series are about as long as each other, for as many items.
+        items: that they are about.
+    """
+
+    series: str
+    items: int
+
+
+class Rooms:
+    """Lengths of the arrays that one worker has sent to another, of which both keep account."""
+
+    def __init__(self) -> None:
+        self._longest: dict[str, dict[int, int]] = {}
+
+    def room(self, likely: Likely) -> int:
+        """As much as the longest array took of those with the nearest number of items, a sixteenth, and `LEAST`.
+
+        More items take more in proportion, fewer as much.
+        """
+        known, items = self._longest.get(likely.series, {}), max(1, likely.items)
+        if not known:
+            return LEAST
+        nearest = min(known, key=lambda each: (abs(each - items), each))
+        length = -(-known[nearest] * max(nearest, items) // nearest)
+        return length + -(-length // 16) + LEAST
+
+    def note(self, likely: Likely, length: int) -> None:
+        """An array was so long."""
+        known, items = self._longest.setdefault(likely.series, {}), max(1, likely.items)
+        known[items] = max(known.get(items, 0), length)

@@ -12,3 +12,5 @@ DTYPES: Mapping[str, str] = {
     "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
 }  # fmt: skip
 """Types of numbers, as `.npy` files have them."""
+FLOATS = ("float", "double", "half")
+"""Those that are no whole numbers."""

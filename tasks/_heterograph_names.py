@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from superworkflow.tasks._dtypes import STRING
+from superworkflow.tasks._dtypes import FLOATS, STRING
 
-_FLOATS = ("float", "double", "half")
 _INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
@@ -32,7 +31,7 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     for number, items in enumerate(sets):
         sizes = [
             math.prod(_USUAL_LENGTH if size is None else size for size in feature.shape)
-            * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in _FLOATS else _INTEGER_BYTES)
+            * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in FLOATS else _INTEGER_BYTES)
             for feature in items.features
         ]
         name = stat_name(items.name, number)
@@ -54,5 +53,5 @@ def end_stats(edge_sets: Iterable[Any]) -> dict[str, str]:
 def float_values(items: Any) -> int:
     """Floating-point numbers that each item of a set has, in features of fixed shape."""
     return sum(
-        math.prod(each.shape) for each in items.features if each.dtype in _FLOATS and None not in each.shape
+        math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape
     )  # fmt: skip

@@ -61,9 +61,10 @@ class Kept:
 
 
 def executor_folder(name: str) -> Path:
-    """A folder of this name on the disk that Spark gives an executor; an absolute path as it is."""
-    local = (os.environ.get("SPARK_EXECUTOR_DIRS") or os.environ.get("SPARK_LOCAL_DIRS", "")).split(",")[0]
-    return Path(local or tempfile.gettempdir()) / name
+    """A folder of this name on the first disk that Spark gives an executor; an absolute path as it is."""
+    own = os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep)  # as Spark's own cluster has them
+    of_all = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return Path(own[0] or of_all[0] or tempfile.gettempdir()) / name
 
 
 def on_this_disk(place: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
+from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._heterograph import HeteroGraph
 
-_FLOATS = ("float", "double", "half")
 _PIECE_BYTES = 32 << 20
 
 
@@ -47,7 +47,7 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] 
 
 
 def _counts(feature: Any) -> bool:
-    return feature.dtype in _FLOATS and not feature.is_ragged and feature.width > 0
+    return feature.dtype in FLOATS and not feature.is_ragged and feature.width > 0
 
 
 def _check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import draw_uniform
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks._random import GAMMA, mix, uniform
 
 ALL = -1
 """Fan-out of a hop that takes every neighbour."""
@@ -177,7 +177,7 @@ def _lost_in(lost: Any, first: Any, last: Any) -> Any:
 @nb.njit(inline="always")
 def share_of(node: Any, state: Any) -> Any:
     """A random number of a node, uniform in [0, 1)."""
-    return np.float64(mix(state + np.uint64(node + 1) * GAMMA) >> np.uint64(11)) * 2.0**-53
+    return uniform(state + np.uint64(node + 1) * GAMMA)
 
 
 @nb.njit(nogil=True, cache=True)

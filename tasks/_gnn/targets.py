@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
+from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.kernels import keys_of
 from superworkflow.tasks._gnn.splits import SPLITS
@@ -130,7 +131,7 @@ def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
         what = "the graph has no such feature of nodes" if text else "no label is named"
         raise UserError(what, where=WHERE, value=text, remedy=remedy)
     node_set, feature = found[0]
-    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in ("float", "double", "half"):
+    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
         kind = f"{label}: {feature.dtype}{list(feature.shape)}"
         what = "a label is a whole number or text for each node, or a ragged list of them"
         raise UserError(what, where=WHERE, value=kind, remedy="Give another feature")

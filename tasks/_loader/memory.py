@@ -44,14 +44,16 @@ class Memory:
                 free.append(piece)
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array, not filled, whose memory is given back with the last reference to it."""
+        """An array, not filled, whose memory is given back with the last reference to it, or to a view of it."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size < _LEAST:
             return np.empty(shape, dtype)
         piece = self.take(size)
-        made: NDArray[Any] = np.ndarray(shape, dtype, piece)
-        weakref.finalize(made, self.give_back, [piece]).atexit = False
-        return made
+        # Views refer to the array at the end of their chain. `frombuffer` makes one; a plain view of the piece would be
+        # passed over by views of it, and be gone before them.
+        whole: NDArray[Any] = np.frombuffer(piece.data, dtype, size // np.dtype(dtype).itemsize)
+        weakref.finalize(whole, self.give_back, [piece]).atexit = False
+        return whole.reshape(shape)
 
 
 BATCHES = Memory(most=4)
@@ -75,7 +77,7 @@ class Arena:
     def array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """An array, not filled, of one dimension."""
         used, room = size * dtype.itemsize, len(self.pieces[-1]) if self.pieces else 0
-        if self._at + used > room:
+        if not self.pieces or self._at + used > room:
             self.pieces.append(self._memory.take(max(used, _PIECE)))
             self._at = 0
         made = self.pieces[-1][self._at : self._at + used].view(dtype)

@@ -9,18 +9,17 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._paths import Path
 from superworkflow.tasks._subgraphs import Block
-
-_FLOATS = ("float", "double", "half")
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:
     """The features of a node set that are floating-point numbers of a fixed shape, [nodes, values] each."""
     found = []
     for feature in graph.node_sets[node_set].features:
-        if feature.dtype in _FLOATS and not feature.is_ragged:
+        if feature.dtype in FLOATS and not feature.is_ragged:
             values = graph.node_feature(node_set, feature.name)
             flat = values.reshape(len(values), -1)
             found.append(flat.astype(np.float32) if feature.dtype == "half" else flat)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
+from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._heterograph import STRING, Feature, HeteroGraph
 
 WHERE = "probe.label"
@@ -36,7 +37,7 @@ def label_of(graph: HeteroGraph, text: str, seed_set: str) -> Feature:
     if node_set != seed_set:
         raise UserError("a label is a feature of the node set that is sampled from", where=WHERE, value=text,
                         remedy=f"Give a feature of {seed_set}")  # fmt: skip
-    if feature.is_ragged or feature.width != 1 or feature.dtype in ("float", "double", "half"):
+    if feature.is_ragged or feature.width != 1 or feature.dtype in FLOATS:
         kind = f"{text}: {feature.dtype}{list(feature.shape)}"
         raise UserError("a label is one whole number or text for each node", where=WHERE, value=kind,
                         remedy="Give another feature")  # fmt: skip

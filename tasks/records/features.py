@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged, Values, take
 from superworkflow.tasks._subgraphs import DESCRIPTION, Block
 from superworkflow.tasks.records.columns import Column, FloatRows, Floats, Integers, Records, Starts, Strings
@@ -190,7 +191,7 @@ class FeatureSource:
         if feature.dtype == STRING:
             lists, offsets, _ = self._strings(kind, of.name, feature.name, of)
             return float(offsets[-1] - offsets[0] + 2 * (len(offsets) - 1) + len(lists)) / max(1, of.count)
-        value = 4.0 if feature.dtype in ("float", "double", "half") else _INTEGER_BYTES
+        value = 4.0 if feature.dtype in FLOATS else _INTEGER_BYTES
         if not feature.is_ragged:
             return value * feature.width
         values = self.values(kind, of, feature.name)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.tasks._parquet_lists import new_array
-from superworkflow.tasks._subgraph_shard import Shard
+from superworkflow.tasks._subgraph_shard import Shard, damage_named
 from superworkflow.tasks._subgraphs import Block, Layout, layout_of, shard_names
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
@@ -57,7 +57,7 @@ class Subgraphs:
         self.layout: Layout = layout_of(dataset)
         self.groups: list[Group] = []
         for name in shard_names(dataset, split):
-            with dataset.parquet(name) as file:
+            with damage_named(f"{dataset.uri}/{name}"), dataset.parquet(name) as file:
                 for number in range(file.num_row_groups):
                     first = len(self)
                     self.groups.append(Group(name, number, first, first + file.metadata.row_group(number).num_rows))
@@ -71,7 +71,8 @@ class Subgraphs:
     ) -> Block:  # fmt: skip
         """The block of a group; see `Shard.read`. A thread keeps the shard open of which it read the last one."""
         if getattr(self._open, "name", None) != group.file:
-            self._open.name, self._open.shard = group.file, Shard(self.dataset.local(group.file), self.layout)
+            path, where = self.dataset.local(group.file), f"{self.dataset.uri}/{group.file}"
+            self._open.shard, self._open.name = Shard(path, self.layout, where), group.file
         shard: Shard = self._open.shard
         return shard.read(group.number, without_positions, new)
 

@@ -11,11 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
-
-from superworkflow.tasks._generate_mag import generate_mag
-from tests.benchmarks.code import kept_folder, key
+from tests.benchmarks.mag import PAPERS, mag_tables, write_seeds
 from tests.benchmarks.measure import Measured, PeerFailed, alternate, median, run_command
 from tests.benchmarks.report import Row
 from tests.benchmarks.rows_sampling import TFGNN
@@ -25,13 +21,10 @@ from tests.benchmarks.stages import run_stage
 
 def tables_to_records(setting: Setting) -> list[Row]:
     scale, few, some = (0.001, 4, 8) if setting.quick else (0.01, 8, 200)
-    papers = int(736_389 * scale)
+    papers = int(PAPERS * scale)
     row = Row(f"tables to TFRecords, MAG / {round(1 / scale)}, {papers:,} papers", "tfgnn_sampler, DirectRunner", "s",
               setting.target(300))  # fmt: skip
-    tables = kept_folder(setting.data, "mag-tables", key((__name__,), scale=scale))
-    if not (tables / "schema.pbtxt").exists():
-        shutil.rmtree(tables, ignore_errors=True)
-        generate_mag(scale, tables, 5)
+    tables = mag_tables(setting, scale)
     try:
         if not TFGNN.exists():
             raise PeerFailed("make oracles sets up its environment")
@@ -67,10 +60,7 @@ def _own(setting: Setting, tables: Path) -> float:
 
 
 def _sampled(setting: Setting, tables: Path, converted: Path, count: int) -> Measured:
-    ids = pq.read_table(next(iter(sorted(tables.glob("nodes-paper*.parquet")))), columns=["id"])["id"]
-    chosen = np.random.default_rng(1).choice(len(ids), count, replace=False)
-    seeds, samples = setting.folder / f"seeds-{count}.csv", setting.folder / "samples"
-    seeds.write_text("id\n" + "".join(f"{ids[row].as_py()}\n" for row in chosen.tolist()))
+    seeds, samples = write_seeds(tables, count, setting.folder / f"seeds-{count}.csv"), setting.folder / "samples"
     shutil.rmtree(samples, ignore_errors=True)
     made = _peer(setting, "sample", converted, tables / "spec.pbtxt", seeds, samples)
     if (found := made.document()["subgraphs"]) != count:

@@ -15,14 +15,19 @@ from superworkflow.infra.engines.spark.session import (
     SETTINGS_VARIABLE,
     python_memory,
     require_spark,
+    runs_here,
     session_settings,
     settings_from_environment,
+    task_cores,
 )
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import Executed, execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.stage import StageRun
+from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
+from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.source import Source
 from tests.spark import needs_spark
 from tests.toy_stages import COUNT, SCALE
@@ -54,6 +59,21 @@ def test_memory_of_python_is_that_of_whoever_works() -> None:
     assert python_memory(Resources(memory=8 * GIB)) == 4 * GIB
     assert python_memory(Resources(memory=8 * GIB, executors=Executors(count=3, cpu=2, memory=2 * GIB))) == GIB
     assert python_memory(Resources(memory=600 << 20)) == 88 << 20
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [("", True), ("local", True), ("local[2,4]", True), ("local-cluster[2,1,512]", False), ("k8s://api", False)],
+)
+def test_who_works_where(tmp_path: Path, master: str, here: bool) -> None:
+    """Executors of a cluster on this machine have disks, memory and cores of their own, as those of any other."""
+    job: StageRun[None] = StageRun(
+        params=None, inputs={}, sources={}, output=DatasetWriter(Location.of(tmp_path)), checkpoint=tmp_path,
+        resources=Resources(cpu=3, executors=Executors(count=2, cpu=1, memory=GIB)), progress=Progress("walk"),
+        scratch=tmp_path, engine_settings={"spark.master": master} if master else {},
+    )  # fmt: skip
+    assert runs_here(job) == here
+    assert task_cores(job) == (3 if here else 1)
 
 
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
-import subprocess
-import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +13,16 @@ import pytest
 from mlflow import MlflowClient
 
 from superworkflow.dashboards.comparison import compare, print_comparison, print_runs
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.heartbeat import BEAT, GRACE_SECONDS, OWNER
-from superworkflow.infra.outcomes import METRICS_TAG, Metric, metrics_text
-from superworkflow.infra.plan.cost import load_prices
-from superworkflow.infra.records import RunRecord, StageRecord, Used
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.records import Used
 from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
-from superworkflow.infra.tracking.life import close_dead_runs, give_sign
 from superworkflow.infra.tracking.mlflow_tracker import (
     SUPERWORKFLOW_TAG,
     MlflowTracker,
-    default_tracking_uri,
     open_client,
 )
 from superworkflow.infra.tracking.names import read_drift
-
-METRICS = (Metric("walk-1", "micro_f1", headline=True), Metric("walk-1", "loss", "minimize", uncertainty="loss_std"))
+from tests.infra.tracked import METRICS, recorded, staged
 
 
 @pytest.fixture(scope="module")
@@ -54,46 +40,18 @@ def recorded_runs_of_new_database(uri: str) -> list[RecordedRun]:
     return recorded_runs(uri)
 
 
-def _stage(name: str, seconds: float, *, cached: bool = False) -> StageRecord:
-    return StageRecord(
-        name=name, stage=name, digest="d" * 32, state="cached" if cached else "ran", resources=Resources(),
-        runtime_s=0 if cached else seconds, cpu_s=0 if cached else 2 * seconds, peak_memory_bytes=1 << 20,
-        cost_usd=0 if cached else seconds / 100, saved_s=seconds if cached else 0,
-        saved_usd=seconds / 100 if cached else 0, rows=40, bytes=1000, output=f"/store/{name}",
-        params={"p": 0.5, "labels": None}, inputs=(Used("graph", "c" * 32, "/store/graph"),),
-        stats={"vertices": 7, "metrics.micro_f1@0.5": 0.4, "kind": "text"},
-    )  # fmt: skip
-
-
 def _edges(digest: str) -> tuple[Used, ...]:
     return (Used("edges", digest * 64, "s3://key:secret@bucket/my_edges.csv", facts={"bytes": 2048, "files": 1}),)
-
-
-def _record(
-    uri: str, name: str, params: dict[str, object], stages: list[StageRecord], sources: tuple[Used, ...] = ()
-) -> str:
-    tracker = MlflowTracker(uri)
-    run_id = tracker.begin(name, "toy", params, {METRICS_TAG: metrics_text(METRICS)})
-    run = RunRecord(
-        run_id, "flow", "/store", name, "toy", declared=METRICS, sources=sources, page="https://prefect/runs/1"
-    )
-    tracker.sources(sources)
-    for stage in stages:
-        tracker.stage(stage)
-        run.stages.append(stage)
-    run.close(load_prices(), 12.0)
-    tracker.finish(run)
-    return run_id
 
 
 @pytest.fixture(scope="module")
 def two(uri: str) -> tuple[str, str]:
     """Ids of two runs; the second has another parameter and found its first stage cached."""
-    first = _record(
-        uri, "first", {"walk.p": 1.0, "walk.q": 2.0}, [_stage("index", 3), _stage("walk-1", 4)], _edges("a")
+    first = recorded(
+        uri, "first", {"walk.p": 1.0, "walk.q": 2.0}, [staged("index", 3), staged("walk-1", 4)], _edges("a")
     )
-    second = _record(
-        uri, "second", {"walk.p": 0.5, "walk.q": 2.0}, [_stage("index", 3, cached=True), _stage("walk-1", 8)],
+    second = recorded(
+        uri, "second", {"walk.p": 0.5, "walk.q": 2.0}, [staged("index", 3, cached=True), staged("walk-1", 8)],
         _edges("b"),
     )  # fmt: skip
     return first, second
@@ -196,18 +154,12 @@ def test_figures_of_a_run_are_in_groups_and_cached_stages_have_none(uri: str, tw
     assert stages["walk-1"]["cached"] == 0.0
 
 
-@pytest.fixture(scope="module")
-def other_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Another store, for runs that the list of the first does not have."""
-    return f"sqlite:///{tmp_path_factory.mktemp('others')}/mlflow.db"
-
-
-def test_loss_by_step_and_drift(other_uri: str) -> None:
-    uri = other_uri
+def test_loss_by_step_and_drift(shared_uri: str) -> None:
+    uri = shared_uri
     points = ((0, 2.0), (500, 1.5), (1000, 1.25))
-    trained = dataclasses.replace(_stage("embed", 2), course={"loss": points})
-    moved = dataclasses.replace(_stage("shift", 1), stats={"drift.psi": 0.2, "drift.rows@a": 0.5})
-    run_id = _record(uri, "trained", {}, [trained, moved])
+    trained = dataclasses.replace(staged("embed", 2), course={"loss": points})
+    moved = dataclasses.replace(staged("shift", 1), stats={"drift.psi": 0.2, "drift.rows@a": 0.5})
+    run_id = recorded(uri, "trained", {}, [trained, moved])
     client = MlflowClient(uri)
     assert [(each.step, each.value) for each in client.get_metric_history(run_id, "training/embed.loss")] == [*points]
     which = f"tags.`mlflow.parentRunId` = '{run_id}' and tags.`superworkflow.stage` = 'embed'"
@@ -219,9 +171,9 @@ def test_loss_by_step_and_drift(other_uri: str) -> None:
     assert find_run(uri, "trained").metrics == {"embed.micro_f1@0.5": 0.4}, "neither is quality"
 
 
-def test_a_view_has_the_columns_that_people_look_for(other_uri: str) -> None:
+def test_a_view_has_the_columns_that_people_look_for(shared_uri: str) -> None:
     """And one that somebody has changed on the page stays so."""
-    uri, tag = other_uri, "mlflow.sharedViewState.superworkflow-toy"
+    uri, tag = shared_uri, "mlflow.sharedViewState.superworkflow-toy"
     client, experiment = MlflowTracker(uri).handle()
     if tag in client.get_experiment(experiment).tags:
         client.delete_experiment_tag(experiment, tag)
@@ -230,9 +182,9 @@ def test_a_view_has_the_columns_that_people_look_for(other_uri: str) -> None:
         found: dict[str, Any] = json.loads(client.get_experiment(experiment).tags[tag])
         return found
 
-    _record(uri, "first", {}, [_stage("index", 3)])
+    recorded(uri, "first", {}, [staged("index", 3)])
     assert "micro_f1" not in view()["state"]
-    _record(uri, "second", {}, [_stage("walk-1", 3)])
+    recorded(uri, "second", {}, [staged("walk-1", 3)])
     state = json.loads(view()["state"])
     assert state["searchFilter"] == "tags.`superworkflow.name` = 'toy'"
     assert state["selectedColumns"] == [
@@ -242,7 +194,7 @@ def test_a_view_has_the_columns_that_people_look_for(other_uri: str) -> None:
     ]  # fmt: skip
     changed = json.dumps({**view(), "updatedAt": view()["updatedAt"] + 1, "state": json.dumps({"groupBy": None})})
     client.set_experiment_tag(experiment, tag, changed)
-    _record(uri, "third", {}, [_stage("walk-1", 3)])
+    recorded(uri, "third", {}, [staged("walk-1", 3)])
     assert client.get_experiment(experiment).tags[tag] == changed
 
 
@@ -282,7 +234,7 @@ def test_found_by_id_and_by_its_beginning(uri: str, two: tuple[str, str], length
 
 
 def test_newest_of_a_name(uri: str, two: tuple[str, str]) -> None:
-    ids = [_record(uri, "same name", {}, []) for _ in range(2)]
+    ids = [recorded(uri, "same name", {}, []) for _ in range(2)]
     assert find_run(uri, "same name").run_id == ids[1]
 
 
@@ -293,113 +245,8 @@ def test_unknown_or_unclear_run(uri: str, two: tuple[str, str]) -> None:
         find_run(uri, "")
 
 
-def test_failed_run(uri: str) -> None:
-    tracker = MlflowTracker(uri)
-    tracker.begin("fails", "toy", {}, {})
-    tracker.fail("stage walk failed: killed")
-    run = find_run(uri, "fails")
-    assert run.status == "FAILED"
-    assert MlflowClient(uri).get_run(run.run_id).data.tags["superworkflow.error"] == "stage walk failed: killed"
-
-
-def _failed(reason: str) -> StageRecord:
-    attempts = ({"memory_bytes": 1 << 30, "seconds": 5.0, "cost_usd": 0.05, "reason": reason, "uid": ""},)
-    record = _stage("walk", 5)
-    return dataclasses.replace(record, state="failed", rows=0, attempts=attempts, error="stage walk failed: no more.")
-
-
-@pytest.mark.parametrize(("reason", "status"), [("out of memory", "FAILED"), ("cancelled", "KILLED")])
-def test_failed_stage_and_what_it_cost(uri: str, reason: str, status: str) -> None:
-    tracker = MlflowTracker(uri)
-    run = RunRecord(tracker.begin(f"ends {reason}", "toy", {}, {}), "flow", "/store", "fails", "toy")
-    run.stages += [_stage("index", 3), _failed(reason)]
-    for stage in run.stages:
-        tracker.stage(stage)
-    run.close(load_prices(), 9.0)
-    (tracker.fail if status == "FAILED" else tracker.stop)("stage walk failed", run)
-    found = find_run(uri, run.run_id)
-    assert found.status == status
-    note = MlflowClient(uri).get_run(run.run_id).data.tags["mlflow.note.content"]
-    assert note.startswith("**stage walk failed**\n\n")
-    assert "| walk | failed | 5.0 s |" in note
-    assert found.totals["cost_usd"] == pytest.approx(0.03 + 0.05)
-    assert found.totals["stages_failed"] == 1
-    assert found.stages["walk"] == {
-        "seconds": 5.0,
-        "cost_usd": 0.05,
-        "cached": 0.0,
-        "peak_memory_bytes": 1 << 20,
-    }
-    client = MlflowClient(uri)
-    experiment = client.get_run(run.run_id).info.experiment_id
-    (walk,) = client.search_runs(
-        [experiment], f"tags.mlflow.parentRunId = '{run.run_id}' and tags.`superworkflow.stage` = 'walk'"
-    )
-    assert walk.info.status == status
-    assert walk.data.tags["superworkflow.error"] == "stage walk failed: no more."
-    assert json.loads(walk.data.tags["superworkflow.attempts"])[0]["cost_usd"] == 0.05
-    assert walk.data.params["resources.memory"]
-
-
-DIES = """
-import os, sys
-from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
-tracker = MlflowTracker(sys.argv[1])
-run = tracker.begin("dies", "toy", {}, {})
-client, experiment = tracker.handle()
-client.create_run(experiment, run_name="index", tags={"mlflow.parentRunId": run, "superworkflow.stage": "index"})
-os._exit(9)
-"""
-
-
-def test_run_of_a_dead_process_is_closed_and_that_of_a_living_one_is_not(uri: str) -> None:
-    living = MlflowTracker(uri)
-    own = living.begin("lives", "toy", {}, {})
-    assert subprocess.run([sys.executable, "-c", DIES, uri], timeout=200).returncode == 9
-    dead = find_run(uri, "dies")  # whoever looks closes it
-    client = MlflowClient(uri)
-    assert dead.status == "FAILED"
-    assert client.get_run(dead.run_id).data.tags["superworkflow.error"] == "its process died"
-    experiment = client.get_run(own).info.experiment_id
-    (stage,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{dead.run_id}'")
-    assert stage.info.status == "FAILED"
-    assert all(info.end_time >= info.start_time for info in (stage.info, client.get_run(dead.run_id).info))
-    assert find_run(uri, "lives").status == "RUNNING"
-    living.stop("interrupted")
-    assert find_run(uri, "lives").status == "KILLED"
-
-
-def test_run_of_another_machine_is_closed_when_it_has_given_no_sign_for_long(uri: str) -> None:
-    client, experiment = MlflowTracker(uri).handle()
-
-    def begun(name: str, seconds_ago: float) -> str:
-        last = int(time.time() - seconds_ago)
-        tags = {OWNER: "elsewhere/1/2/3", BEAT: str(last), SUPERWORKFLOW_TAG: "toy"}
-        return str(client.create_run(experiment, (last - 60) * 1000, tags, name).info.run_id)
-
-    fresh, old = begun("fresh", GRACE_SECONDS / 2), begun("old", GRACE_SECONDS * 2)
-    assert close_dead_runs(client, experiment) == [old]
-    assert client.get_run(fresh).info.status == "RUNNING"
-    closed = client.get_run(old)
-    assert closed.info.status == "FAILED"
-    assert closed.info.end_time == int(closed.data.tags[BEAT]) * 1000, "it ended with its last sign"
-    give_sign(client, old)  # it was only cut off
-    assert client.get_run(old).info.status == "RUNNING"
-    assert "superworkflow.error" not in client.get_run(old).data.tags
-
-
-def test_trouble_with_the_database_is_told_without_a_traceback(tmp_path: Path) -> None:
-    tracker = MlflowTracker(f"sqlite:///{tmp_path}/mlflow.db")
-    tracker.begin("name", "toy", {}, {})
-    with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        database.execute("DROP TABLE metrics")
-    with pytest.raises(SuperworkflowError, match="MLflow cannot record this run: ") as raised:
-        tracker.stage(_stage("index", 1))
-    assert "\n" not in str(raised.value)
-
-
 def test_more_parameters_than_one_request_holds(uri: str) -> None:
-    _record(uri, "many", {f"stage.parameter_{number}": number for number in range(250)}, [])
+    recorded(uri, "many", {f"stage.parameter_{number}": number for number in range(250)}, [])
     assert len(find_run(uri, "many").params) == 250
 
 
@@ -437,75 +284,3 @@ def test_comparison(uri: str, two: tuple[str, str], capsys: pytest.CaptureFixtur
 def test_nothing_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     print_runs([])
     assert "no recorded runs here" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/none/mlflow.db", "nonsense://x"])
-def test_unreachable(uri: str) -> None:
-    with pytest.raises(UserError, match=r"MLflow cannot be reached: .*--no-tracking") as raised:
-        open_client(uri)
-    assert uri in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_server_that_fails_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times, as one that starts anew does; a stand-in, since MLflow's own server takes long to start."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
-    asked: list[str] = []
-
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            asked.append(self.path)
-            self.send_response(200 if len(asked) > 4 else 500)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *given: Any) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = open_client(f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
-    assert client.tracking_uri.endswith(str(server.server_port))
-    assert asked == ["/api/2.0/mlflow/experiments/search"] * 5
-
-
-def test_where_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert default_tracking_uri(Location.of("/data/store")) == "sqlite:////data/store/mlflow/mlflow.db"
-    for elsewhere in ("s3://bucket/store", "/data/a?b", "/data/a%20b"):
-        uri = default_tracking_uri(Location.of(elsewhere))
-        assert uri == f"sqlite:///{tmp_path}/superworkflow-store/mlflow/mlflow.db"
-    assert default_tracking_uri(Location.of("/data/a b#c")) == "sqlite:////data/a b#c/mlflow/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
-    assert default_tracking_uri(Location.of("/data/store")) == "http://tracker:5000"
-
-
-def test_no_database_outside_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The URL `sqlite:///a?b/mlflow.db` is one of the file `a`."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    open_client(default_tracking_uri(Location.of(tmp_path / "a?b")))
-    assert [path.name for path in tmp_path.iterdir()] == ["work"]
-    (tmp_path / "work?").mkdir()
-    monkeypatch.chdir(tmp_path / "work?")
-    with pytest.raises(UserError, match=r"the URL of a database cannot hold a '\?'"):
-        default_tracking_uri(Location.of("s3://bucket/store"))
-
-
-def test_tracker_that_keeps_nothing(tmp_path: Path) -> None:
-    tracker = Tracker()
-    assert tracker.begin("name", "toy", {}, {}) == ""
-    tracker.stage(_stage("index", 1))
-    tracker.fail("anything")
-    assert tracker.url() is None

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
+from superworkflow.tasks._dtypes import DTYPES, FLOATS
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import shard_name
 from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_schema, shard_writer
@@ -17,28 +18,13 @@ from superworkflow.tasks.sample.sizes import Sizes
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes
 
-ALL_TYPES = (
-    "float",
-    "double",
-    "half",
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
-
 
 def some_graph(rng: np.random.Generator, papers: int = 9) -> tuple[dict[str, Nodes], dict[str, Edges]]:
     """Sets with features of all kinds, one that reverses another, one without features and one without items."""
-    from superworkflow.tasks._heterograph import DTYPES, Ragged
+    from superworkflow.tasks._heterograph import Ragged
 
     def numbers(dtype: str, *shape: int) -> np.ndarray:
-        if dtype in ("float", "double", "half"):
+        if dtype in FLOATS:
             return rng.normal(size=shape).astype(DTYPES[dtype])
         return rng.integers(0, 2**64, shape, np.uint64).view(np.int64).astype(DTYPES[dtype])
 
@@ -46,7 +32,7 @@ def some_graph(rng: np.random.Generator, papers: int = 9) -> tuple[dict[str, Nod
         return [rng.bytes(int(length)) for length in rng.integers(0, 200, count)]
 
     starts = np.concatenate([[0], np.cumsum(rng.integers(0, 4, papers))])
-    features = {f"f.{dtype}": numbers(dtype, papers, *([2] if i % 2 else [])) for i, dtype in enumerate(ALL_TYPES)}
+    features = {f"f.{dtype}": numbers(dtype, papers, *([2] if i % 2 else [])) for i, dtype in enumerate(DTYPES)}
     features |= {
         "embedding": numbers("float", papers, 5), "ragged": Ragged(numbers("float", starts[-1], 3), starts),
         "ragged int": Ragged(numbers("int16", starts[-1]), starts), "title": words(papers),

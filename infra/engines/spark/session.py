@@ -89,8 +89,9 @@ def session_settings(stage: str, resources: Resources, scratch: Path, given: Map
 
 
 def runs_here(job: StageRun[Any]) -> bool:
-    """Whether Spark's tasks run on this machine, inside the stage's own process tree."""
-    return job.engine_settings.get("spark.master", "local").startswith("local")
+    """Whether Spark's tasks share this process's machine and memory; executors of a `local-cluster[…]` do not."""
+    master = job.engine_settings.get("spark.master", "local")
+    return master == "local" or master.startswith("local[")
 
 
 def task_cores(job: StageRun[Any]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.shared import SharedDataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks._kept import executor_folder
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, executor_folder, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, find_cuts, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 
@@ -54,7 +54,7 @@ class WalkPlan:
 
     def rows_of(self, task: int) -> Rows:
         """The rows of a task, built by the first task of this machine that needs them."""
-        folder = Path(self.rows) if self.rows.startswith("/") else executor_folder(self.rows)
+        folder = executor_folder(self.rows)
         return kept_rows(
             folder, Location.of(self.graph), *self.ranges.of_task(task),
             weighted=self.weighted, second_order=self.rules.second_order,

@@ -8,7 +8,6 @@ no task has to move much more than its share of the walkers, whatever the degree
 from __future__ import annotations
 
 import fcntl
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,9 +137,3 @@ def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: b
 def _map(path: Path) -> npt.NDArray[Any]:
     mapped = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
     return np.asarray(mapped)
-
-
-def executor_folder(name: str) -> Path:
-    """A folder of this name on the disk that Spark gives an executor."""
-    local = (os.environ.get("SPARK_EXECUTOR_DIRS") or os.environ.get("SPARK_LOCAL_DIRS", "")).split(",")[0]
-    return Path(local or tempfile.gettempdir()) / name

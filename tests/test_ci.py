@@ -1,8 +1,10 @@
-"""`.ci/cluster`: the tests run with a cluster where one starts, and without where none does."""
+"""`.ci/run`: no tests where lint fails. `.ci/cluster`: they run with a cluster where one starts, and without where none
+does."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -64,3 +66,17 @@ def test_cluster_does_not_start(tmp_path: Path, temporary: Path, text: str, reas
     assert second == "config: "
     assert (tmp_path / "down").exists() is ("pids" in text)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="it would install Java")
+@pytest.mark.parametrize(("lint", "tests", "ran"), [(0, 0, True), (1, 0, False), (0, 3, True)])
+def test_tests_follow_lint(tmp_path: Path, lint: int, tests: int, ran: bool) -> None:
+    (folder := tmp_path / "project" / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", folder)
+    lines = ["lint:", f"\texit {lint}", "kernels:", "\ttouch compiled", "test: compiled", f"\ttouch ran; exit {tests}"]
+    (folder.parent / "Makefile").write_text("\n".join(lines) + "\n")
+    environment = {**os.environ, "TMPDIR": str(folder), "SUPERWORKFLOW_TEST_KUBECONFIG": "given"}
+    done = subprocess.run([folder / "run"], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode == 0) is (lint == tests == 0), done.stderr
+    assert (folder.parent / "ran").exists() is ran
+    assert list(folder.iterdir()) == [folder / "run"]

@@ -141,7 +141,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     server.terminate()
     try:
         server.wait(timeout=5)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C does not want to wait for it
         server.kill()
         server.wait()
 

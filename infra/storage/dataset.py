@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _ONE_HEADER = threading.Lock()
 """Headers of arrays are literals of Python; two threads that parse some at a time may fail, as CPython 3.11 counts the
 depth of both in one place (https://github.com/python/cpython/issues/106905). Threads read arrays of datasets; whoever
-reads other `.npy` files does so on the only thread of its process that parses: a stage's first one, or that of a task."""
+reads other `.npy` files does so on the only thread of its process that parses: of a stage, or of a task."""
 
 
 class Dataset:

@@ -6,9 +6,7 @@ from superworkflow.infra.outcomes import METRICS_TAG, Metric, metrics_text
 from superworkflow.infra.plan.cost import load_prices
 from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.tracking.mlflow_tracker import (
-    MlflowTracker,
-)
+from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker
 
 METRICS = (Metric("walk-1", "micro_f1", headline=True), Metric("walk-1", "loss", "minimize", uncertainty="loss_std"))
 

@@ -24,4 +24,4 @@ def test_the_folder_of_an_executor(monkeypatch: pytest.MonkeyPatch, given: dict[
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert executor_folder("rows-1") == Path(folder or tempfile.gettempdir()) / "rows-1"
-    assert executor_folder("/work/rows") == Path("/work/rows")
+    assert executor_folder("/disk/rows") == Path("/disk/rows")

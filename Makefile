@@ -16,8 +16,8 @@ run: $(READY)  ## the Node2Vec superworkflow on the graph that ships with the pr
 	    --labels flows/data/email-eu-core-department-labels.txt.gz --name email-eu-core \
 	    --register node2vec-embeddings
 
-test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster runs beside the rest
-	$(MAKE) --jobs 3 test-here test-cluster test-kernels test-s3
+test: $(DEV) $(SPARK)  ## the whole test suite; what waits for a cluster or for servers runs beside the rest
+	$(MAKE) --jobs 4 test-here test-cluster test-servers test-kernels test-s3
 
 test-here: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/cluster --ignore tests/servers --ignore tests/kernels
@@ -28,7 +28,7 @@ oracles: $(DEV)  ## checks against TF-GNN, DGL, PyG and OGB, in environments of 
 test-cluster: $(DEV) $(SPARK)
 	$(BIN)/python -m pytest tests/cluster
 
-test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose; no part of `make test`
+test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers
 
 KERNELS := csr embed_kernel generate generate_communities generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker

@@ -18,6 +18,11 @@ def stage_names() -> list[str]:
     return _STAGES.names()
 
 
+def is_shipped(name: str) -> bool:
+    """Whether the stage of this name is one of the project's own."""
+    return name in _STAGES.shipped()
+
+
 def stage_origins(name: str) -> list[str]:
     """Who defines a stage of this name, for people."""
     return _STAGES.origins(name)
@@ -30,4 +35,4 @@ def load_stage(name: str) -> Stage[Any]:
         UserError: there is none (the message names the nearest one), several packages define it, or it cannot be
             imported.
     """
-    return _STAGES.load_shipped(name) if name in _STAGES.shipped() else _STAGES.load(name)
+    return _STAGES.load_shipped(name) if is_shipped(name) else _STAGES.load(name)

@@ -12,9 +12,10 @@ import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children n
 
 import superworkflow.commands.stage  # noqa: F401
 from superworkflow.__main__ import main
+from superworkflow.infra.execution.arrow import leave_out_pandas
 from superworkflow.infra.launch.forkserver import serve
 from superworkflow.infra.storage.filesystem import import_client
-from superworkflow.tasks import load_stage
+from superworkflow.tasks import is_shipped, load_stage
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -36,6 +37,8 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
     if remote:
         import_client(remote)
         yield
+    if all(map(is_shipped, stages)):
+        leave_out_pandas()
     loaded = [load_stage(name) for name in dict.fromkeys(stages)]
     compiled = False
     for stage in loaded:

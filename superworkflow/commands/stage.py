@@ -19,6 +19,7 @@ from superworkflow.infra.code_file import CodeFile, read_code
 from superworkflow.infra.engines import IN_PROCESS, engine_names
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution import ending
+from superworkflow.infra.execution.arrow import leave_out_pandas, take_in_pandas
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.execution.measure import out_of_memory_kills
 from superworkflow.infra.extras import missing_package
@@ -30,7 +31,7 @@ from superworkflow.infra.storage import patience
 from superworkflow.infra.storage.lease import Claim
 from superworkflow.infra.storage.lock import LeaseLost
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
-from superworkflow.tasks import load_stage, stage_names
+from superworkflow.tasks import is_shipped, load_stage, stage_names
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -132,6 +133,10 @@ def run(options: argparse.Namespace) -> int:
     told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
     with ending.when_asked(), told, _reported(progress, options.events):
         code = read_code(options.code) if options.code else None
+        if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
+            leave_out_pandas()
+        else:
+            take_in_pandas()
         stage = _stage(options.name, code)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}

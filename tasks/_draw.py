@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from superworkflow.tasks._bits import trailing_zeros
 from superworkflow.tasks._random import GAMMA, mix
 
 
@@ -32,19 +30,6 @@ class Work(NamedTuple):
     marks: NDArray[np.uint64]
     keys: NDArray[np.int64]
     places: NDArray[np.int64]
-
-
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Type and code, for Numba."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
-trailing_zeros: Any = intrinsic(_trailing_zeros)
-"""Zeros below the lowest one of a uint64 that is not 0."""
 
 
 @nb.njit(inline="always")

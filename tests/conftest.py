@@ -16,6 +16,7 @@ import pytest
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.sums import FOLDER_VARIABLE
+from tests.java import QUICK_JAVA
 from tests.kernels.checked import set_up_checked_kernels
 from tests.prefect_server import prefect_server
 from tests.s3_proxy import S3Proxy
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sums of sources are kept there, also by the processes that tests start."""
     os.environ[FOLDER_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java() -> None:
+    """For the drivers of sessions here."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 
 @pytest.fixture(scope="session")

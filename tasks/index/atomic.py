@@ -126,13 +126,3 @@ def _in_all_lanes(builder: Any, lanes: Any, value: Any) -> Any:
     one = builder.insert_element(ir.Constant(lanes, ir.Undefined), value, ir.IntType(32)(0))
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), [0] * lanes.count)
     return builder.shuffle_vector(one, one, first)
-
-
-@_intrinsic
-def trailing_zeros(typing: Any, value: Any) -> Any:
-    """Number of zero bits below the lowest one bit of a uint64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate

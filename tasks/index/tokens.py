@@ -10,8 +10,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._bits import trailing_zeros
 from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks.index.atomic import positions_of, trailing_zeros
+from superworkflow.tasks.index.atomic import positions_of
 from superworkflow.tasks.index.table import ENTRY_WORDS, LINE_ENTRIES, Int, key_of, line_of, number_of, seen_number
 
 _U = np.uint64
@@ -132,13 +133,13 @@ def _encode_part(
         while rows < _BATCH and at < size:
             line = at
             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
-            end = base + np.int64(trailing_zeros(stops))
+            end = base + trailing_zeros(stops)
             if blanks:
                 while end == at and text[at] != NEWLINE:
                     at += 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
-                    end = base + np.int64(trailing_zeros(stops))
+                    end = base + trailing_zeros(stops)
             comment = blanks and (text[at] == 35 or text[at] == 37)  # # or %
             empty = text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN))
             field = 0
@@ -175,13 +176,13 @@ def _encode_part(
                     at = end + 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
-                    end = base + np.int64(trailing_zeros(stops))
+                    end = base + trailing_zeros(stops)
                     if blanks:
                         while end == at and text[at] != NEWLINE:
                             at += 1
                             stops &= stops - _U(1)
                             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
-                            end = base + np.int64(trailing_zeros(stops))
+                            end = base + trailing_zeros(stops)
                         if text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN)):
                             break
                     if field == last:
@@ -199,7 +200,7 @@ def _encode_part(
                     return
                 stops &= stops - _U(1)
                 base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
-                end = base + np.int64(trailing_zeros(stops))
+                end = base + trailing_zeros(stops)
             stops &= stops - _U(1)
             at = end + 1
         for slot in range(2 * rows):

@@ -33,7 +33,7 @@ class LabelParams(StageParams):
     )  # fmt: skip
 
 
-_PROCESS_BYTES = 134 << 20
+_PROCESS_BYTES = 102 << 20
 """Resident set of the interpreter with NumPy and Arrow, before anything is read."""
 _START_S = 0.45
 _KINDS = 40

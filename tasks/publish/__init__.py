@@ -42,7 +42,7 @@ def estimate(params: PublishParams, inputs: Mapping[str, Stats], resources: Reso
     )
 
 
-_PROCESS_BYTES = 140 << 20
+_PROCESS_BYTES = 108 << 20
 _START_S = 0.46
 
 STAGE = Stage(

@@ -17,7 +17,14 @@ from superworkflow.tasks._draw import Work, draw_largest, draw_uniform, draw_wei
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, induced
-from superworkflow.tasks.sample.order import distinct, edges_in_order, find_places, number_nodes
+from superworkflow.tasks.sample.order import (
+    distinct,
+    edges_in_order,
+    edges_of_one_op,
+    find_places,
+    number_marked,
+    number_nodes,
+)
 from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, grown, sort_pairs
 
 TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
@@ -141,6 +148,8 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     pairs = np.empty(1 << 12, np.uint64)
     other = np.empty(1 << 12, np.uint64)
     digits = np.empty(MOST_DIGITS, np.int64)
+    present = np.empty(1 << 4, np.uint64)
+    ranks = np.empty(1 << 4, np.int32)
     sums = np.empty(1 << 10, np.int64)
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1, np.uint64)
@@ -286,23 +295,27 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             begin = out.node_starts[node_set, done]
             if begin + n + n_seeds > room:
                 return done, begin + n + n_seeds, entries
-            pairs, other = grown(pairs, 0, n), grown(other, 0, n)
-            low = bits_of(op_edges[n_ops])
-            n = np.int64(0)
-            for op in range(n_ops):
-                if edges[ops[op, 0], 3] == node_set:
-                    for k in range(op_edges[op], op_edges[op + 1]):
-                        pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
-                        n += 1
-            pairs, other = sort_pairs(pairs, other, n, low, bits_of(program.counts[node_set]), digits)
             nodes = out.nodes[node_set, begin:]
-            firsts = np.int64(0)
-            if node_set == seed_set:
-                for i in range(n_seeds):
-                    if i == 0 or seeds.nodes[number, i] != seeds.nodes[number, 0]:
-                        nodes[i] = seeds.nodes[number, i]
-                        firsts += 1
-            n = number_nodes(pairs, n, low, nodes, firsts, found)
+            firsts, words = np.int64(0), (program.counts[node_set] >> 6) + 1
+            if node_set != seed_set and words <= n:
+                present, ranks = grown(present, 0, words), grown(ranks, 0, words)
+                n = number_marked(ops, edges, op_edges, targets, node_set, n, words, present, ranks, nodes, found)
+            else:
+                if node_set == seed_set:
+                    for i in range(n_seeds):
+                        if i == 0 or seeds.nodes[number, i] != seeds.nodes[number, 0]:
+                            nodes[i] = seeds.nodes[number, i]
+                            firsts += 1
+                pairs, other = grown(pairs, 0, n), grown(other, 0, n)
+                low = bits_of(op_edges[n_ops])
+                n = np.int64(0)
+                for op in range(n_ops):
+                    if edges[ops[op, 0], 3] == node_set:
+                        for k in range(op_edges[op], op_edges[op + 1]):
+                            pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
+                            n += 1
+                pairs, other = sort_pairs(pairs, other, n, low, bits_of(program.counts[node_set]), digits)
+                n = number_nodes(pairs, n, low, nodes, firsts, found)
             for op in range(n_ops):
                 if edges[ops[op, 0], 2] == node_set:
                     find_places(row_nodes, op_rows[op], op_rows[op + 1], nodes, firsts, row_places)
@@ -327,17 +340,25 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 if at > room:
                     return done, at, entries
             else:
-                drawn_here = np.int64(0)
+                drawn_here, drawing, last_op = np.int64(0), 0, 0
                 for op in range(n_ops):
                     if ops[op, 0] == edge_set:
                         drawn_here += op_edges[op + 1] - op_edges[op]
+                        drawing, last_op = drawing + 1, op
                 if begin + drawn_here > room:
                     return done, begin + drawn_here, entries
-                by_source = grown(by_source, 0, b - a + op_rows[n_ops])
-                at = edges_in_order(
-                    ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
-                    out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
-                )  # fmt: skip
+                if drawing == 1 and firsts == 0:
+                    at = edges_of_one_op(
+                        op_rows[last_op], op_rows[last_op + 1], row_places, begins, found, positions,
+                        n_seeds if source_set == seed_set else np.int64(0), out.sources[edge_set],
+                        out.targets[edge_set], out.positions[edge_set], begin,
+                    )  # fmt: skip
+                else:
+                    by_source = grown(by_source, 0, b - a + op_rows[n_ops])
+                    at = edges_in_order(
+                        ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
+                        out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
+                    )  # fmt: skip
             out.edge_starts[edge_set, done + 1] = at
         for node_set in range(n_node_sets):
             entries += out.node_starts[node_set, done + 1] - out.node_starts[node_set, done]

@@ -7,6 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks._bits import count_ones, trailing_zeros
 from superworkflow.tasks.sample.places import bits_of, sort_pairs
 
 MOST_PATHS = 1 << 40
@@ -69,6 +70,58 @@ def number_nodes(pairs: Any, count: Any, low: Any, nodes: Any, firsts: Any, foun
 
 
 @nb.njit(nogil=True)
+def number_marked(
+    ops: Any, edges: Any, op_edges: Any, targets: Any, node_set: Any, count: Any, words: Any, bits: Any, ranks: Any,
+    nodes: Any, found: Any,
+) -> Any:  # fmt: skip
+    """Number the nodes of a set without seeds by a bit for each node of the graph's, in half the time of sorting.
+
+    For sets of which a subgraph has so many edges that to look at all bits takes less than at all edges.
+
+    Args:
+        ops, edges: see `kernel.Program`; op_edges: begins of their edges.
+        targets: of all edges.
+        node_set: which.
+        count: edges that lead to it.
+        words: of 64 bits, that its nodes take.
+        bits: uint64 [words], scratch; ranks: int32 [words], scratch.
+        nodes: are written here, ascending; at least `count`.
+        found: each edge's node's number is written here.
+
+    Returns:
+        How many nodes there are.
+    """
+    one, low = np.uint64(1), np.uint64(63)
+    bits[:words] = np.uint64(0)
+    for op in range(len(ops)):
+        if edges[ops[op, 0], 3] == node_set:
+            for k in range(op_edges[op], op_edges[op + 1]):
+                node = np.uint64(targets[k])
+                bits[node >> np.uint64(6)] |= one << (node & low)
+    n = np.int64(0)
+    for word in range(words):
+        left, here = bits[word], n
+        ranks[word] = n
+        n += count_ones(left)
+        if here + 4 <= count:  # without a branch for each; those that are none are written over
+            for i in range(4):
+                nodes[here + i] = (word << 6) + trailing_zeros(left)
+                left &= left - one
+            here += 4
+        while here < n:
+            nodes[here] = (word << 6) + trailing_zeros(left)
+            left &= left - one
+            here += 1
+    for op in range(len(ops)):
+        if edges[ops[op, 0], 3] == node_set:
+            for k in range(op_edges[op], op_edges[op + 1]):
+                node = np.uint64(targets[k])
+                at = node >> np.uint64(6)
+                found[k] = ranks[at] + count_ones(bits[at] & ((one << (node & low)) - one))
+    return n
+
+
+@nb.njit(nogil=True)
 def find_places(wanted: Any, begin: Any, end: Any, nodes: Any, firsts: Any, places: Any) -> None:
     """Places of ascending nodes, all of which are among `nodes`."""
     at = firsts
@@ -118,6 +171,46 @@ def edges_in_order(
         if least < firsts:
             firsts_first(out_targets, out_positions, begin, at, firsts)
     return at
+
+
+@nb.njit(nogil=True)
+def edges_of_one_op(
+    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, firsts: Any,
+    out_sources: Any, out_targets: Any, out_positions: Any, at: Any,
+) -> Any:  # fmt: skip
+    """The edges of a set that one op alone draws, and none of which leads to a seed: its rows are in order, but for
+    those of the `firsts` seeds, which go first."""
+    for place in range(firsts):
+        for row in range(first_row, last_row):
+            if row_places[row] == place:
+                at = _copy_rows(
+                    row, row + 1, row_places, begins, found, positions, out_sources, out_targets, out_positions, at
+                )
+    row = first_row
+    while row < last_row:
+        end = row
+        while end < last_row and row_places[end] >= firsts:
+            end += 1
+        at = _copy_rows(row, end, row_places, begins, found, positions, out_sources, out_targets, out_positions, at)
+        row = end + 1
+    return at
+
+
+@nb.njit(nogil=True)
+def _copy_rows(
+    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, out_sources: Any,
+    out_targets: Any, out_positions: Any, at: Any,
+) -> Any:  # fmt: skip
+    first = begins[first_row]
+    count = begins[last_row] - first
+    for k in range(count):
+        out_targets[at + k] = found[first + k]
+    for k in range(count):
+        out_positions[at + k] = positions[first + k]
+    for row in range(first_row, last_row):
+        for k in range(begins[row] - first, begins[row + 1] - first):
+            out_sources[at + k] = row_places[row]
+    return at + count
 
 
 @nb.njit(nogil=True)

@@ -133,7 +133,7 @@ def estimate_on_spark(params: WalkParams, inputs: Mapping[str, Stats], resources
     return replace(alone, memory_bytes=memory, kind="partitioned")
 
 
-_PROCESS_BYTES = 140 << 20
+_PROCESS_BYTES = 158 << 20
 """Resident set of the interpreter with NumPy and compiled kernels, before a graph is read."""
 _LABEL_BYTES = 48
 _START_S = 0.47

@@ -33,6 +33,7 @@ from superworkflow.infra.launch.base import Launcher, StageCall
 from superworkflow.infra.storage.s3 import PatientS3
 from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
+from tests.java import QUICK_JAVA
 from tests.launcher_cases import WITH_TOYS, Ground, caller_arguments
 from tests.s3_servers import make_bucket, s3_access
 
@@ -269,7 +270,8 @@ def spark(settings: Settings, account: None) -> Settings:
         command = [sys.executable, "-P", "-m", "tests.cluster.with_more_tasks"]
         images = dict.fromkeys(("spark", "cpu"), "localhost/busybox:1")
         base = settings()
-        env = {"JAVA_HOME": str(java_home()), "PATH": "/usr/bin:/bin"}
+        # Java in drivers and executors reads its options there.
+        env = {"JAVA_HOME": str(java_home()), "PATH": "/usr/bin:/bin", "JDK_JAVA_OPTIONS": QUICK_JAVA}
         volumes = [volume.model_dump() for volume in base.volumes] + java_volumes()
         given = {"spark_service_account": SPARK_ACCOUNT, "command": command, "images": images, "volumes": volumes}
         return settings(**{**given, **more}, env=env)

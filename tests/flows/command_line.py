@@ -112,11 +112,19 @@ def stages_at(store: Path, dataset: str = "", among: Iterable[psutil.Process] | 
 
 def await_stage(command: subprocess.Popen[str], store: Path, dataset: str) -> list[psutil.Process]:
     """All that a command has started, the stage last that writes to this folder of the store, once there is one."""
-    for _ in range(12_000):
+    folder = store / dataset
+
+    def datasets() -> set[Path]:
+        return set(folder.glob("*"))
+
+    before = datasets()
+    for turn in range(12_000):
         assert command.poll() is None, command.communicate()
-        started = psutil.Process(command.pid).children(recursive=True)
-        if found := stages_at(store, dataset, started):
-            return [*started, *found]
+        # To look through all processes of a machine takes as long as the pause: not before the folder shows the stage.
+        if turn % 50 == 0 or datasets() != before:
+            started = psutil.Process(command.pid).children(recursive=True)
+            if found := stages_at(store, dataset, started):
+                return [*started, *found]
         time.sleep(0.01)
     raise AssertionError(f"no stage began to write to {dataset}")
 

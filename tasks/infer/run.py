@@ -54,13 +54,9 @@ def run(job: StageRun[InferParams]) -> Output:
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
-        network.eval()
-        rows = hidden = _first_rows(network, data)
-        for number in range(shape.layers):
-            made = layer(network, data, number, rows, shape.nodes, job.params.batch, job.progress.update)
-            hidden, rows = rows, made
+        rows, hidden = all_rows(network, data, job.params.batch, job.progress.update)
     judged_by = job.inputs.get("splits") or trained
-    return write_results(job.output, graph, judged_by, network, rows, hidden if shape.layers > 1 else rows)
+    return write_results(job.output, graph, judged_by, network, rows, hidden)
 
 
 def write_results(
@@ -187,6 +183,25 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
         else:
             rows[name] = data.known.features[name]
     return rows
+
+
+def all_rows(
+    network: Network, data: Data, batch: int, tell: Callable[[int, int, str], None]
+) -> tuple[dict[str, NDArray[np.float32]], Rows]:
+    """What the last layer makes of the nodes of its sets, and what it reads of them; of one layer twice the first.
+
+    Args:
+        network: trained.
+        data: edges of all nodes, and what is known of these.
+        batch: nodes at a time.
+        tell: called with how far it is, of how much, of what.
+    """
+    network.eval()
+    rows: Rows = _first_rows(network, data)
+    for number in range(network.shape.layers):
+        made = layer(network, data, number, rows, network.shape.nodes, batch, tell)
+        hidden, rows = rows, made
+    return made, hidden if network.shape.layers > 1 else made
 
 
 def layer(

@@ -44,9 +44,6 @@ class Sage(torch.nn.Module):
         found = self.layers[number](block, rows[self.target])
         return {self.target: torch.relu(found) if number < len(self.layers) - 1 else found}
 
-    def part(self, number: int) -> dgl.DGLGraph:
-        return made["graph"]
-
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         for number, layer in enumerate(self.layers):
             layer.load_state_dict({
@@ -75,13 +72,11 @@ class Rgcn(torch.nn.Module):
         sets, used = self.levels[number]
         weights = self.bases[number]()
         given = {name: {"weight": weights[place]} for place, (name, _, _) in enumerate(used)}
-        messages = self.convs[number](block, rows, mod_kwargs=given)
-        found = {name: self.own[number][name](rows[name][: block.num_dst_nodes(name)]) for name in sets}
+        receivers = {name: rows[name][: block.num_dst_nodes(name)] for name in sets}  # and no relations of others
+        messages = self.convs[number](block, (rows, receivers), mod_kwargs=given)
+        found = {name: self.own[number][name](each) for name, each in receivers.items()}
         found = {name: values + messages[name] if name in messages else values for name, values in found.items()}
         return {name: torch.relu(each) for name, each in found.items()} if number < len(self.levels) - 1 else found
-
-    def part(self, number: int) -> dgl.DGLGraph:
-        return dgl.edge_type_subgraph(made["graph"], [name for name, _, _ in self.levels[number][1]])
 
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         for number, (sets, _) in enumerate(self.levels):
@@ -186,18 +181,17 @@ def infer(network: torch.nn.Module, request: dict) -> dict:
     with Clock() as clock:
         rows = made["features"]
         for number in range(count):
-            graph = network.part(number)
             if request["how"] == "whole":
-                rows = network.layer(number, graph, rows)
+                rows = network.layer(number, made["graph"], rows)
             else:
-                rows = by_blocks(network, number, graph, rows, request["batch"])
+                rows = by_blocks(network, number, rows, request["batch"])
     if request.get("to"):
         np.save(request["to"], rows[made["target"]].numpy())
     return clock.seconds()
 
 
-def by_blocks(network: torch.nn.Module, number: int, graph: dgl.DGLGraph, rows: Rows, batch: int) -> Rows:
-    sampler = dgl.dataloading.MultiLayerFullNeighborSampler(1)
+def by_blocks(network: torch.nn.Module, number: int, rows: Rows, batch: int) -> Rows:
+    graph, sampler = made["graph"], dgl.dataloading.MultiLayerFullNeighborSampler(1)
     sets = [made["target"]] if isinstance(network, Sage) else network.levels[number][0]
     nodes = {name: torch.arange(graph.num_nodes(name)) for name in sets}
     found: Rows = {}
@@ -209,7 +203,8 @@ def by_blocks(network: torch.nn.Module, number: int, graph: dgl.DGLGraph, rows: 
         for name, values in network.layer(number, block, given).items():
             if name not in found:
                 found[name] = torch.empty(graph.num_nodes(name), values.shape[1])
-            found[name][outputs[name]] = values
+            if name in outputs:  # a batch need not have nodes of all sets
+                found[name][outputs[name]] = values
     return found
 
 

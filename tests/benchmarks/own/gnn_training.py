@@ -11,10 +11,12 @@ means as stage aggregate makes them.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ from superworkflow.tasks.infer.run import all_rows
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.data import Data
-from superworkflow.tasks.train.loop import Trainer
+from superworkflow.tasks.train.loop import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
 from tests.benchmarks.peers.serving import Clock, serve
 
@@ -49,7 +51,7 @@ class Graph:
     Args:
         nodes, relations, rows, features, task: of the graph.
         means: of neighbours' features, by number of the relation; filled when they are asked for.
-        trainers: by the request that they answer.
+        trainers: by the parameters of the requests that they answer, each with the batches that it has not trained on.
     """
 
     nodes: dict[str, int]
@@ -58,7 +60,7 @@ class Graph:
     features: dict[str, NDArray[np.float32]]
     task: Classification
     means: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    trainers: dict[str, Trainer] = field(default_factory=dict)
+    trainers: dict[str, tuple[Trainer, Iterator[Prepared]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Graph:
@@ -100,12 +102,12 @@ class Graph:
         kept = Folder(Path(tempfile.mkdtemp(prefix="gnn-training-")))
         return Trainer(network, known, self.task, params, ahead, kept, lambda: None, progress)
 
-    def trainer_of(self, given: dict[str, Any]) -> Trainer:
-        """The one that earlier requests with these parameters have trained, without end."""
+    def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:
+        """The one that earlier requests with these parameters have trained, and its next batches, without end."""
         kind = json.dumps(given)
         if kind not in self.trainers:
-            whole = {"dropout": 0.0, "epochs": 100_000, **given}
-            self.trainers[kind] = self.trainer(whole, Progress("train", stream=io.StringIO()))
+            trainer = self.trainer({"dropout": 0.0, **given}, Progress("train", stream=io.StringIO()))
+            self.trainers[kind] = trainer, itertools.chain.from_iterable(map(trainer.epoch, itertools.count()))
         return self.trainers[kind]
 
 
@@ -137,7 +139,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         noted = Noted()
         graph.trainer(request["params"], noted).train()
         return {"cpu_s": noted.cpu_s, "accuracy": noted.accuracy}
-    trainer = graph.trainer_of(request["params"])
+    trainer, batches = graph.trainer_of(request["params"])
     if request["work"] == "judge":
         return {"accuracy": trainer.judge(np.array(request["nodes"]))[1]}
     if request["work"] == "save":
@@ -145,19 +147,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {}
     if request["work"] == "infer":
         return infer(trainer, request)
-    edges, loss, left = 0, None, request["steps"]
+    edges, loss = 0, None
     with Clock() as clock:
-        while left:
-            trainer.position.epoch += 1
-            for prepared in trainer.epoch(trainer.position.epoch):
-                if request["work"] == "train":
-                    loss = trainer.step(*prepared)
-                elif request["work"] == "batches":
-                    ready(trainer.network, *prepared[1:])
-                edges += sum(len(hop.positions) for block in prepared[1].blocks for hop in block.hops.values())
-                left -= 1
-                if not left:
-                    break
+        for prepared in itertools.islice(batches, request["steps"]):
+            if request["work"] == "train":
+                loss = trainer.step(*prepared)
+            elif request["work"] == "batches":
+                ready(trainer.network, *prepared[1:])
+            edges += sum(len(hop.positions) for block in prepared[1].blocks for hop in block.hops.values())
     return {"edges": edges, "loss": loss, **clock.seconds()}
 
 

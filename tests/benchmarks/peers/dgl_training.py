@@ -30,7 +30,7 @@ from serving import Clock, serve
 from torch.nn.functional import cross_entropy
 
 torch.set_num_threads(1)
-made: dict = {"networks": {}}
+made: dict = {"networks": {}, "waiting": []}
 Rows = dict[str, torch.Tensor]
 
 
@@ -146,14 +146,13 @@ def answer(request: dict) -> dict:
     if request["work"] == "judge":
         return judge(network_of(params)[0], sampler, torch.tensor(request["nodes"]))
     dgl.seed(request["seed"])
-    random = torch.Generator().manual_seed(request["seed"])
     trains = request["work"] == "train"
     network, optimizer = network_of(params) if trains else (None, None)
-    edges, loss, waiting = 0, None, []
+    edges, loss, waiting = 0, None, made["waiting"]
     with Clock() as clock:
         for _ in range(request["steps"]):
             if not waiting:
-                waiting = list(torch.randperm(len(made["train"]), generator=random).split(params["batch"]))
+                waiting += torch.randperm(len(made["train"])).split(params["batch"])
             nodes = made["train"][waiting.pop(0)]
             blocks, rows = ready(sampler, nodes)
             edges += sum(block.num_edges() for block in blocks)

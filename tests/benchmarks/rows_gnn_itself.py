@@ -26,6 +26,8 @@ LARGEST_SHARE = 1 / 3
 """Of the edges drawn in a CPU second from the smallest graph, what has to be left of the largest."""
 STEPS = 24
 DRAWN: dict[str, Any] = {"layers": 3, "fanouts": "5,10,15", "hidden": 256, "batch": 1024}
+FULL_GRAPH, FULL_EPOCHS, MINI_EPOCHS = (100_000, 1_000_000), 100, 8
+"""Vertices and edges of what is trained on as a whole, and most epochs of both ways."""
 WORKS = {"draw": "blocks drawn", "batches": "batches ready"}
 
 
@@ -56,11 +58,11 @@ def by_size(setting: Setting) -> list[Row]:
 
 def to_accuracy(setting: Setting) -> list[Row]:
     """Training by mini-batches and on the full graph, until 99% of the accuracy that the latter ends with."""
-    nodes, edges = (20_000, 170_000) if setting.quick else (200_000, 2_000_000)
+    nodes, edges = (20_000, 170_000) if setting.quick else FULL_GRAPH
     graph = communities(setting, nodes, edges, 1024)
     ways: dict[str, dict[str, Any]] = {
-        "mini": {"fanouts": "10,all", "batch": graph.batch, "epochs": 3 if setting.quick else 10},
-        "full": {"fanouts": "all,all", "batch": "all", "epochs": 20 if setting.quick else 100},
+        "mini": {"fanouts": "10,all", "batch": graph.batch, "epochs": 3 if setting.quick else MINI_EPOCHS},
+        "full": {"fanouts": "all,all", "batch": "all", "epochs": 20 if setting.quick else FULL_EPOCHS},
     }
     with setting.own("gnn_training", graph.folder) as own:
         own.ask(work="train_on", params={"fanouts": "10,all", "epochs": 1})

@@ -26,7 +26,7 @@ LARGEST_SHARE = 1 / 3
 """Of the edges drawn in a CPU second from the smallest graph, what has to be left of the largest."""
 STEPS = 24
 DRAWN: dict[str, Any] = {"layers": 3, "fanouts": "5,10,15", "hidden": 256, "batch": 1024}
-FULL_GRAPH, FULL_EPOCHS, MINI_EPOCHS = (100_000, 1_000_000), 100, 8
+FULL_GRAPH, FULL_EPOCHS, MINI_EPOCHS = (200_000, 2_000_000), 60, 4
 """Vertices and edges of what is trained on as a whole, and most epochs of both ways."""
 WORKS = {"draw": "blocks drawn", "batches": "batches ready"}
 
@@ -78,7 +78,7 @@ def to_accuracy(setting: Setting) -> list[Row]:
         f"{epochs_of['mini']} epochs of mini-batches, whose best is {best['mini']:.4f}, against {epochs_of['full']}; "
         "one run each"
     )
-    setting.say(note)
+    setting.say(f"{note}: {cost['mini']} against {cost['full']} CPU s")
     name = f"to 99% of the final accuracy, SAGE, {graph.name}"
     target = setting.target(10)
     return [Row(name, "itself on the full graph", "CPU s", target, cost["mini"], cost["full"], note=note)]

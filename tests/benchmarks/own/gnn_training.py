@@ -99,7 +99,7 @@ class Graph:
         summed = frozenset(known.sums or ())
         draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, known) - summed)
         ahead = LookAhead(lambda: Sampler(self.rows, shape.nodes, draws), 1, params.lookahead)
-        kept = Folder(Path(tempfile.mkdtemp(prefix="gnn-training-")))
+        kept = Folder(Path(made["kept"].name))
         return Trainer(network, known, self.task, params, ahead, kept, lambda: None, progress)
 
     def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:
@@ -183,5 +183,5 @@ def _features(path: Path, count: int) -> NDArray[np.float32]:
     return np.random.default_rng(1).random((count, WIDTH), np.float32)
 
 
-made: dict[str, Any] = {}
+made: dict[str, Any] = {"kept": tempfile.TemporaryDirectory()}
 serve(answer, prepare)

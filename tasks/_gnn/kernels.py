@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import draw_uniform
+from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix, uniform
 
 ALL = -1
 """Fan-out of a hop that takes every neighbour."""
 COLUMNS = 16
 """Columns that one thread sums at a time: a cache line."""
+_AHEAD = 16
+"""Rows, or edges, that are asked of memory ahead of the one that is read."""
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -74,6 +77,8 @@ def count_draws(
     """
     starts[0] = 0
     for i in range(len(rows)):
+        if i + _AHEAD < len(rows):
+            prefetch(indptr, np.int64(rows[i + _AHEAD]))
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
         moved = _moved(renumbered, rows[i], first)
         gone, end = _lost_in(lost, first + moved, last + moved)
@@ -203,6 +208,10 @@ def compact(
         How many nodes `frontier` has now.
     """
     for e in range(len(positions)):
+        if e + 2 * _AHEAD < len(positions):
+            prefetch(indices, positions[e + 2 * _AHEAD])
+        if e + _AHEAD < len(positions):
+            prefetch(places, np.int64(indices[positions[e + _AHEAD]]))
         node = indices[positions[e]]
         place = places[node]
         if place < 0:

@@ -41,6 +41,7 @@ class Inputs:
             mean; of GCN the sum over neighbours, each by its scale.
         attention: dropout of weights of edges, or of nodes themselves.
         fixed: for layers that read means, what has no gradient: own rows by node set, means by number of the edge set.
+        messages: of such layers, by number of the edge set, what it adds to the receivers' rows, computed before.
         precision: of products; see `products.product`.
     """
 
@@ -52,6 +53,7 @@ class Inputs:
     sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
     attention: tuple[Mask, Mask] | None = None
     fixed: Mapping[str | int, Fixed] = field(default_factory=dict)
+    messages: Mapping[int, torch.Tensor] = field(default_factory=dict)
     precision: str = FLOAT32
 
     def row(self, node_set: str) -> torch.Tensor:
@@ -130,15 +132,18 @@ class SageLayer(nn.Module):
             return product(rows, whole, own.bias, self.hidden, self.hidden, given.precision)
         out = product(rows, whole, own.bias, precision=given.precision)
         for relation in apart:
-            weight = self._weight(places[relation.number], relation)
-            out = out + self._message(given, relation, weight)
+            if relation.number in given.messages:
+                out = out + given.messages[relation.number]
+            else:
+                out = out + self._message(given, relation, self._weight(places[relation.number], relation))
         return torch.relu(out) if self.hidden else out
 
     def _joined(self, given: Inputs, name: str) -> list[Relation]:
         """Edge sets whose means stand beside the own rows."""
         return [
             each for each in self.level.relations
-            if each.receivers == name and (each.number in given.fixed or not self._is_apart(given, each))
+            if each.receivers == name and each.number not in given.messages
+            and (each.number in given.fixed or not self._is_apart(given, each))
         ]  # fmt: skip
 
     def _is_apart(self, given: Inputs, relation: Relation) -> bool:
@@ -158,6 +163,10 @@ class SageLayer(nn.Module):
         if self.out < values.shape[1]:  # the mean commutes with the matrix
             return edges.sum(product(values, weight, None, precision=given.precision)) * share
         return product(edges.sum(values) * share, weight, None, precision=given.precision)
+
+    def multiply(self, place: int, values: torch.Tensor, precision: str) -> torch.Tensor:
+        """Rows of senders of the relation at a place of the level, times its matrix; their means are messages."""
+        return product(values, self._weight(place, self.level.relations[place]), None, precision=precision)
 
     def _weight(self, place: int, relation: Relation) -> torch.Tensor:
         if self.bases is None:

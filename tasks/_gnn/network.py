@@ -40,6 +40,8 @@ class Known:
         sums: what neighbours' features come to, float32 [receivers, values] by number of the edge set.
         weights: of edges, float32 [edges of the set] by its number; messages are multiplied by them.
         learned: embeddings of the first block's senders by node set, where the network does not have them itself.
+        products: of a layer, by number of the edge set, its senders' rows times its matrix, float32 [senders, width of
+            the layer]: means of these are read instead of such of the rows, for edge sets that are direct.
     """
 
     features: Mapping[str, NDArray[Any]]
@@ -47,6 +49,7 @@ class Known:
     sums: Mapping[int, NDArray[np.float32]] | None = None
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    products: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Network(nn.Module):
@@ -178,7 +181,7 @@ class Network(nn.Module):
                 name: mask.rows(values, block.senders[name], 0, self._numbers[name]) for name, values in rows.items()
             },
             edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
-            precision=self.precision,
+            messages=_messages(block, known, device), precision=self.precision,
         )  # fmt: skip
 
     def _tables(
@@ -190,6 +193,8 @@ class Network(nn.Module):
             if name not in rows:
                 found[name] = OwnRows(known.features[name], nodes, mask.dropped(0, self._numbers[name]))
         for number, indices in block.direct.items():
+            if number in known.products:
+                continue
             hop, senders = block.hops[number], self._relations[number].senders
             dropped = mask.dropped(0, self._numbers[senders])
             found[number] = MeanRows(known.features[senders], indices, hop.positions, hop.starts, dropped)
@@ -222,6 +227,17 @@ def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) 
     if weights is None:
         return Edges(starts, senders, device)
     return WeightedEdges(starts, senders, torch.from_numpy(weights[hop.positions]), device)
+
+
+def _messages(block: Block, known: Known, device: torch.device) -> dict[int, torch.Tensor]:
+    """Means of products; see `Known.products`."""
+    found = {}
+    for number, table in known.products.items():
+        hop = block.hops[number]
+        out = np.empty((len(hop.degrees), table.shape[1]), np.float32)
+        MeanRows(table, block.direct[number], hop.positions, hop.starts, Dropped(0, 0)).fill(out, 0)
+        found[number] = torch.from_numpy(out).to(device)
+    return found
 
 
 def _sums_without(known: Known, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None) -> NDArray[np.float32]:

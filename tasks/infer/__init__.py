@@ -56,7 +56,7 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="infer",
-    version="1",
+    version="2",
     params=InferParams,
     inputs={
         "graph": Input("heterograph dataset: the graph with features and labels"),

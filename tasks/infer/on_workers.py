@@ -34,6 +34,7 @@ from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tables import gathered
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.run import files_of, layer, shape_on, write_results
 from superworkflow.tasks.train.data import Data
@@ -92,6 +93,7 @@ def infer(
             worker.update(done, total, unit)
 
     rows = hidden = _first_rows(mine, trained, shape)
+    keep_memory()
     with torch.no_grad():
         for number, level in enumerate(shape.levels()):
             near = {name: mine.near(owners, name, rows[name]) for name in level.senders}

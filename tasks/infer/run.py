@@ -21,6 +21,7 @@ from superworkflow.tasks._arrow import column
 from superworkflow.tasks._gnn.batches import Draws, Sampler
 from superworkflow.tasks._gnn.features import width_of
 from superworkflow.tasks._gnn.kernels import ALL
+from superworkflow.tasks._gnn.layers import SageLayer
 from superworkflow.tasks._gnn.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks._gnn.network import Network, read_network
 from superworkflow.tasks._gnn.shape import LINKS, Shape, read_shape
@@ -28,6 +29,7 @@ from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import label_texts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.several import several_columns
 from superworkflow.tasks.train.data import Data, data_of
@@ -37,6 +39,8 @@ from superworkflow.tasks.train.run import torch_threads
 load_kernels_fast()
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
 _GROUP_BYTES = 4 << 20
+READ = 40
+"""Multiplications that a processor does in the time in which it reads a number of a row somewhere in memory."""
 Rows = Mapping[str, NDArray[np.float32]]
 """Of nodes, by node set."""
 
@@ -54,13 +58,9 @@ def run(job: StageRun[InferParams]) -> Output:
     data = data_of(graph, shape, None, False)
     with torch_threads(job.threads), torch.no_grad():
         network = read_network(trained, shape).to(job.params.device)
-        network.eval()
-        rows = hidden = _first_rows(network, data)
-        for number in range(shape.layers):
-            made = layer(network, data, number, rows, shape.nodes, job.params.batch, job.progress.update)
-            hidden, rows = rows, made
+        rows, hidden = all_rows(network, data, job.params.batch, job.progress.update)
     judged_by = job.inputs.get("splits") or trained
-    return write_results(job.output, graph, judged_by, network, rows, hidden if shape.layers > 1 else rows)
+    return write_results(job.output, graph, judged_by, network, rows, hidden)
 
 
 def write_results(
@@ -189,6 +189,26 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
     return rows
 
 
+def all_rows(
+    network: Network, data: Data, batch: int, tell: Callable[[int, int, str], None]
+) -> tuple[dict[str, NDArray[np.float32]], Rows]:
+    """What the last layer makes of the nodes of its sets, and what it reads of them; of one layer twice the first.
+
+    Args:
+        network: trained.
+        data: edges of all nodes, and what is known of these.
+        batch: nodes at a time.
+        tell: called with how far it is, of how much, of what.
+    """
+    keep_memory()
+    network.eval()
+    rows: Rows = _first_rows(network, data)
+    for number in range(network.shape.layers):
+        made = layer(network, data, number, rows, network.shape.nodes, batch, tell)
+        hidden, rows = rows, made
+    return made, hidden if network.shape.layers > 1 else made
+
+
 def layer(
     network: Network, data: Data, number: int, rows: Rows, counts: Mapping[str, int], batch: int,
     tell: Callable[[int, int, str], None],
@@ -207,7 +227,17 @@ def layer(
     shape = network.shape
     level = shape.levels()[number]
     known = replace(data.known, features=rows)
-    draws = Draws([level], [ALL], False, frozenset(), 0, network.direct(number, known))
+    direct = network.direct(number, known)
+    products = {
+        relation.number: multiplied(network, number, place, rows[relation.senders], batch)
+        for place, relation in enumerate(level.relations)
+        if relation.number in direct
+        and multiplies_first(len(rows[relation.senders]), counts[relation.receivers],
+                             len(data.rows[relation.number].indices), rows[relation.senders].shape[1],
+                             shape.width_out(number))
+    }  # fmt: skip
+    known = replace(known, products=products)
+    draws = Draws([level], [ALL], False, frozenset(), 0, direct)
     sampler = Sampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
     made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
     total = sum(map(len, made.values()))
@@ -224,6 +254,27 @@ def layer(
             done += len(nodes)
             tell(number * total + done, shape.layers * total, "nodes")
     return made
+
+
+def multiplies_first(senders: int, receivers: int, edges: int, width: int, out: int) -> bool:
+    """Whether it is less work to multiply all senders' rows, and read means of these, than to multiply means of rows.
+
+    Args:
+        senders, receivers, edges: how many.
+        width, out: of the rows before and after.
+    """
+    first = senders * width * out + READ * edges * out
+    return first < receivers * width * out + READ * edges * width
+
+
+def multiplied(network: Network, number: int, place: int, rows: NDArray[np.float32], batch: int) -> NDArray[np.float32]:
+    """Rows of all senders times a layer's matrix of the relation at a place of its level, so many at a time."""
+    layer: SageLayer = network.layers[number]  # type: ignore[assignment]
+    out = np.empty((len(rows), network.shape.width_out(number)), np.float32)
+    for first in range(0, len(rows), batch):
+        part = torch.from_numpy(np.array(rows[first : first + batch], np.float32)).to(network.device)
+        out[first : first + batch] = layer.multiply(place, part, network.precision).cpu().numpy()
+    return out
 
 
 def _write_vectors(path: Path, names: pa.Array, vectors: NDArray[np.float32]) -> None:

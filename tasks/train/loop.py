@@ -78,7 +78,7 @@ class Trainer:
             if at.step == 0:
                 at.losses.append([])
             for prepared in self._batches(self._train, self._size, streams.TRAINING, at.epoch, at.step):
-                at.losses[-1].append(self._step(*prepared))
+                at.losses[-1].append(self.step(*prepared))
                 at.step += 1
                 self._tell()
                 if at.step < self.steps and self._is_due():
@@ -88,6 +88,29 @@ class Trainer:
                 self._save()
         if self.best:
             self._take(self.best)
+
+    def epoch(self, number: int) -> Iterator[Prepared]:
+        """The batches that an epoch, from 0, trains on: for who goes through them by himself instead of `train`."""
+        self._stream = self._prepared(self._to_train(number, 0))
+        return self._batches(self._train, self._size, streams.TRAINING, number)
+
+    def step(self, example: Example, batch: Batch, known: Known) -> float:
+        """Train on a batch; its loss.
+
+        Raises:
+            UserError: training diverged.
+        """
+        self.network.train()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        value = self._learn(example, batch, known)
+        self._update()
+        return value
+
+    @torch.no_grad()
+    def judge(self, items: NDArray[np.int64]) -> tuple[float, float]:
+        """Mean loss and figure of any items, ascending, with neighbours drawn as in training."""
+        return self._judged(self._prepared(_steps(items, VALIDATED_AT_ONCE, streams.VALIDATION, 0, 0)), len(items))
 
     def weights(self) -> Mapping[str, NDArray[Any]]:
         """The weights that are to be kept, by name."""
@@ -107,14 +130,6 @@ class Trainer:
 
     def _is_over(self) -> bool:
         return bool(self.params.patience) and self.position.worse >= self.params.patience
-
-    def _step(self, example: Example, batch: Batch, known: Known) -> float:
-        self.network.train()
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        value = self._learn(example, batch, known)
-        self._update()
-        return value
 
     def _update(self) -> None:
         for optimizer in self.optimizers:
@@ -151,13 +166,18 @@ class Trainer:
     @torch.no_grad()
     def _validated(self, epoch: int) -> tuple[float, float]:
         """Mean loss and figure of the items to validate on, with neighbours drawn as in training."""
+        batches = self._batches(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch)
+        return self._judged(batches, len(self._validate))
+
+    def _judged(self, batches: Iterator[Prepared], count: int) -> tuple[float, float]:
+        """Mean loss and figure of the batches of so many items."""
         self.network.eval()
         loss, figure = 0.0, 0.0
-        for example, batch, known in self._batches(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, epoch):
+        for example, batch, known in batches:
             found = self._judge(example, batch, known)
             loss, figure = loss + found.loss, figure + found.figure
         loss, figure = self._over_all(loss, figure)
-        return loss / len(self._validate), figure / len(self._validate)
+        return loss / count, figure / count
 
     def _judge(self, example: Example, batch: Batch, known: Known) -> Judgement:
         """What a batch of items to validate on is worth."""
@@ -179,10 +199,14 @@ class Trainer:
         """
         for number in range(epoch, self.params.epochs):
             if not self._is_constant(self._train, self._size):
-                items = order_of(self._train, self.params.seed, number)
-                yield from _steps(items, self._size, streams.TRAINING, number, first if number == epoch else 0)
+                yield from self._to_train(number, first if number == epoch else 0)
             if not self._is_constant(self._validate, VALIDATED_AT_ONCE):
                 yield from _steps(self._validate, VALIDATED_AT_ONCE, streams.VALIDATION, number, 0)
+
+    def _to_train(self, epoch: int, first: int) -> Iterator[Scheduled]:
+        """The steps of an epoch from this one on."""
+        items = order_of(self._train, self.params.seed, epoch)
+        return _steps(items, self._size, streams.TRAINING, epoch, first)
 
     def _is_constant(self, items: NDArray[np.int64], size: int) -> bool:
         """Whether one batch has all items and all neighbours, so that it is made once."""

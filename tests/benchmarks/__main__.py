@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.benchmarks import (
     rows_end_to_end,
     rows_gnn,
+    rows_gnn_itself,
     rows_index,
     rows_records,
     rows_sampling,
@@ -33,6 +34,7 @@ from tests.benchmarks.stages import warm_up
 ROWS = {
     **rows_walks.ROWS, **rows_training.ROWS, **rows_index.ROWS, **rows_end_to_end.ROWS, **rows_sampling.ROWS,
     **rows_records.ROWS, **rows_subgraphs.ROWS, **rows_gnn.ROWS,
+    **rows_gnn_itself.ROWS,
 }  # fmt: skip
 
 

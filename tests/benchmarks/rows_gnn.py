@@ -6,117 +6,162 @@ With all neighbours in the outermost hop our side reads means of the whole graph
 which is not in the figure. No dropout. Both sides learn with the same settings and are judged with the fan-outs that
 they were trained with, on the same nodes.
 
-Look-ahead has no peer but itself: what is kept of the speed of two workers when each exchange takes 5 ms longer.
+R-GCN learns the sections of Debian's packages, with the settings of docs/gnn.md but for dropout. Inference goes through
+all nodes layer by layer with all neighbours, with the same weights on both sides; the peer does so in batches and on
+the whole graph, and the faster one counts. Both write down what came out, which has to be the same to 1e-4.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
-import scipy.sparse
 
-from superworkflow.tasks._generate_communities import EDGES, FEATURES, LABELS, generate_communities
-from tests.benchmarks.code import kept_folder, key
-from tests.benchmarks.graphs import COMPLETE
-from tests.benchmarks.measure import PeerFailed, Worker, alternate, median, run_command
+from tests.benchmarks.gnn_graphs import GnnGraph, communities, debian
+from tests.benchmarks.measure import PeerFailed, Worker, alternate, median
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
 
-DRAWN, OUTERMOST = [5, 10, 15], [5, 10, -1]
+SAGE = {"model": "sage", "layers": 3, "hidden": 256, "learning_rate": 0.003}
+RGCN = {"model": "rgcn", "layers": 2, "hidden": 64, "bases": 4, "learning_rate": 0.01}
+DRAWN, OUTERMOST = "5,10,15", "5,10,all"
 JUDGED = 4096
 PEER = "DGL"
+AT_ONCE = 8192
+"""Nodes of a batch in inference; the default of stage infer."""
+EQUAL = 1e-4
+Params = dict[str, Any]
 
 
 def batches(setting: Setting) -> list[Row]:
     """Blocks drawn and features gathered."""
-    folder, name, batch = community_graph(setting)
+    graph = community_graph(setting)
     cases = (("", DRAWN, 5), (", all neighbours outermost", OUTERMOST, 15))
-    rows = [Row(f"batches ready, {name}{more}", PEER, "batches/CPU s", setting.target(t)) for more, _, t in cases]
-    asked = [{"work": "batches", "fanouts": fanouts, "batch": batch} for _, fanouts, _ in cases]
-    return _measured(setting, folder, rows, [(each, each) for each in asked], 12)
+    rows = [
+        Row(f"batches ready, {graph.name}{more}", PEER, "batches/CPU s", setting.target(target))
+        for more, _, target in cases
+    ]
+    asked = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _ in cases]
+    return _of_peer(setting, rows, "batches", graph, [(each, each) for each in asked], 12)
 
 
 def epochs(setting: Setting) -> list[Row]:
     """Steps of training, and accuracy after as many steps of both sides."""
-    folder, name, batch = community_graph(setting)
-    cases: tuple[tuple[str, list[int], float, dict[str, Any]], ...] = (
+    graph = community_graph(setting)
+    cases: tuple[tuple[str, str, float, Params], ...] = (
         ("", DRAWN, 2.5, {}),
         (", all neighbours outermost, products of bfloat16", OUTERMOST, 4, {"products": "bfloat16"}),
     )
-    rows = [Row(f"training, {name}{more}", PEER, "steps/CPU s", setting.target(t)) for more, _, t, _ in cases]
-    asked = [
-        {"work": "train", "fanouts": fanouts, "batch": batch, "learning_rate": 0.003} for _, fanouts, _, _ in cases
+    rows = [
+        Row(f"training, {graph.name}{more}", PEER, "steps/CPU s", setting.target(target))
+        for more, _, target, _ in cases
     ]
+    asked = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _, _ in cases]
     pairs = [({**each, **more}, each) for each, (_, _, _, more) in zip(asked, cases, strict=True)]
-    return _measured(setting, folder, rows, pairs, 8)
+    return _of_peer(setting, rows, "train", graph, pairs, 8)
 
 
-def look_ahead(setting: Setting) -> list[Row]:
-    """Steps of two workers, with 5 ms added to each exchange and without; see `own/gnn_look_ahead.py`."""
-    folder = setting.data / "look-ahead"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    given = ["--nodes", "2000" if setting.quick else "20000", "--rounds", str(setting.rounds)]
-    command = [sys.executable, "-m", "tests.benchmarks.own.gnn_look_ahead", str(folder), *given]
-    measured = run_command(command, 1, setting.folder / "logs" / "own-gnn_look_ahead.log").document()
+def rgcn(setting: Setting) -> list[Row]:
+    """Epochs of R-GCN on Debian's packages."""
+    graph = debian(setting, 1024)
+    if graph is None:
+        setting.say("this is no Debian system that has fetched its lists of packages: R-GCN is not measured")
+        return []
+    cases = ((", all neighbours outermost", "15,all"), ("", "15,10"))
+    rows = [Row(f"training, R-GCN, {graph.name}{more}", PEER, "steps/CPU s", setting.target(3)) for more, _ in cases]
+    asked = [{**RGCN, "fanouts": fanouts, "batch": graph.batch} for _, fanouts in cases]
+    return _of_peer(setting, rows, "train", graph, [(each, each) for each in asked], 2 * graph.steps)
+
+
+def inference(setting: Setting) -> list[Row]:
+    """All nodes, layer by layer, with all neighbours."""
     rows = []
-    for name, of in measured["models"].items():
-        ms = of["ms_a_step"]
-        note = (
-            f"without look-ahead {of['kept_without_look_ahead']:.0%} of {1000 / ms['alone']:.1f} steps/s is kept, with "
-            f"look-ahead and no delay of the sums of gradients {of['kept_sums_apart']:.0%}"
-        )
-        rows.append(
-            Row(
-                f"training by 2 workers, SAGE {name}, 5 ms added to each exchange", "itself without them", "steps/s",
-                setting.target(0.9), 1000 / ms["ahead_late"], 1000 / ms["ahead"], note=note,
-            )
-        )  # fmt: skip
+    cases = (
+        ("SAGE", community_graph(setting), {**SAGE, "fanouts": "all,all,all"}),
+        ("R-GCN", debian(setting, 1024), {**RGCN, "fanouts": "all,all"}),
+    )
+    for name, graph, params in cases:
+        if graph is not None:
+            row = Row(f"inference, {name}, {graph.name}", PEER, "CPU s", setting.target(3))
+            try:
+                with _sides(setting, graph) as (own, peer), tempfile.TemporaryDirectory(dir=setting.data) as folder:
+                    rows.append(_inferred(setting, row, own, peer, params, Path(folder)))
+            except PeerFailed as error:
+                rows.append(replace(row, note=f"no figure of the peer: {error}"))
     return rows
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {
-    "gnn-batches": batches, "gnn-training": epochs, "gnn-look-ahead": look_ahead,
-}  # fmt: skip
+def _inferred(setting: Setting, row: Row, own: Worker, peer: Worker, params: Params, folder: Path) -> Row:
+    request = {"work": "infer", "params": params, "batch": AT_ONCE}
+    weights, ours, theirs = (str(folder / name) for name in ("weights.npz", "ours.npy", "theirs.npy"))
+    own.ask(work="save", params=params, to=weights)
+    peer.ask(work="load", params=params, **{"from": weights})
+    own.ask(**request, to=ours)
+    first, apart = {}, 0.0
+    for how in ("whole", "batches"):
+        first[how] = peer.ask(**request, how=how, to=theirs)["cpu_s"]
+        apart = max(apart, float(np.abs(np.load(ours) - np.load(theirs)).max()))
+    faster = min(first, key=lambda how: first[how])
+    sides = {"own": lambda: own.ask(**request), "peer": lambda: peer.ask(**request, how=faster)}
+    cost = {side: median([each["cpu_s"] for each in told]) for side, told in alternate(sides, setting.rounds).items()}
+    note = (
+        f"{PEER} on the whole graph {first['whole']:.1f} CPU s, in batches of {AT_ONCE} {first['batches']:.1f}; the "
+        f"largest difference of a number is {apart:.1g}; one thread each"
+    )
+    setting.say(f"{row.name}: {cost['own']:.2f} CPU s, {PEER} {cost['peer']:.2f}; {note}")
+    if apart > EQUAL:
+        return replace(row, note=f"outputs differ: {note}")
+    return replace(row, ours=cost["own"], peer=cost["peer"], note=note)
 
 
-def _measured(
-    setting: Setting, folder: Path, rows: list[Row], asked: list[tuple[dict[str, Any], dict[str, Any]]], steps: int
-) -> list[Row]:
+def community_graph(setting: Setting) -> GnnGraph:
+    return (
+        communities(setting, 20_000, 170_000, 128)
+        if setting.quick
+        else communities(setting, 1_000_000, 10_000_000, 1024)
+    )
+
+
+@contextmanager
+def _sides(setting: Setting, graph: GnnGraph) -> Iterator[tuple[Worker, Worker]]:
+    """Ours and the peer's, ready."""
     python = setting.set_up_apart("dgl")
+    given = setting.own("gnn_training", graph.folder), setting.peer("dgl_training", graph.folder, python=python)
+    with given[0] as own, given[1] as peer:
+        yield own, peer
+
+
+def _of_peer(
+    setting: Setting, rows: list[Row], work: str, graph: GnnGraph, asked: list[tuple[Params, Params]], steps: int
+) -> list[Row]:
+    """Rows of so many steps of both sides, with parameters of ours and of the peer for each."""
     try:
-        with setting.own("gnn_training", folder) as own, setting.peer("dgl_training", folder, python=python) as peer:
+        with _sides(setting, graph) as (own, peer):
             return [
-                _compared(setting, row, own, peer, *pair, folder, steps)
-                for row, pair in zip(rows, asked, strict=True)
-            ]  # fmt: skip
+                _compared(setting, row, work, graph, {"own": (own, ours), "peer": (peer, theirs)}, steps)
+                for row, (ours, theirs) in zip(rows, asked, strict=True)
+            ]
     except PeerFailed as error:
-        return [
-            Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}") for row in rows
-        ]
+        return [replace(row, note=f"no figure of the peer: {error}") for row in rows]
 
 
 def _compared(
-    setting: Setting, row: Row, own: Worker, peer: Worker, ours: dict[str, Any], theirs: dict[str, Any], folder: Path,
-    steps: int,
-) -> Row:  # fmt: skip
-    sides = {"own": (own, ours), "peer": (peer, theirs)}
-    for worker, request in sides.values():
-        worker.ask(**request, steps=2, seed=0)
+    setting: Setting, row: Row, work: str, graph: GnnGraph, sides: dict[str, tuple[Worker, Params]], steps: int
+) -> Row:
+    for worker, params in sides.values():
+        worker.ask(work=work, params=params, steps=2, seed=0)
     seeds = {side: iter(range(1, 100)) for side in sides}
     results = alternate(
         {
-            side: lambda side=side, worker=worker, request=request: worker.ask(  # type: ignore[misc]
-                **request, steps=steps, seed=next(seeds[side])
+            side: lambda side=side, worker=worker, params=params: worker.ask(  # type: ignore[misc]
+                work=work, params=params, steps=steps, seed=next(seeds[side])
             )
-            for side, (worker, request) in sides.items()
+            for side, (worker, params) in sides.items()
         },
         setting.rounds,
     )
@@ -124,47 +169,17 @@ def _compared(
     edges = {side: median([each["edges"] / steps for each in found]) for side, found in results.items()}
     note = f"{edges['own']:.0f} edges drawn a batch of ours, {edges['peer']:.0f} of the peer's; one thread each"
     quality = []
-    if ours["work"] == "train":
-        tested = np.setdiff1d(np.arange(len(np.load(folder / "labels.npy"))), np.load(folder / "train.npy"))
-        nodes = np.random.default_rng(1).choice(tested, min(JUDGED, len(tested)), replace=False).tolist()
-        for worker, request in sides.values():
-            quality.append(worker.ask(**{**request, "work": "judge"}, nodes=nodes))
+    if work == "train":
+        nodes = graph.some(2, JUDGED)
+        quality = [worker.ask(work="judge", params=params, nodes=nodes) for worker, params in sides.values()]
     setting.say(f"{row.name}: {cost['own'] * 1e3:.1f} CPU ms, {PEER} {cost['peer'] * 1e3:.1f} {quality}")
-    return Row(
-        row.name, row.peer_name, row.unit, row.target, 1 / cost["own"], 1 / cost["peer"],
-        cpu=(cost["own"], cost["peer"]), quality_ours=quality[0] if quality else None,
-        quality_peer=quality[1] if quality else None, note=note,
+    ours, theirs = quality or (None, None)
+    return replace(
+        row, ours=1 / cost["own"], peer=1 / cost["peer"], cpu=(cost["own"], cost["peer"]), quality_ours=ours,
+        quality_peer=theirs, note=note,
     )  # fmt: skip
 
 
-def community_graph(setting: Setting) -> tuple[Path, str, int]:
-    """A folder of arrays, a name, and the size of a batch."""
-    nodes, edges, batch = (20_000, 170_000, 128) if setting.quick else (1_000_000, 10_000_000, 1024)
-    folder = kept_folder(setting.data, "communities", key((__name__,), nodes=nodes, edges=edges))
-    name = f"communities {nodes // 1000}k/{2 * edges / 1e6:.2g}M"
-    if (folder / COMPLETE).exists():
-        return folder, name, batch
-    setting.say(f"making the graph: {name}")
-    raw = generate_communities(nodes, edges, folder / "raw", seed=1)
-    ends = pq.read_table(raw / EDGES)
-    source, target = (ends[column].to_numpy() for column in ("source", "target"))
-    ones = np.ones(len(source), np.int8)
-    half = scipy.sparse.coo_array((ones, (source, target)), shape=(nodes, nodes)).tocsr()
-    matrix = (half + half.T).tocsr()
-    matrix.sort_indices()
-    table = pq.read_table(raw / FEATURES)
-    features = np.empty((nodes, 100), np.float32)
-    lists = table["features"].combine_chunks()
-    features[table["node"].to_numpy()] = lists.flatten().to_numpy().reshape(nodes, -1)
-    labelled = pacsv.read_csv(raw / LABELS)
-    labels = np.zeros(nodes, np.int64)
-    labels[labelled["node"].to_numpy()] = labelled["label"].to_numpy()
-    train = np.sort(np.random.default_rng(1).permutation(nodes)[: nodes // 2])
-    arrays = {
-        "indptr": matrix.indptr.astype(np.int64), "indices": matrix.indices.astype(np.int32), "features": features,
-        "labels": labels, "train": train,
-    }  # fmt: skip
-    for what, values in arrays.items():
-        np.save(folder / f"{what}.npy", values)
-    (folder / COMPLETE).touch()
-    return folder, name, batch
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {
+    "gnn-batches": batches, "gnn-training": epochs, "gnn-rgcn": rgcn, "gnn-inference": inference,
+}  # fmt: skip

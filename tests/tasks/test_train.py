@@ -21,10 +21,13 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score
 from superworkflow.tasks._gnn.batches import LookAhead, order_of
+from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.export import write_pyg
+from superworkflow.tasks.train.loop import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -113,6 +116,27 @@ def test_batches_are_the_same_from_many_threads(graph):
             assert (one.senders["node"] == other.senders["node"]).all()
             assert all((a == b).all() for a, b in zip(one.hops[0], other.hops[0], strict=True))
     ahead.close()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_epochs_can_be_gone_through_without_training(tmp_path, graph, full):
+    """The same losses, and the same accuracy on the nodes to validate on."""
+    params = {**SMALL, **({"fanouts": "all,all", "batch": "all"} if full else {"fanouts": "2,3"}), "epochs": 3}
+    wanted = trained(graph, tmp_path / "wanted", patience=0, **params)
+    _, targets, shape, data = prepared(graph, TrainParams(**params))
+    network = Network(shape, 42)
+    ahead = LookAhead(lambda: sampler_of(shape, data, TrainParams(**params).sizes), 1, 0)
+    trainer = Trainer(
+        network, data.known, Classification(targets), TrainParams(**params), ahead, Folder(tmp_path / "kept"),
+        lambda: None, Progress("train", stream=io.StringIO()),
+    )  # fmt: skip
+    found = [trainer.step(*each) for number in range(3) for each in trainer.epoch(number)]
+    assert found == pytest.approx(losses(wanted), abs=1e-6)
+    loss, accuracy = trainer.judge(targets.nodes("validation"))
+    if full:
+        assert accuracy == wanted.json("history.json")[-1]["validation_accuracy"]
+        assert loss == pytest.approx(wanted.json("history.json")[-1]["validation_loss"], abs=1e-6)
+    assert 0 < accuracy <= 1
 
 
 KILLED = """

@@ -1,22 +1,32 @@
-"""Our mini-batches of GraphSAGE, through what the stage uses, by one thread.
+"""Our mini-batches, steps and inference, through what the stages use, by one thread.
 
-python -m tests.benchmarks.own.gnn_training FOLDER
-See peers/dgl_training.py for requests and answers; `fanouts` that end in -1 read means as stage aggregate makes them,
-and `products` is the parameter of the stage.
+python -m tests.benchmarks.own.gnn_training FOLDER      a graph as gnn_graphs.py writes it
+See peers/dgl_training.py for requests and answers; `params` are those of stage train. Fan-outs that end in `all` read
+means as stage aggregate makes them.
+{"work": "save", "params", "to"} -> {}                                    the first weights, in a file
+{"work": "train_on", "params"} -> {"cpu_s": [...], "accuracy": [...]}     by stage train's loop: CPU seconds from its
+                                  start to the end of each epoch, and accuracy on the nodes to validate on
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numba as nb
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from superworkflow.infra.progress import Progress
-from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
@@ -25,105 +35,139 @@ from superworkflow.tasks._gnn.shape import Relation, Shape
 from superworkflow.tasks._gnn.targets import Targets
 from superworkflow.tasks._heterograph import Rows
 from superworkflow.tasks._pages import keep_memory
-from superworkflow.tasks.train import ALL, TrainParams
+from superworkflow.tasks.infer.run import all_rows
+from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
-from superworkflow.tasks.train.loop import Trainer
+from superworkflow.tasks.train.data import Data
+from superworkflow.tasks.train.loop import Prepared, Trainer
+from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
 from tests.benchmarks.peers.serving import Clock, serve
 
-made: dict[str, Any] = {}
-HIDDEN = 256
+
+@dataclass
+class Graph:
+    """What was read, and what was made of it.
+
+    Args:
+        nodes, relations, rows, features, task: of the graph.
+        means: of neighbours' features, by number of the relation; filled when they are asked for.
+        trainers: by the parameters of the requests that they answer, each with the batches that it has not trained on.
+    """
+
+    nodes: dict[str, int]
+    relations: tuple[Relation, ...]
+    rows: dict[int, Rows]
+    features: dict[str, NDArray[np.float32]]
+    task: Classification
+    means: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    trainers: dict[str, tuple[Trainer, Iterator[Prepared]]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Graph:
+        facts = json.loads((folder / GRAPH).read_text())
+        relations = tuple(Relation(number, *each) for number, each in enumerate(facts["relations"]))
+        rows = {
+            each.number: Rows(*(np.load(folder / f"{part}-{each.number}.npy") for part in ("indptr", "indices")))
+            for each in relations
+        }
+        features = {name: _features(folder / f"features-{name}.npy", count) for name, count in facts["nodes"].items()}
+        labels, splits = np.load(folder / "labels.npy"), np.load(folder / "splits.npy")
+        names = tuple(map(str, range(int(labels.max()) + 1)))
+        target = facts["target"]
+        task = Classification(Targets(target, f"{target}.label", names, splits, labels))
+        return cls(facts["nodes"], relations, rows, features, task)
+
+    def sums(self) -> dict[int, NDArray[np.float32]]:
+        """As stage aggregate makes them."""
+        for relation in self.relations if not self.means else ():
+            indptr, indices = self.rows[relation.number]
+            values = self.features[relation.senders]
+            means = np.empty((len(indptr) - 1, values.shape[1]), np.float32)
+            sum_edges(*map(read_only, (values, indptr, indices)), means)
+            means /= np.maximum(np.diff(indptr), 1).astype(np.float32)[:, None]
+            self.means[relation.number] = means
+        return self.means
+
+    def trainer(self, given: dict[str, Any], progress: Progress) -> Trainer:
+        """As stage train makes it."""
+        params = TrainParams(**{"lookahead": 0, **given})
+        widths = {name: values.shape[1] for name, values in self.features.items()}
+        shape = Shape(params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases,
+                      self.task.head, self.nodes, widths, self.relations)  # fmt: skip
+        known = Known(self.features, None, self.sums() if params.sums_features else None)
+        network = Network(shape, params.seed)
+        summed = frozenset(known.sums or ())
+        draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, known) - summed)
+        ahead = LookAhead(lambda: Sampler(self.rows, shape.nodes, draws), 1, params.lookahead)
+        kept = Folder(Path(made["kept"].name))
+        return Trainer(network, known, self.task, params, ahead, kept, lambda: None, progress)
+
+    def trainer_of(self, given: dict[str, Any]) -> tuple[Trainer, Iterator[Prepared]]:
+        """The one that earlier requests with these parameters have trained, and its next batches, without end."""
+        kind = json.dumps(given)
+        if kind not in self.trainers:
+            trainer = self.trainer({"dropout": 0.0, **given}, Progress("train", stream=io.StringIO()))
+            self.trainers[kind] = trainer, itertools.chain.from_iterable(map(trainer.epoch, itertools.count()))
+        return self.trainers[kind]
+
+
+class Noted(Progress):
+    """Notes CPU seconds and accuracy at the end of each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__("train", stream=io.StringIO())
+        self.cpu_s: list[float] = []
+        self.accuracy: list[float] = []
+        self._begun = time.process_time()
+
+    def report(self, step: int, steps: int, value: float) -> None:
+        self.cpu_s.append(time.process_time() - self._begun)
+        self.accuracy.append(value)
 
 
 def prepare() -> dict[str, Any]:
     nb.set_num_threads(1)
     torch.set_num_threads(1)
     keep_memory()  # as `Trainer.train` does
-    folder = Path(sys.argv[1])
-    made.update(
-        {name: np.load(folder / f"{name}.npy") for name in ("indptr", "indices", "features", "labels", "train")}
-    )
-    splits = np.full(len(made["labels"]), 2, np.int8)
-    splits[made["train"]] = 0
-    names = tuple(map(str, range(int(made["labels"].max()) + 1)))
-    made["task"] = Classification(Targets("node", "node.label", names, splits, made["labels"]))
+    made["graph"] = Graph.read(Path(sys.argv[1]))
     return {}
 
 
-def means() -> np.ndarray:
-    """As stage aggregate makes them."""
-    if "means" not in made:
-        made["means"] = np.empty_like(made["features"])
-        arrays = [read_only(made[name]) for name in ("features", "indptr", "indices")]
-        sum_edges(*arrays, made["means"])
-        made["means"] /= np.maximum(np.diff(made["indptr"]), 1).astype(np.float32)[:, None]
-    return made["means"]
-
-
-def trainer_of(request: dict[str, Any]) -> Trainer:
-    kind = (str(request["fanouts"]), request["batch"], request.get("products"))
-    if kind not in made:
-        sizes = ",".join(ALL if size < 0 else str(size) for size in request["fanouts"])
-        params = TrainParams(
-            layers=len(request["fanouts"]), fanouts=sizes, hidden=HIDDEN, batch=request["batch"], dropout=0.0,
-            epochs=100_000, lookahead=0, learning_rate=request.get("learning_rate", 0.01),
-            **({"products": request["products"]} if request.get("products") else {}),
-        )  # fmt: skip
-        nodes, width = made["features"].shape
-        relation = Relation(0, "edge", "node", "node")
-        shape = Shape(
-            "sage",
-            "mean",
-            params.layers,
-            HIDDEN,
-            1,
-            0,
-            made["task"].head,
-            {"node": nodes},
-            {"node": width},
-            (relation,),
-        )
-        sums = {0: means()} if params.sums_features else None
-        known = Known({"node": made["features"]}, None, sums)
-        network = Network(shape, params.seed)
-        network.precision = params.products
-        summed = frozenset(sums or ())
-        direct = network.direct(0, known) - summed
-        draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, direct)
-        rows = {0: Rows(made["indptr"], made["indices"])}
-        ahead = LookAhead(lambda: Sampler(rows, shape.nodes, draws), 1, 0)
-        kept = Folder(Path(sys.argv[1]) / "none")
-        made[kind] = Trainer(
-            network,
-            known,
-            made["task"],
-            params,
-            ahead,
-            kept,
-            lambda: None,
-            Progress("train"),
-        )
-    found: Trainer = made[kind]
-    return found
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    trainer = trainer_of(request)
+    graph: Graph = made["graph"]
+    if request["work"] == "train_on":
+        noted = Noted()
+        graph.trainer(request["params"], noted).train()
+        return {"cpu_s": noted.cpu_s, "accuracy": noted.accuracy}
+    trainer, batches = graph.trainer_of(request["params"])
     if request["work"] == "judge":
-        return judge(trainer, np.array(request["nodes"]))
-    edges, loss, left = 0, None, request["steps"]
+        return {"accuracy": trainer.judge(np.array(request["nodes"]))[1]}
+    if request["work"] == "save":
+        np.savez(request["to"], **trainer.network.arrays())
+        return {}
+    if request["work"] == "infer":
+        return infer(trainer, request)
+    edges, loss = 0, None
     with Clock() as clock:
-        while left:
-            trainer.position.epoch += 1
-            for example, batch, known in trainer._prepared(trainer._schedule(trainer.position.epoch, 0)):
-                if request["work"] == "train":
-                    loss = trainer._step(example, batch, known)
-                else:
-                    ready(trainer.network, batch, known)
-                edges += sum(len(hop.positions) for block in batch.blocks for hop in block.hops.values())
-                left -= 1
-                if not left:
-                    break
+        for prepared in itertools.islice(batches, request["steps"]):
+            if request["work"] == "train":
+                loss = trainer.step(*prepared)
+            elif request["work"] == "batches":
+                ready(trainer.network, *prepared[1:])
+            edges += sum(len(hop.positions) for block in prepared[1].blocks for hop in block.hops.values())
     return {"edges": edges, "loss": loss, **clock.seconds()}
+
+
+@torch.no_grad()
+def infer(trainer: Trainer, request: dict[str, Any]) -> dict[str, Any]:
+    graph: Graph = made["graph"]
+    data = Data(graph.rows, Known(graph.features))
+    with Clock() as clock:
+        rows, _ = all_rows(trainer.network, data, request["batch"], lambda done, total, unit: None)
+    if request.get("to"):
+        (found,) = rows.values()
+        np.save(request["to"], found)
+    return clock.seconds()
 
 
 @torch.no_grad()
@@ -133,13 +177,11 @@ def ready(network: Network, batch: Batch, known: Known) -> None:
     network.layers[0].read(network.inputs(0, block, network.first_rows(block, known), known))  # type: ignore[operator]
 
 
-@torch.no_grad()
-def judge(trainer: Trainer, nodes: np.ndarray) -> dict[str, Any]:
-    right, parts = 0.0, np.split(nodes, range(1024, len(nodes), 1024))
-    for example, batch, known in trainer._prepared([(np.sort(part), (streams.VALIDATION, 0, number))
-                                                    for number, part in enumerate(parts)]):  # fmt: skip
-        right += trainer.task.judge(trainer.network, trainer.network(batch, known), example).figure
-    return {"accuracy": right / len(nodes)}
+def _features(path: Path, count: int) -> NDArray[np.float32]:
+    if path.exists():
+        return np.asarray(np.load(path))
+    return np.random.default_rng(1).random((count, WIDTH), np.float32)
 
 
+made: dict[str, Any] = {"kept": tempfile.TemporaryDirectory()}
 serve(answer, prepare)

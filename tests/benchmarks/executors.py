@@ -1,6 +1,6 @@
-"""`python -m tests.benchmarks.executors [--papers 7364]`: what executors share of a partitioned sample.
+"""`python -m tests.benchmarks.executors [--papers 14728]`: what executors share of a partitioned sample.
 
-Stage `sample` on Spark, `spark_mode` partitioned, around papers of a hundredth of OGBN-MAG's graph, with 1, 2 and 4
+Stage `sample` on Spark, `spark_mode` partitioned, around papers of a fiftieth of OGBN-MAG's graph, with 1, 2 and 4
 executors of one core: processes of their own on this machine, by Spark's `local-cluster`. They share its cores, so that
 time says nothing. What counts is the CPU time that the executor with the most of it takes: of its tasks in Java, by
 Spark's log of events, and of its Python processes, which count it themselves (`counted_daemon`).
@@ -29,7 +29,7 @@ from tests.benchmarks.report import machine, own_versions
 from tests.benchmarks.setting import Setting
 from tests.benchmarks.stages import MANIFEST, run_stage
 
-SCALE = 0.01
+SCALE = 0.02
 MOST, FEW = round(PAPERS * SCALE), 100
 """Papers that there are, and those by which the start of an executor is measured."""
 HEAP_MIB = 512

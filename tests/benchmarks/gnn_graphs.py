@@ -30,7 +30,7 @@ from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.targets import targets_of
 from superworkflow.tasks._heterograph import HeteroGraph
 from tests.benchmarks.code import kept_folder, key, stage_module
-from tests.benchmarks.graphs import COMPLETE
+from tests.benchmarks.graphs import COMPLETE, short
 from tests.benchmarks.setting import Setting
 from tests.benchmarks.stages import run_stage
 
@@ -69,7 +69,7 @@ def communities(setting: Setting, nodes: int, edges: int, batch: int) -> GnnGrap
     """A power law with communities, without direction."""
     name = f"communities-{nodes // 1000}k"
     folder = kept_folder(setting.data, name, key((__name__,), nodes=nodes, edges=edges))
-    graph = GnnGraph(f"communities {_short(nodes)}/{_short(2 * edges)}", folder, batch)
+    graph = GnnGraph(f"communities {short(nodes)}/{short(2 * edges)}", folder, batch)
     if (folder / COMPLETE).exists():
         return graph
     setting.say(f"making the graph: {graph.name}")
@@ -101,7 +101,7 @@ def bare_communities(setting: Setting, nodes: int, degree: int, batch: int) -> G
     """The same of so many nodes that features have no room on the disk: who needs any makes them up."""
     name = f"bare-{nodes // 1000}k"
     folder = kept_folder(setting.data, name, key((__name__, stage_module("index")), nodes=nodes, degree=degree))
-    graph = GnnGraph(f"communities {_short(nodes)}/{_short(nodes * degree)}", folder, batch)
+    graph = GnnGraph(f"communities {short(nodes)}/{short(nodes * degree)}", folder, batch)
     if (folder / COMPLETE).exists():
         return graph
     setting.say(f"making the graph: {graph.name}")
@@ -139,7 +139,7 @@ def debian(setting: Setting, batch: int) -> GnnGraph | None:
         shutil.rmtree(whole)
     facts = json.loads((folder / GRAPH).read_text())
     edges = sum(len(np.load(path, mmap_mode="r")) for path in folder.glob("indices-*.npy"))
-    return GnnGraph(f"Debian {_short(sum(facts['nodes'].values()))}/{_short(edges)}", folder, batch)
+    return GnnGraph(f"Debian {short(sum(facts['nodes'].values()))}/{short(edges)}", folder, batch)
 
 
 def _write(
@@ -163,7 +163,3 @@ def _empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-def _short(count: int) -> str:
-    return f"{count / 1e6:.3g}M" if count >= 1_000_000 else f"{count / 1e3:.3g}k"

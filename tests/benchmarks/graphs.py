@@ -70,7 +70,7 @@ def power_law(setting: Setting) -> GraphFiles:
     """Chung-Lu with exponent 2.5: 1M vertices, 10M edges (20M directed); a twentieth of that when quick."""
     vertices, edges = (50_000, 500_000) if setting.quick else (1_000_000, 10_000_000)
     folder = kept_folder(setting.data, "power-law", key(_made_by("index"), vertices=vertices, edges=edges))
-    graph = GraphFiles(f"power law {_short(vertices)}/{_short(2 * edges)}", folder)
+    graph = GraphFiles(f"power law {short(vertices)}/{short(2 * edges)}", folder)
     if not (graph.folder / COMPLETE).exists():
         setting.say(f"making the graph: {graph.name}")
         _empty(graph.folder)
@@ -91,7 +91,7 @@ def blogcatalog(setting: Setting) -> GraphFiles:
         graph = GraphFiles("BlogCatalog", kept_folder(setting.data, "blogcatalog", made))
     else:
         made = key(_made_by("index"), vertices=vertices, edges=edges, communities=communities)
-        name = f"planted partition {_short(vertices)}/{_short(2 * edges)}"
+        name = f"planted partition {short(vertices)}/{short(2 * edges)}"
         graph = GraphFiles(name, kept_folder(setting.data, "planted", made), real=False)
     if not (graph.folder / COMPLETE).exists():
         setting.say(f"making the graph: {graph.name}")
@@ -113,7 +113,7 @@ def labelled_edges(setting: Setting) -> tuple[Path, Path, int, int]:
     folder = kept_folder(setting.data, "labelled", key(_made_by(), vertices=vertices, rows=rows))
     path, prefix = folder / "all.csv", folder / "prefix.csv"
     if not prefix.exists():
-        setting.say(f"making an edge list of {_short(rows)} rows with string labels")
+        setting.say(f"making an edge list of {short(rows)} rows with string labels")
         _empty(folder)
         generate("chung-lu", vertices, rows, path, seed=2, prefix="user")
         with path.open("rb") as source, prefix.with_suffix(".part").open("wb") as target:
@@ -201,5 +201,6 @@ def _index(setting: Setting, graph: GraphFiles) -> None:
     (graph.folder / COMPLETE).touch()
 
 
-def _short(count: int) -> str:
+def short(count: int) -> str:
+    """A number of vertices or edges for people, such as 2M or 170k."""
     return f"{count / 1e6:.3g}M" if count >= 1_000_000 else f"{count / 1e3:.3g}k"

@@ -12,6 +12,7 @@ from types import ModuleType
 from superworkflow import __version__
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.kernels import bring_kernels
+from superworkflow.infra.execution.threads import sleep_soon
 from superworkflow.infra.masking import mask_tracebacks
 from superworkflow.parser import Parser
 
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mask_tracebacks()
     try:
         bring_kernels()
+        sleep_soon()
         named = _take_servers(given)
         options = build_parser(given).parse_args(given)
         if getattr(options, "servers", None) != named:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from superworkflow.infra.execution.threads import sleep_soon
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.sums import FOLDER_VARIABLE
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 set_up_checked_kernels()
+sleep_soon()  # as the program does; here before anything imports torch
 pytest.register_assert_rewrite("tests.launcher_cases")
 
 BUCKET = "superworkflow-tests"

@@ -1,0 +1,27 @@
+"""How long threads of OpenMP wait for their next work before they sleep.
+
+GNU's library, which torch and Numba compute with, lets a thread that is done ask 300,000 times whether there is more
+before it sleeps: some milliseconds. That is fastest while nobody else wants the core. A stage shares it with other
+stages, trials and its own threads that read ahead, and a container pays for it out of its quota of CPU time. Where it
+finds more of its own threads than cores, the library asks 1,000 times; of other processes it does not know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+_ASKED = "GOMP_SPINCOUNT"
+_TIMES = 1_000
+_CHOSEN_BY = (_ASKED, "OMP_WAIT_POLICY")
+"""Who sets one of these has chosen; the second one says whether to ask on or to sleep at once."""
+
+
+def sleep_soon(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Have threads sleep after 1,000 questions, unless the environment says otherwise.
+
+    The library reads it when it is loaded: for this process to be called before torch is imported, and for all that
+    are started from it.
+    """
+    if not any(name in environment for name in _CHOSEN_BY):
+        environment[_ASKED] = str(_TIMES)

@@ -1,0 +1,54 @@
+"""How long threads of OpenMP wait before they sleep: as the library itself tells what it was given."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MINE = """
+from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.params import StageParams
+from superworkflow.infra.stage import Estimate, Input, Output, Stage
+
+
+def adds(job):
+    import torch
+
+    job.output.json("sum.json", {"sum": float(torch.ones(1 << 20).sum())})
+    return Output(rows=0)
+
+
+ADDS = Stage(
+    name="adds", version="1", params=StageParams, inputs={"table": Input("a table", file=True)},
+    run=f"{__name__}:adds", help="A sum by several threads.",
+    estimate=lambda params, inputs, resources: Estimate(
+        memory_bytes=1 << 28, base_bytes=1 << 28, cpu_s=1.0, start_s=0.5, output_bytes=100),
+)
+SUPERWORKFLOW = Superworkflow(
+    name="sums", help="sums", stages=(ADDS,), sources={"table": "a table"},
+    diagram=lambda flow, table: flow.stage(ADDS, table=table),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, {"1000"}), ({"GOMP_SPINCOUNT": "77"}, {"77"}), ({"OMP_WAIT_POLICY": "active"}, {"30000000000"})],
+    ids=["a stage", "a number given", "a policy given"],
+)
+def test_threads_of_a_stage_sleep_soon(tmp_path: Path, given: dict[str, str], expected: set[str]) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    chosen = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in chosen}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", **given}
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    command = [sys.executable, "-m", "superworkflow", "stage", "adds", "--code", str(tmp_path / "mine.py"),
+               "--input", f"table={tmp_path / 'table.csv'}", "--output", str(tmp_path / "out")]  # fmt: skip
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == expected

@@ -37,17 +37,19 @@ def sample_table(path: Path, sample_bytes: int = SAMPLE_BYTES) -> dict[str, int 
         sample_bytes: how much to look at.
 
     Returns:
-        `bytes`, `gzipped`, `text_bytes` (uncompressed), `rows`; `kinds`, different values in the second column of the
-        sample; `values`, different values in the first two columns of the whole file together. The last two are absent
-        where the sample has no two columns. Exact where all of the file is looked at.
+        `bytes`, `gzipped`, `text_bytes` (uncompressed), `rows`; of Parquet `unpacked_bytes`, what its columns take;
+        `kinds`, different values in the second column of the sample; `values`, different values in the first two
+        columns of the whole file together. The last two are absent where the sample has no two columns. Exact where
+        all of the file is looked at.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
         magic = stream.read(4)
     if magic == b"PAR1":
-        rows, parts = _parquet_parts(path, sample_bytes)
+        rows, unpacked, parts = _parquet_parts(path, sample_bytes)
         share = sum(len(part[0]) for part in parts) / max(rows, 1)
-        return {"bytes": size, "gzipped": False, "text_bytes": size, "rows": rows, **_columns(parts, share)}
+        found = {"bytes": size, "gzipped": False, "text_bytes": size, "unpacked_bytes": unpacked, "rows": rows}
+        return {**found, **_columns(parts, share)}
     gzipped = magic.startswith(GZIP)
     texts, share = _gzip_text(path, size, sample_bytes) if gzipped else _text_parts(path, size, sample_bytes)
     looked_at = sum(len(text) for text in texts)
@@ -120,10 +122,11 @@ def _lines(text: bytes) -> Any:
     return pc.ascii_trim(lines, " \r\n")
 
 
-def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
-    """Rows of a Parquet file, and its first two columns from groups all over it."""
+def _parquet_parts(path: Path, most: int) -> tuple[int, int, list[list[Any]]]:
+    """Rows of a Parquet file, bytes of its values, and its first two columns from groups all over it."""
     with pq.ParquetFile(path) as file:
         rows, groups = file.metadata.num_rows, file.num_row_groups
+        unpacked = sum(file.metadata.row_group(group).total_byte_size for group in range(groups))
         schema = file.schema_arrow
         # Lists, such as features, are no text.
         names = [each.name for each in list(schema)[:2] if not pa.types.is_nested(each.type)]
@@ -133,7 +136,7 @@ def _parquet_parts(path: Path, most: int) -> tuple[int, list[list[Any]]]:
         for group in np.unique(np.linspace(0, groups - 1, wanted).astype(int)) if len(names) == 2 else ():
             table = file.read_row_group(int(group), columns=names)
             parts.append([pc.cast(table[name].combine_chunks(), pa.string()) for name in names])
-    return rows, parts
+    return rows, unpacked, parts
 
 
 def _columns(parts: Sequence[list[Any]], share: float) -> dict[str, int | bool]:

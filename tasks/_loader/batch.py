@@ -158,7 +158,7 @@ def batch_of(block: Block, source: FeatureSource, wanted: Any, without_positions
     nodes, edges = {}, {}
     for items in source.node_items(block):
         nodes[items.set.name] = Nodes(
-            torch.from_numpy(np.ascontiguousarray(items.rows)), torch.from_numpy(items.starts),
+            torch.from_numpy(np.ascontiguousarray(items.rows, np.int64)), torch.from_numpy(items.starts),
             {each.name: _values(source, "nodes", items, each) for each in wanted("nodes", items.set)},
         )  # fmt: skip
     numbers = {name: i for i, name in enumerate(graph.node_sets)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -45,13 +46,14 @@ class Memory:
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array, not filled, whose memory is given back with the last reference to it, or to a view of it."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
         if size < _LEAST:
             return np.empty(shape, dtype)
         piece = self.take(size)
         # Views refer to the array at the end of their chain. `frombuffer` makes one; a plain view of the piece would be
         # passed over by views of it, and be gone before them.
-        whole: NDArray[Any] = np.frombuffer(piece.data, dtype, size // np.dtype(dtype).itemsize)
+        whole: NDArray[Any] = np.frombuffer(piece.data, kind, size // kind.itemsize)
         weakref.finalize(whole, self.give_back, [piece]).atexit = False
         return whole.reshape(shape)
 

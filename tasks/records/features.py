@@ -39,12 +39,13 @@ class Items(NamedTuple):
     Args:
         set: whose they are.
         starts: int64 [b + 1], where those of each subgraph begin.
-        rows: int64, their numbers in the graph's files; none of edges whose positions were not read.
+        rows: their numbers in the graph's files, int64 where the set has features, else int32 or int64 as they are
+            stored; none of edges whose positions were not read.
     """
 
     set: NodeSet | EdgeSet
     starts: Starts
-    rows: NDArray[np.int64]
+    rows: NDArray[Any]
 
 
 class FeatureSource:
@@ -137,10 +138,10 @@ class FeatureSource:
     def node_items(self, block: Block) -> Iterator[Items]:
         """The nodes of each set, by its number."""
         for i, node_set in enumerate(self.graph.node_sets.values()):
-            rows = block.nodes[i].astype(np.int64, copy=False)
+            rows = block.nodes[i]
             check_numbers(self.graph, f"nodes of {node_set.name}", rows, node_set.count)
             self._check_lengths(node_set.name, block.node_starts[i], rows)
-            yield Items(node_set, block.node_starts[i], rows)
+            yield Items(node_set, block.node_starts[i], _for_features(node_set, rows))
 
     def edge_items(self, block: Block, without_positions: Collection[int] = ()) -> Iterator[Items]:
         """The edges of each set, by its number; those of a set that reverses another one by their rows there.
@@ -153,9 +154,10 @@ class FeatureSource:
             starts, rows = block.edge_starts[j], np.zeros(0, np.int64)
             self._check_lengths(edge_set.name, starts, block.sources[j], block.targets[j])
             if j not in without_positions:
-                rows = block.positions[j].astype(np.int64, copy=False)
+                rows = block.positions[j]
                 check_numbers(self.graph, f"edges of {edge_set.name}", rows, edge_set.count)
                 self._check_lengths(edge_set.name, starts, rows)
+                rows = _for_features(edge_set, rows)
                 if edge_set.features and (origin := self.graph.origin(edge_set.name)) is not None:
                     rows = origin[rows]
             yield Items(edge_set, starts, rows)
@@ -294,8 +296,15 @@ def check_numbers(graph: HeteroGraph, what: str, rows: NDArray[Any], count: int)
     Raises:
         DatasetDamaged: names them.
     """
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
-        raise _damaged(graph, f"{what} are beyond the {count} that there are", int(rows.max()))
+    # One pass: a number below 0 is beyond all others when it is read without its sign.
+    if len(rows) and int(rows.view(f"u{rows.itemsize}").max()) >= count:
+        wrong = rows[(rows < 0) | (rows >= count)]
+        raise _damaged(graph, f"{what} are beyond the {count} that there are", int(wrong[0]))
+
+
+def _for_features(of: NodeSet | EdgeSet, rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows as `Items` has them."""
+    return rows.astype(np.int64, copy=False) if of.features else rows
 
 
 def _damaged(graph: HeteroGraph, what: str, value: Any) -> DatasetDamaged:

@@ -29,6 +29,7 @@ from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
 from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.kubernetes.turns import turn
 from superworkflow.infra.kubernetes.visible import make_visible
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.exit_status import Reason
@@ -234,10 +235,18 @@ class KubernetesLauncher(Launcher):
         Returns:
             How it ended, what it held, and whether it was this launcher's own: then it is one of `work.attempts`.
         """
+        async with turn(work.call.output) as job_is_there:
+            return await self._attempt_in_turn(work, resources, job_is_there)
+
+    async def _attempt_in_turn(
+        self, work: _Work, resources: Resources, job_is_there: Callable[[], None]
+    ) -> tuple[Ended, Resources, bool]:
         api, call, number = work.api, work.call, len(work.attempts) + 1
         job, owner = await self._unfinished(work), await own_pod(api)
         there = job is not None
         if job is None:
+            if await asyncio.to_thread(_complete, call) is not None:  # another run's Job has just ended
+                return Ended(None, None, 0.0), resources, False
             job = job_manifest(
                 call, self._settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
             )
@@ -261,6 +270,7 @@ class KubernetesLauncher(Launcher):
         try:
             if not there:
                 job = await create_job(api, job, computes.on_cluster.secret() if groups else {})
+            job_is_there()
             self._followers.add(follower)
             keeper = asyncio.create_task(hold.keep(), name=f"hold {name}")
             if hold.mine:

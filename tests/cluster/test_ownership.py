@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,10 +17,10 @@ import pytest
 from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json
 from superworkflow.infra.kubernetes.ledger import FOLDER, Ledger
-from superworkflow.infra.launch.base import Event, StageCall
+from superworkflow.infra.launch.base import Event, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from tests.cluster.conftest import NAMESPACE, Cluster, Pods
-from tests.launcher_cases import at_work, calling, complete, kill_stage, says, steps, until
+from tests.launcher_cases import at_work, calling, complete, ignore, kill_stage, says, steps, until
 
 MIB = 1 << 20
 
@@ -84,6 +85,29 @@ def test_a_job_that_outlived_its_orchestrator_is_paid_for_once(
     assert other.settle(call.output) == ()
     assert _markers(call) == [".booked", ".json"]
     assert Ledger(call.output).debts() == []
+
+
+def test_of_runs_that_begin_at_once_one_makes_a_job(ground: Pods, gate: Path, pool: ThreadPoolExecutor) -> None:
+    """Those of one process, as trials of a sweep: the others hold nothing while they wait."""
+    call = ground.call(gate)
+    together, told = threading.Barrier(4), [list[Event]() for _ in range(4)]
+
+    def launch(events: list[Event]) -> Launched:
+        launcher = ground.launcher()
+        together.wait()
+        return launcher.launch(call, events.append)
+
+    runs = [pool.submit(launch, events) for events in told]
+    until(lambda: sum(says(events, "following another run's Job") for events in told) == 3)
+    assert len(ground.running(call)) == 1
+    gate.touch()
+    done = [run.result() for run in runs]
+    assert sorted(each.reused for each in done) == [False, True, True, True]
+    assert [len(each.attempts) for each in sorted(done, key=lambda each: each.reused)] == [1, 0, 0, 0]
+    assert _markers(call) == [".booked", ".json"]
+    found = ground.launcher().launch(call, ignore)
+    assert (found.reused, found.attempts) == (True, ())
+    assert _markers(call) == [".booked", ".json"]
 
 
 def test_a_retry_after_a_death_is_paid_with_what_came_before_it(ground: Pods, gate: Path) -> None:

@@ -2,7 +2,8 @@
 
 METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) divides the graph by recursive bisection: all node sets are one
 graph for it, with every edge in both directions, and an edge weighs as many edges as there are between its ends. Parts
-are even in the nodes of each set, in nodes to train on, and in edges.
+are even in the nodes of each set, in nodes to train on, and in edges. Of a graph with more than 10 million entries it
+divides clusters of nodes, and its parts are improved across their borders (`tasks.partition.clusters`).
 
 One order serves every number of workers: parts are numbered by bisection, so that the first half of them is one side of
 the first cut, its first half one side of the second, and so on. W workers take W contiguous ranges of parts.
@@ -26,6 +27,8 @@ from superworkflow.infra.stage import Estimate, Input, Stage, Stats
 
 AUTO: Literal["auto"] = "auto"
 MOST_PARTS = 1024
+MOST_ENTRIES = 10_000_000
+"""Of rows that METIS divides by itself: of ten times as many it needs minutes for each level of bisection."""
 _NODES_A_PART = 50_000
 _LEAST_AUTO, _MOST_AUTO = 8, 256
 
@@ -69,21 +72,32 @@ class PartitionParams(StageParams):
 
 
 _PROCESS_BYTES = 140 << 20
+_EDGE_BYTES, _COARSE_BYTES = 24.0, 38.0
+"""Of an edge where METIS divides the graph: the graph, METIS's copy and the next coarser one; and all coarser ones."""
+_CLUSTERED_BYTES, _CLUSTERED_S = 18.5, 1e-6
+"""Of an edge where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
 _START_S = 0.7
+_CACHED = 100_000
+"""Nodes of which what METIS keeps of each lies in the cache."""
 
 
 def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """METIS keeps the graph with weights, and one of half its size after the other."""
+    """METIS keeps the graph with weights, and coarser ones that have nearly as many edges; of a large graph those of
+    its clusters are small."""
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     parts = params.parts_of(nodes)
     levels = parts.bit_length() - 1
     metis = params.method == "metis" and parts > 1
     counting = 6e-9 * edges * (levels + 1) + 1e-7 * nodes
+    read_s = 1.5e-7 * max(1.0, nodes / _CACHED) ** 0.19  # an edge at each level: ends of larger graphs are farther off
+    clustered = edges > MOST_ENTRIES
+    held = (_CLUSTERED_BYTES if clustered else _EDGE_BYTES + _COARSE_BYTES) * edges + 120 * nodes
+    dividing = _CLUSTERED_S * edges if clustered else (read_s * edges + 6e-7 * nodes) * max(1, levels)
     facts = {name: value for name, value in graph.items() if name in ("nodes", "edges", "node_sets", "edge_sets")}
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + (40 * edges + 120 * nodes if metis else 30 * nodes),
-        cpu_s=_START_S + counting + ((1.5e-7 * edges + 6e-7 * nodes) * max(1, levels) if metis else 0.0),
+        memory_bytes=int(_PROCESS_BYTES + (held if metis else 30 * nodes)),
+        cpu_s=_START_S + counting + (dividing if metis else 0.0),
         output_bytes=4 * nodes + 8 * parts + (1 << 10),
         stats={**facts, "parts": parts},
         parallel=0.0,
@@ -96,7 +110,7 @@ def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Re
 
 STAGE = Stage(
     name="partition",
-    version="1",
+    version="2",
     params=PartitionParams,
     inputs={"graph": Input("heterograph dataset: the graph to divide")},
     run="superworkflow.tasks.partition.run:run",

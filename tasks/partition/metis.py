@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -17,7 +18,7 @@ from superworkflow.infra.extras import needs_package
 MOST = 2**31 - 1
 """METIS counts in 32 bits."""
 _OK, _NO_MEMORY = 1, -3
-_OPTIONS, _CUTS, _SEED, _NUMBERING = 40, 8, 9, 19
+_OPTIONS, _CUTS, _SEED, _ON_DISK, _NUMBERING = 40, 8, 9, 11, 19
 """Length of its options, and places among them; see `metis.h`."""
 _TRIED_ENTRIES, _MOST_CUTS = 4_000_000, 8
 """The best of several cuts is taken at each bisection, as long as they read no more than so many entries together."""
@@ -45,8 +46,13 @@ def bisect(
     parts: int,
     imbalance: float,
     seed: int,
+    scratch: Path,
 ) -> tuple[NDArray[np.int32], int]:
     """Divide a graph by recursive bisection.
+
+    METIS coarsens a graph step by step, and refines what it found on the way back. Of graphs above 128 MiB it needs
+    only two at a time; the others wait in files, which it names by the working directory: that is `scratch` meanwhile.
+    The parts are the same.
 
     Args:
         starts: of the rows [vertices + 1].
@@ -56,6 +62,7 @@ def bisect(
         parts: a power of two, at least 2.
         imbalance: how many times the mean of each constraint a side of a bisection may have.
         seed: of its random numbers, which are those of the C library: no other thread may draw any meanwhile.
+        scratch: a folder for these files; removing what METIS may leave there when it fails is up to the caller.
 
     Returns:
         The part of each vertex [vertices], numbered by bisection, and the weight of the edges that are cut.
@@ -72,18 +79,19 @@ def bisect(
         raise ValueError("not a weight for each edge")
     options = (ctypes.c_int32 * _OPTIONS)()
     library.METIS_SetDefaultOptions(options)
-    options[_SEED], options[_NUMBERING] = seed, 0
+    options[_SEED], options[_ON_DISK], options[_NUMBERING] = seed, 1, 0
     options[_CUTS] = max(1, min(_MOST_CUTS, _TRIED_ENTRIES // max(1, len(adjacency))))
     rows = np.ascontiguousarray(starts, np.int32)
     near, heavy = np.ascontiguousarray(adjacency, np.int32), np.ascontiguousarray(vertex_weights, np.int32)
     edges = None if edge_weights is None else np.ascontiguousarray(edge_weights, np.int32)
     bounds = (ctypes.c_float * constraints)(*[imbalance] * constraints)
     cut, found = ctypes.c_int32(0), np.zeros(vertices, np.int32)
-    status = library.METIS_PartGraphRecursive(
-        ctypes.byref(ctypes.c_int32(vertices)), ctypes.byref(ctypes.c_int32(constraints)), _pointer(rows),
-        _pointer(near), _pointer(heavy), None, None if edges is None else _pointer(edges),
-        ctypes.byref(ctypes.c_int32(parts)), None, bounds, options, ctypes.byref(cut), _pointer(found),
-    )  # fmt: skip
+    with contextlib.chdir(scratch):
+        status = library.METIS_PartGraphRecursive(
+            ctypes.byref(ctypes.c_int32(vertices)), ctypes.byref(ctypes.c_int32(constraints)), _pointer(rows),
+            _pointer(near), _pointer(heavy), None, None if edges is None else _pointer(edges),
+            ctypes.byref(ctypes.c_int32(parts)), None, bounds, options, ctypes.byref(cut), _pointer(found),
+        )  # fmt: skip
     if status == _NO_MEMORY:
         raise UserError("METIS has not enough memory for this graph", where="partition.method", value="metis",
                         remedy="Give the stage more memory, or set partition.method=contiguous")  # fmt: skip

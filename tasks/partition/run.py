@@ -15,9 +15,9 @@ from superworkflow.tasks._gnn.parts import BOOK_FILE, FORMAT, PARTITION_FILE, or
 from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.partition import PartitionParams
+from superworkflow.tasks.partition.clusters import divide
 from superworkflow.tasks.partition.graph import Constraint, binding, constraints_of, symmetric
 from superworkflow.tasks.partition.kernels import count_cut
-from superworkflow.tasks.partition.metis import bisect
 
 load_kernels_fast()
 PartOf = dict[str, NDArray[np.int16]]
@@ -85,7 +85,7 @@ def _by_metis(job: StageRun[PartitionParams], graph: HeteroGraph, all_of: list[C
     rows = symmetric(graph)
     job.progress.log(f"METIS divides {len(weights):,} nodes and {len(rows.adjacency) // 2:,} pairs of neighbours")
     each_time = bisection_imbalance(job.params.imbalance, parts)
-    found, _ = bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, job.params.seed)
+    found = divide(rows, weights, parts, job.params.imbalance, each_time, job.params.seed, job.scratch, job.progress)
     cuts = np.cumsum([each.count for each in graph.node_sets.values()])[:-1]
     return dict(zip(graph.node_sets, np.split(found.astype(np.int16), cuts), strict=True))
 

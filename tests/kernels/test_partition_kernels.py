@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks._gnn.kernels import ALL, Renumbered, count_draws, draw_edges, read_only
+from superworkflow.tasks.partition.clusters import contract, move_labels
 from superworkflow.tasks.partition.kernels import count_cut, count_ends, fill_ends, merge_rows, sort_rows
 from superworkflow.tasks.shard.kernel import renumber_rows
 
@@ -47,6 +48,82 @@ def test_symmetric_graph(sources, targets, most, seed):
     found[np.repeat(np.arange(len(dense)), np.diff(merged)), adjacency[: merged[-1]]] = weights
     assert (found == dense).all()
     assert largest == dense.max(initial=0)
+
+
+def symmetric_rows(rng: np.random.Generator, vertices: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of a symmetric graph, and its weights as a matrix."""
+    dense = np.triu(rng.integers(1, 4, (vertices, vertices)) * (rng.random((vertices, vertices)) < share), 1)
+    dense += dense.T
+    starts = np.concatenate([[0], np.cumsum((dense > 0).sum(1))]).astype(np.int64)
+    return starts, np.nonzero(dense)[1].astype(np.int32), dense
+
+
+@given(
+    vertices=st.integers(1, 12), labels=st.integers(1, 12), share=st.sampled_from([0, 0.2, 0.8]),
+    constraints=st.integers(1, 3), room=st.integers(0, 9), weighted=st.booleans(),
+    least=st.sampled_from([1.0, 0.5, 0.0]), seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=50, deadline=None, print_blob=True)
+def test_labels_within_bounds(vertices, labels, share, constraints, room, weighted, least, seed):
+    """Each move is the one that a plain reading of the rule makes."""
+    rng = np.random.default_rng(seed)
+    starts, adjacency, dense = symmetric_rows(rng, vertices, share)
+    edge_weights = dense[dense > 0].astype(np.int32) if weighted else np.empty(0, np.int32)
+    dense = dense if weighted else (dense > 0).astype(int)
+    weights = rng.integers(0, 3, (vertices, constraints)).astype(np.int32)
+    found = rng.integers(0, labels, vertices).astype(np.int32)
+    order, bounds = rng.permutation(vertices).astype(np.int32), np.full(constraints, room, np.int64)
+    loads = np.stack([np.bincount(found, weights[:, c], labels) for c in range(constraints)], 1).astype(np.int64)
+    expected, held, moves = found.copy(), loads.copy(), 0
+    for v in order.tolist():
+        own = expected[v]
+        to = np.bincount(expected, dense[v], labels)
+        too_much = ((held[own] > bounds) & (weights[v] > 0)).any()
+        fits = (held + weights[v] <= bounds).all(1)
+        allowed = [k for k in range(labels) if k != own and to[k] > 0 and fits[k]
+                   and (to[k] >= least * to[own] if too_much else to[k] > to[own])]  # fmt: skip
+        if allowed:
+            # Of equals the first one that its neighbours have.
+            near = [expected[u] for u in adjacency[starts[v] : starts[v + 1]]]
+            best = max(allowed, key=lambda k: (to[k], -near.index(k)))
+            held[own] -= weights[v]
+            held[best] += weights[v]
+            expected[v], moves = best, moves + 1
+    sums, touched = np.zeros(labels, np.int64), np.empty(min(labels, int(np.diff(starts).max())), np.int32)
+    given_rows = starts, adjacency, edge_weights, weights, order, bounds
+    assert move_labels(*given_rows, least, found, loads, sums, touched) == moves
+    assert found.tolist() == expected.tolist()
+    assert loads.tolist() == held.tolist()
+    assert not sums.any()
+
+
+@given(
+    vertices=st.integers(1, 12), share=st.sampled_from([0, 0.2, 0.8]), weighted=st.booleans(),
+    seed=st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_graph_of_clusters(vertices, share, weighted, seed):
+    rng = np.random.default_rng(seed)
+    starts, adjacency, dense = symmetric_rows(rng, vertices, share)
+    edge_weights = dense[dense > 0].astype(np.int32) if weighted else np.empty(0, np.int32)
+    dense = dense if weighted else (dense > 0).astype(int)
+    _, labels = np.unique(rng.integers(0, vertices, vertices), return_inverse=True)
+    labels, count = labels.astype(np.int32), int(labels.max()) + 1
+    members = np.argsort(labels, kind="stable").astype(np.int32)
+    begins = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=count))]).astype(np.int64)
+    found, sums, touched = np.zeros(count + 1, np.int64), np.zeros(count, np.int64), np.empty(count, np.int32)
+    given_rows = starts, adjacency, edge_weights, labels, members, begins, sums, touched, found
+    contract(*given_rows, np.empty(0, np.int32), np.empty(0, np.int32))
+    np.cumsum(found, out=found)
+    out, heavy = np.empty(found[-1], np.int32), np.empty(found[-1], np.int32)
+    contract(*given_rows, out, heavy)
+    expected = np.zeros((count, count), int)
+    np.add.at(expected, (labels[:, None], labels[None, :]), dense)
+    np.fill_diagonal(expected, 0)
+    small = np.zeros_like(expected)
+    small[np.repeat(np.arange(count), np.diff(found)), out] = heavy
+    assert small.tolist() == expected.tolist()
+    assert len(out) == (expected > 0).sum()
 
 
 @given(**SIZES, parts=st.sampled_from([1, 2, 4]), seed=st.integers(0, 2**32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.params import parse_params
+from superworkflow.infra.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import partition, shard
@@ -21,7 +23,9 @@ from superworkflow.tasks._gnn.parts import Parts
 from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
-from superworkflow.tasks.partition.graph import binding, constraints_of, symmetric
+from superworkflow.tasks.partition.clusters import divide
+from superworkflow.tasks.partition.graph import Symmetric, binding, constraints_of, symmetric
+from superworkflow.tasks.partition.metis import bisect
 from superworkflow.tasks.partition.run import bisection_imbalance
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.index_helpers import run_stage
@@ -146,6 +150,43 @@ def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
         subprocess.run([*command, "graph", str(parts)], cwd=tmp_path, check=True, capture_output=True)
         theirs += cut_of(np.loadtxt(tmp_path / f"graph.part.{parts}", dtype=int))
     assert ours <= 1.05 * theirs
+
+
+def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path):
+    """METIS is given a graph of clusters, and cuts no more than of the graph itself; parts are within their bounds."""
+    rng = np.random.default_rng(3)
+    nodes, communities, parts, pairs = 6000, 60, 8, 60_000
+    one = rng.integers(0, nodes, pairs)
+    near = one // (nodes // communities) * (nodes // communities) + rng.integers(0, nodes // communities, pairs)
+    other = np.where(rng.random(pairs) < 0.8, near, rng.integers(0, nodes, pairs))
+    ends = np.unique(np.concatenate([np.stack([one, other], 1), np.stack([other, one], 1)]), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(ends[:, 0], minlength=nodes))])
+    rows = Symmetric(starts, ends[:, 1].astype(np.int32), None)
+    weights = np.stack([np.ones(nodes), rng.random(nodes) < 0.1, np.diff(starts)], 1).astype(np.int32)
+    each, told = bisection_imbalance(1.05, parts), io.StringIO()
+    alone, by_clusters, again = (
+        divide(rows, weights, parts, 1.05, each, 1, tmp_path, Progress("test", stream=told), most)
+        for most in (len(ends), 20_000, 20_000)
+    )
+    assert "clusters" in told.getvalue()
+    assert by_clusters.tolist() == again.tolist()
+    cuts = [(found[ends[:, 0]] != found[ends[:, 1]]).sum() for found in (alone, by_clusters)]
+    assert cuts[1] <= 1.05 * cuts[0]
+    loads = np.stack([np.bincount(by_clusters, weights[:, c], parts) for c in range(3)], 1)
+    assert (loads <= 1.05 * weights.sum(0) / parts + 1).all()
+
+
+def test_bisecting_returns_to_the_working_directory(tmp_path: Path):
+    """METIS names the files in which large graphs wait by the working directory, which is the scratch folder then."""
+    here, ring = Path.cwd(), np.arange(64)
+    adjacency = np.stack([(ring - 1) % 64, (ring + 1) % 64], axis=1).astype(np.int32).reshape(-1)
+    starts, ones = np.arange(0, 129, 2), np.ones((64, 1), np.int32)
+    parts, cut = bisect(starts, adjacency, None, ones, 2, 1.05, 1, tmp_path)
+    assert cut == 2
+    assert np.bincount(parts).tolist() == [32, 32]
+    assert Path.cwd() == here
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("parts", [0, 3, 2048, "many"])

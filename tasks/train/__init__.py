@@ -9,7 +9,7 @@ step, link). The edges of a step's links pass no messages in that step; as these
 others do.
 
 Dense weights are trained by Adam, embeddings of nodes without features by its sparse form or by Adagrad. The weights
-that are kept are those of the epoch with the lowest loss on what is validated on.
+that are kept are those of the epoch with the lowest loss on what is validated on, or with the best figure there.
 
 Files: `model.safetensors` and `network.json`, weights and what they are of; of classes `splits.npy` int8 [nodes], 0 to
 2 for train, validation and test, -1 for none; `losses.parquet` with columns `epoch`, `step`, `loss`; `history.json`, a
@@ -19,6 +19,7 @@ row for each epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -26,6 +27,7 @@ from pydantic import Field, field_validator, model_validator
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._gnn.sizes import feature_values, mean_values, workers_of
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -87,6 +89,12 @@ class TrainParams(StageParams):
     epochs: int = Field(default=30, ge=1, le=100_000, description="Most passes over the training nodes, 1 to 100,000.")
     patience: int = Field(
         default=0, ge=0, description="Epochs without a better one after which training ends; 0: none does."
+    )
+    kept_by: Literal["loss", "figure", "both"] = Field(
+        default="loss",
+        description="Which epoch's weights are kept, by what is validated on. loss: that of the lowest loss. figure: "
+        "that of the best accuracy, R-precision, or reciprocal rank of links; of several the one of lowest loss. both: "
+        "the last one that no earlier one surpassed in either; `patience` then counts epochs surpassed in both.",
     )
     learning_rate: float = Field(
         default=0.01, gt=0, le=10, description="Learning rate of Adam, greater than 0, at most 10.",
@@ -241,6 +249,16 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     )
 
 
+def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """As in process, and each worker has rows and features of its nodes; of means it maps those of all, and has its
+    own."""
+    alone, workers, graph = estimate(params, inputs, resources), workers_of(resources), inputs.get("graph", {})
+    values, means = feature_values(graph), mean_values(graph) if params.sums_features else 0
+    held = 4 * (values + means + int(graph.get("edges") or 0)) // workers
+    mapped = 4 * means
+    return replace(alone, memory_bytes=alone.memory_bytes + held + mapped, mapped_bytes=mapped)
+
+
 STAGE = Stage(
     name="train",
     version="3",
@@ -254,6 +272,7 @@ STAGE = Stage(
     engines={"workers": "superworkflow.tasks.train.on_workers:run"},
     check="superworkflow.tasks.train.device:check_device",
     estimate=estimate,
+    estimates={"workers": estimate_on_workers},
     image="torch",
     help="train a graph neural network in mini-batches",
     steps=lambda params: params.epochs,

@@ -35,8 +35,8 @@ class Position:
         epoch, step: that come next.
         losses: of the steps done, by epoch.
         epochs: what is reported of each finished epoch.
-        best: number of the best of them, from 1; 0 for none yet.
-        worse: epochs since then.
+        best: number of the one whose weights are kept, from 1; 0 for none yet.
+        worse: epochs since one that was better than those before.
         saves: how often all was saved.
     """
 

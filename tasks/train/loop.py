@@ -21,6 +21,7 @@ from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task, prepar
 from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
+from superworkflow.tasks.train.keeping import Keeping
 
 Prepared = tuple[Example, Batch, Known]
 Scheduled = tuple[NDArray[np.int64], Step]
@@ -57,6 +58,7 @@ class Trainer:
         self._constant: dict[int, Prepared] = {}
         self._stream: Iterator[Prepared] = iter(())
         self._saved_at = time.monotonic()
+        self._keeping = Keeping(params.kept_by, self._figure)
 
     def resume(self) -> bool:
         """Go back to a checkpoint, if there is one."""
@@ -73,6 +75,7 @@ class Trainer:
         """
         keep_memory()
         at = self.position
+        self._keeping = Keeping(self.params.kept_by, self._figure, at.epochs)
         self._stream = self._prepared(self._schedule(at.epoch, at.step))
         while at.epoch < self.params.epochs and not self._is_over():
             if at.step == 0:
@@ -152,12 +155,10 @@ class Trainer:
             if not math.isfinite(loss):
                 raise self._diverged(loss)
             row |= {"validation_loss": loss, self._figure: figure}
-            best = at.epochs[at.best - 1] if at.best else None
-            if best is None or loss < best["validation_loss"]:
-                at.best, at.worse = at.epoch + 1, 0
-                self.best = self._copied()
-            else:
-                at.worse += 1
+            verdict = self._keeping.compare(row)
+            at.worse = 0 if verdict.is_better else at.worse + 1
+            if verdict.is_kept:
+                at.best, self.best = at.epoch + 1, self._copied()
         at.epochs.append(row)
         value = row.get(self._figure, -row["loss"])
         self._progress.report(at.epoch + 1, self.params.epochs, value)

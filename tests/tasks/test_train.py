@@ -27,6 +27,7 @@ from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.export import write_pyg
+from superworkflow.tasks.train.keeping import Keeping
 from superworkflow.tasks.train.loop import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -193,6 +194,58 @@ def test_each_epoch_is_reported_and_the_best_is_kept(tmp_path, graph):
     best = min(history, key=lambda row: row["validation_loss"])
     assert made.stats["best_epoch"] == best["epoch"]
     assert made.stats["epochs"] == min(30, best["epoch"] + 3)
+
+
+@pytest.mark.parametrize("by", ["figure", "both"])
+def test_the_epoch_is_kept_that_the_rule_says(tmp_path, graph, by):
+    made = trained(graph, tmp_path / "made", epochs=25, kept_by=by)
+    history = made.json("history.json")
+    assert made.stats["best_epoch"] == kept_by_rule(history, by, 25)[0]
+    assert made.stats["best_epoch"] != min(history, key=lambda row: row["validation_loss"])["epoch"]
+    shorter = trained(graph, tmp_path / "shorter", epochs=made.stats["best_epoch"], kept_by=by)
+    files = ("model.safetensors", "splits.npy")
+    assert [sums_of(shorter)[name] for name in files] == [sums_of(made)[name] for name in files]
+
+
+@pytest.mark.parametrize("by", ["loss", "figure", "both"])
+def test_rules_of_keeping(by):
+    """Against plain loops, on epochs with ties, also where they are gone on with from the middle."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        count = int(rng.integers(1, 40))
+        rows = [
+            {"validation_loss": float(loss), "validation_accuracy": float(value)}
+            for loss, value in zip(rng.integers(1, 9, count), rng.integers(1, 9, count), strict=True)
+        ]
+        patience, at, kept, worse = int(rng.integers(2, 12)), 0, 0, 0
+        keeping = Keeping(by, "validation_accuracy")
+        while at < count and worse < patience:
+            if at == count // 2:
+                keeping = Keeping(by, "validation_accuracy", rows[:at])
+            verdict = keeping.compare(rows[at])
+            at, worse = at + 1, 0 if verdict.is_better else worse + 1
+            kept = at if verdict.is_kept else kept
+        assert (kept, at) == kept_by_rule(rows, by, patience)
+
+
+def kept_by_rule(rows: list[dict], by: str, patience: int) -> tuple[int, int]:
+    """The epoch that is kept, and the last one, both from 1; `both` as in the loop that was published with GAT."""
+    most, least, step, kept = 0.0, np.inf, 0, 0
+    for at, row in enumerate(rows, 1):
+        value, loss = row["validation_accuracy"], row["validation_loss"]
+        if by == "both":
+            better = value >= most or loss <= least
+            kept = at if value >= most and loss <= least else kept
+        else:
+            seen = rows[: at - 1]
+            first = ("validation_accuracy", -1) if by == "figure" else ("validation_loss", 1)
+            order = [(first[1] * each[first[0]], each["validation_loss"]) for each in [*seen, row]]
+            better = min(order) == order[-1] and order[-1] not in order[:-1]
+            kept = at if better else kept
+        most, least, step = max(most, value), min(least, loss), 0 if better else step + 1
+        if step == patience:
+            return kept, at
+    return kept, len(rows)
 
 
 @pytest.mark.parametrize("typed", [False, True])

@@ -1,0 +1,44 @@
+"""What estimates of the stages of gnn read from the facts of a graph."""
+
+from __future__ import annotations
+
+from superworkflow.infra.resources import Resources
+from superworkflow.tasks import load_stage
+from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, mean_values, stored_features, workers_of
+
+TYPED = {
+    "nodes": 30, "edges": 100, "edge_sets": 2, "bytes": 4 * 100 + 20 * 30 + 1000,
+    "nodes.paper": 20, "nodes.author": 10, "values.nodes.paper": 8, "values.nodes.author": 0,
+    "edges.writes": 60, "edges.writes.source": "author", "edges.writes.target": "paper",
+    "edges.written": 40, "edges.written.source": "paper", "edges.written.target": "author",
+}  # fmt: skip
+
+
+def test_counts_values_by_set():
+    assert feature_values(TYPED) == 20 * 8
+    assert mean_values(TYPED) == 10 * 8  # of papers, for their authors; authors have no features
+    assert stored_features(TYPED) == 1000
+    assert mapped_graph(TYPED) == 1000 + 4 * 100 + 8 * 30
+
+
+def test_without_facts_of_sets_every_stored_byte_is_one_of_features():
+    plain = {name: TYPED[name] for name in ("nodes", "edges", "edge_sets", "bytes")}
+    assert feature_values(plain) == 250
+    assert mean_values(plain) == 500
+    assert mean_values({}) == feature_values({}) == mapped_graph({}) == 0
+
+
+def test_workers_hold_what_the_stage_in_process_maps():
+    group = Resources.model_validate({"cpu": 0.5, "workers": {"count": 2, "cpu": 1, "memory": "2Gi"}})
+    assert workers_of(group) == 2
+    assert workers_of(Resources()) == 1
+    facts = {
+        "nodes": 10**6, "edges": 3 * 10**7, "edge_sets": 1, "bytes": 376 * 10**6, "nodes.node": 10**6,
+        "values.nodes.node": 128, "edges.edge.source": "node", "edges.edge.target": "node",
+    }  # fmt: skip
+    for name in ("aggregate", "train", "infer"):
+        stage = load_stage(name)
+        alone = stage.estimate(stage.params(), {"graph": facts}, Resources())
+        each = stage.estimates["workers"](stage.params(), {"graph": facts}, group)
+        assert each.memory_bytes > alone.memory_bytes, name
+        assert each.output_bytes == alone.output_bytes

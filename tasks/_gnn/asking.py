@@ -23,6 +23,7 @@ from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Piece
 from superworkflow.tasks._gnn.spent import Spent
+from superworkflow.tasks._gnn.window_rows import WindowRows
 from superworkflow.tasks._heterograph import Ragged, index_dtype, take
 
 Targets = Mapping[str, NDArray[np.int64]]
@@ -40,15 +41,18 @@ class Table:
     """
 
     def __init__(self, given: NDArray[np.int64], rows: NDArray[np.float32], others: NDArray[np.int64] = _NONE):
-        self._given, self._rows = given, rows
-        nodes = np.concatenate([given, others])
-        self._order = np.argsort(nodes, kind="stable")
-        self._nodes = nodes[self._order]
+        self._given, self._rows, self._others = given, rows, others
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def __getitem__(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
         if nodes is self._given:
             return self._rows[: len(nodes)]
-        return self._rows[self._order[np.searchsorted(self._nodes, nodes)]]
+        if self._sorted is None:  # which most batches need not pay for
+            whole = np.concatenate([self._given, self._others])
+            order = np.argsort(whole, kind="stable")
+            self._sorted = whole[order], order
+        given, order = self._sorted
+        return self._rows[order[np.searchsorted(given, nodes)]]
 
 
 class Wanted(NamedTuple):
@@ -194,20 +198,29 @@ class Store:
         """
         summed = [each for each in self.draws.levels[0].relations if each.number in self.draws.summed]
         wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
-        flat = [each for of in wanted for each in of]
-        asked = [(each.node_set, np.concatenate([each.nodes, each.others])) for each in flat]
+        kinds = [(of[0].node_set, of[0].table, of) for of in zip(*wanted, strict=True)]
+        windows = [self._window_of(name, of) for name, _, of in kinds]
+        asked = [(name, window.asked) for (name, _, _), window in zip(kinds, windows, strict=True)]
         asked += [(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
         asking = self.owners.ask(asked, "rows asked for", Likely("rows", items))
-        rows = iter(self.owners.answers(asking[: len(flat)], [each.table for each in flat], "rows"))
-        questions = iter(asking[len(flat) :])
+        others = self.owners.answers(asking[: len(kinds)], [table for _, table, _ in kinds], "rows")
+        rows = [
+            window.of_batches(table, each) for (_, table, _), window, each in zip(kinds, windows, others, strict=True)
+        ]
+        questions = iter(asking[len(kinds) :])
         found = []
-        for of in wanted:
-            tables = {each.what: Table(each.nodes, next(rows), each.others) for each in of}
+        for at, of in enumerate(wanted):
+            tables = {each.what: Table(each.nodes, read[at], each.others) for each, read in zip(of, rows, strict=True)}
             features: Any = {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables}
             sums: Any = {each.number: tables[f"sums {each.number}"] for each in summed} or None
             degrees: Any = _Flat(tables["degrees"]) if self.scaled else None
             found.append(Read(features, degrees, sums, learned_rows=[next(questions) for _ in self.learned]))
         return found
+
+    def _window_of(self, name: str, of: Sequence[_Rows]) -> WindowRows:
+        """The nodes of one set whose rows each batch reads."""
+        lists = [np.concatenate([each.nodes, each.others]) if len(each.others) else each.nodes for each in of]
+        return WindowRows(self.owners.book, self.owners.exchange.rank, name, lists, self._found[name])
 
     def _wanted(self, block: Block, summed: Sequence[Relation]) -> Iterator[_Rows]:
         for name, nodes in block.senders.items():

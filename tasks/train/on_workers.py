@@ -87,17 +87,8 @@ def train(
         output: URI of the dataset that is made.
     """
     began, params = time.process_time(), TrainParams.model_validate(given)
-    nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
-    graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
-    task = task_of(graph, params)
-    shape = shape_of(graph, task.head, params)
-    sums = SharedDataset.at(sums_uri, None) if sums_uri else None
-    mine = Mine(worker, shards)
-    store = store_of(mine, graph, shape, params, sums, task.is_constant)
-    rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
-    network = Network(shape, params.seed, tables=False).to(params.device)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = TogetherTrainer(network, task, params, store, mine, rows, worker, Path(folder))
+        trainer = trainer_of(worker, params, graph_uri, shards_uri, sums_uri, Path(folder))
         if trainer.resume() and worker.rank == 0:
             worker.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         start_s = time.monotonic()
@@ -111,9 +102,31 @@ def train(
         }  # fmt: skip
         if worker.rank == 0:
             writer = TaskWriter(Location.of(output))
-            told["facts"] = task.facts() | write_results(writer, trainer)
+            told["facts"] = trainer.task.facts() | write_results(writer, trainer)
             told["files"] = [entry.model_dump() for entry in writer.entries]
-    return told | {"rows": sum(len(task.items(split)) for split in SPLITS)}
+    return told | {"rows": sum(len(trainer.task.items(split)) for split in SPLITS)}
+
+
+def trainer_of(
+    worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
+) -> TogetherTrainer:
+    """What trains on this rank, before its first step; all workers call it together.
+
+    Args:
+        worker, graph_uri, shards_uri, sums_uri: see `train`.
+        params: the stage's.
+        folder: for temporary files.
+    """
+    nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
+    graph, shards = HeteroGraph.open(SharedDataset.at(graph_uri, None)), Shards(SharedDataset.at(shards_uri, None))
+    task = task_of(graph, params)
+    shape = shape_of(graph, task.head, params)
+    sums = SharedDataset.at(sums_uri, None) if sums_uri else None
+    mine = Mine(worker, shards)
+    store = store_of(mine, graph, shape, params, sums, task.is_constant)
+    rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
+    network = Network(shape, params.seed, tables=False).to(params.device)
+    return TogetherTrainer(network, task, params, store, mine, rows, worker, folder)
 
 
 def store_of(

@@ -23,7 +23,9 @@ from superworkflow.tasks._gnn.kernels import (
     spread_edges,
     sum_edges,
 )
+from superworkflow.tasks._gnn.owners import Book
 from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight, spread_weighted, sum_weighted
+from superworkflow.tasks._gnn.window_rows import WindowRows
 
 
 def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -232,3 +234,18 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     mean_kernels.spread_back(read_only(out), at, 0, *nowhere, read_only(table), False, kept)
     assert (kept[:receivers] == np.where(table[:receivers] > 0, mine, 0)).all()
     assert not kept[receivers:].any()
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_rows_of_a_window_are_those_of_its_nodes_and_others_are_asked_for_once(rank):
+    rng, bounds = np.random.default_rng(rank), np.array([0, 20, 35, 50])
+    table = rng.random((50, 3), np.float32)
+    order = rng.permutation(50).astype(np.int32)
+    found = np.full(50, -1, np.int32)
+    lists = [rng.choice(50, size, replace=False).astype(np.int64) for size in (30, 0, 12, 30)]
+    window = WindowRows(Book({"n": order}, {"n": bounds}), rank, "n", lists, found)
+    own = order[bounds[rank] : bounds[rank + 1]]
+    assert sorted(window.asked) == sorted(set(np.concatenate(lists).tolist()) - set(own.tolist()))
+    assert (found == -1).all()
+    for nodes, rows in zip(lists, window.of_batches(table[own], table[window.asked]), strict=True):
+        np.testing.assert_array_equal(rows, table[nodes])

@@ -70,15 +70,14 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
         UserError: there is no such feature, it is no label, or a class has no node to train on.
     """
     node_set, feature = _single(graph, label)
-    kinds, has = _values(graph, feature, node_set)
+    found, codes = _coded(graph, feature, node_set)
     where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
-    names = sorted(set(kinds[has].tolist()), key=by_number)
+    names = sorted(found, key=by_number)
     if len(names) < 2:
         raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
                         remedy="Give labels of at least two kinds")  # fmt: skip
-    number = {name: at for at, name in enumerate(names)}
-    classes = np.full(len(kinds), NONE, np.int64)
-    classes[has] = [number[kind] for kind in kinds[has].tolist()]
+    number, has = {name: at for at, name in enumerate(names)}, codes >= 0
+    classes = np.array([*(number[name] for name in found), NONE], np.int64)[codes]
     splits = given_splits(graph, node_set)
     if splits is None:
         splits = _divided(classes, len(names), shares, seed)
@@ -92,8 +91,8 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
 def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
     """The label of each node as text, None for none."""
     node_set, feature = _single(graph, label)
-    kinds, has = _values(graph, feature, node_set)
-    return [str(kind) if known else None for kind, known in zip(kinds.tolist(), has.tolist(), strict=True)]
+    names, codes = _coded(graph, feature, node_set)
+    return [names[code] if code >= 0 else None for code in codes.tolist()]
 
 
 def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
@@ -138,24 +137,32 @@ def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
     return node_set, feature
 
 
-def _values(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Labels as texts, and which nodes have one: numbers not below 0, texts that are not empty."""
+def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Labels that occur, as texts, and the place of each node's among them: -1 for numbers below 0, and empty texts."""
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         numbers = np.asarray(values).reshape(-1).astype(np.int64)
-        return numbers.astype(str), numbers >= 0
-    return _texts(values, feature, f"{graph.dataset.uri}, {node_set}.{feature.name}")
+        kinds, codes = np.unique(numbers, return_inverse=True)
+        below = int(np.searchsorted(kinds, 0))  # those below 0 come first
+        return list(map(str, kinds[below:].tolist())), np.maximum(codes.astype(np.int64) - below, NONE)
+    return _coded_texts(values, feature, f"{graph.dataset.uri}, {node_set}.{feature.name}")
 
 
-def _texts(values: Any, feature: Feature, where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
+    """See `_coded`; no text of millions becomes an object of its own."""
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if feature.shape:
         column = pc.list_element(column, 0)
     try:
-        texts = column.cast(pa.large_string())
+        coded = pc.dictionary_encode(column.cast(pa.large_string()))
     except pa.ArrowInvalid:
         raise UserError("a text is not UTF-8", where=where, remedy="Give text in UTF-8") from None
-    return np.array(texts.to_pylist(), object), pc.greater(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+    texts, codes = coded.dictionary.to_pylist(), pc.fill_null(coded.indices, NONE).to_numpy().astype(np.int64)
+    if "" in texts:
+        empty = texts.index("")
+        texts.pop(empty)
+        codes = np.where(codes == empty, NONE, codes - (codes > empty))
+    return texts, codes
 
 
 def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
@@ -164,15 +171,12 @@ def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
     if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
         return None
     where = f"{graph.dataset.uri}, {node_set}.{SPLIT_FEATURE}"
-    texts, has = _texts(graph.node_feature(node_set, SPLIT_FEATURE), feature, where)
-    splits = np.full(len(texts), NONE, np.int8)
-    for number, name in enumerate(SPLITS):
-        splits[texts == name] = number
-    strangers = np.flatnonzero(has & (splits == NONE))
-    if len(strangers):
-        raise UserError("no such split", where=where, value=texts[strangers[0]],
+    names, codes = _coded_texts(graph.node_feature(node_set, SPLIT_FEATURE), feature, where)
+    strangers = [name for name in names if name not in SPLITS]  # in the order in which they are met
+    if strangers:
+        raise UserError("no such split", where=where, value=strangers[0],
                         remedy=f"Valid: {', '.join(SPLITS)}, or nothing")  # fmt: skip
-    return splits
+    return np.array([*map(SPLITS.index, names), NONE], np.int8)[codes]
 
 
 def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:

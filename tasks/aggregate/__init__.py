@@ -9,37 +9,50 @@ Files: `means-<edge set>.npy` float32 [nodes of the edges' source set, values]; 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, mean_values, stored_features, workers_of
 
 
 class AggregateParams(StageParams):
     """Parameters of the stage aggregate: there are none."""
 
 
-_PROCESS_BYTES = 150 << 20
+_PROCESS_BYTES, _WORKER_BYTES = 150 << 20, 420 << 20
+"""Resident set of the interpreter with NumPy and the compiled kernels, and of a worker, which has torch as well."""
 _START_S = 0.7
 _PIECE_BYTES = 64 << 20
+_HALF_S, _SINGLE_S = 2.4e-9, 8e-10
+"""To add a number of float16, and of float32."""
 
 
 def estimate(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """A row of features is added for each edge; all but a piece of the means is on disk."""
     graph = inputs.get("graph", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
-    node_bytes = max(0, int(graph.get("bytes") or 0) - 4 * edges - 20 * nodes) / nodes
-    output = int(nodes * node_bytes * max(1, int(graph.get("edge_sets") or 1)))
+    output, mapped = 4 * mean_values(graph), mapped_graph(graph)
+    stored, values = stored_features(graph), feature_values(graph)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + min(2 * output, 2 * _PIECE_BYTES),
-        cpu_s=_START_S + 2e-10 * edges * node_bytes + 2e-9 * output,
+        memory_bytes=_PROCESS_BYTES + min(2 * output, 2 * _PIECE_BYTES) + mapped,
+        cpu_s=_START_S + (_HALF_S if stored < 3 * values else _SINGLE_S) * edges * values / nodes + 2e-9 * output,
         output_bytes=output,
         stats={"bytes": output, "nodes": nodes},
         parallel=0.8,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        mapped_bytes=int(nodes * node_bytes),
+        mapped_bytes=mapped,
     )
+
+
+def estimate_on_workers(params: AggregateParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Each worker has the features and means of its nodes and those of neighbours; the first maps all means."""
+    alone, workers = estimate(params, inputs, resources), workers_of(resources)
+    features = 4 * feature_values(inputs.get("graph", {}))
+    memory = _WORKER_BYTES + features + features * 2 // workers + alone.output_bytes * (workers + 1) // workers
+    return replace(alone, memory_bytes=memory, base_bytes=_WORKER_BYTES, mapped_bytes=alone.output_bytes)
 
 
 def sums_file(edge_set: int) -> str:
@@ -58,5 +71,6 @@ STAGE = Stage(
     run="superworkflow.tasks.aggregate.run:run",
     engines={"workers": "superworkflow.tasks.aggregate.on_workers:run"},
     estimate=estimate,
+    estimates={"workers": estimate_on_workers},
     help="mean of every node's neighbours' features",
 )

@@ -120,7 +120,7 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
     features, labels = inputs.get("features", {}), inputs.get("labels", {})
     edges = int(reading.stats["edges"] or 0)
     nodes = int(features.get("rows") or reading.stats["vertices"] or 0)
-    values = int(features.get("bytes") or 0)
+    values = int(features.get("unpacked_bytes") or features.get("bytes") or 0)
     stored = values // 2 if params.precision == "float16" else values
     labelled = int(labels.get("rows") or int(labels.get("bytes") or 0) // 8)
     rows = _PROCESS_BYTES + 8 * edges + 8 * min(2 * edges, MOST_ARCS) + 4 * PIECE + _NODE_BYTES * nodes

@@ -284,8 +284,8 @@ def _write_labels(job: StageRun[HeterographParams], names: pa.Array, place: int)
     several = any(len(each) > 1 for each in lists.values())
     if several:
         job.progress.log("nodes have several labels")
-    texts: list[Any] = [list(lists.get(number, ())) for number in range(len(names))]
-    given: dict[str, Any] = {LABEL: texts if several else [each[0] if each else "" for each in texts]}
+    found = (lists.get(number, ()) for number in range(len(names)))
+    given: dict[str, Any] = {LABEL: [list(each) if several else next(iter(each), "") for each in found]}
     if splits.any():
         given[SPLIT] = splits.tolist()
     for number, (name, values) in enumerate(given.items(), place):

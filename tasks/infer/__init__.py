@@ -15,6 +15,7 @@ decoder. A pair's score is the sum over the columns of both nodes' vectors and t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, workers_of
 
 
 class InferParams(StageParams):
@@ -33,6 +35,10 @@ class InferParams(StageParams):
 
 _PROCESS_BYTES = 420 << 20
 _START_S = 2.6
+_CLASSES = 40
+"""Where the network does not tell."""
+_NODE_BYTES, _WORKER_NODE_BYTES = 300, 400
+"""Of a node: its name, label, split and class as columns; of the first worker's also its places in parts."""
 
 
 def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -40,18 +46,36 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     graph, network = inputs.get("graph", {}), inputs.get("network", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     hidden, layers = int(network.get("hidden") or 256), int(network.get("layers") or 2)
-    width = max(hidden, int(int(graph.get("bytes") or 0) / nodes / 4))
+    classes, values = int(network.get("classes") or _CLASSES), feature_values(graph)
+    width = values / nodes or hidden
     products = 2.0 * nodes * hidden * (width + (layers - 1) * hidden)
     sums = 1.0 * edges * (width + (layers - 1) * hidden)
+    # What a layer reads and makes, and of the last one its senders' rows times its matrix.
+    held = max(2 * hidden if layers > 2 else 0, (hidden if layers > 1 else 0) + 2 * classes)
+    held += 0 if values else hidden  # embeddings, where there are no features to map
+    gathered = min(nodes, params.batch * edges // nodes) * int(width) * 8
+    mapped = mapped_graph(graph)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 4 * nodes * (width + 2 * hidden) + params.batch * 12 * (width + hidden),
+        memory_bytes=_PROCESS_BYTES + (4 * held + _NODE_BYTES) * nodes + gathered + mapped,
         cpu_s=_START_S + products / 3e10 + sums * 2e-9 + 4e-8 * edges * layers + 2e-6 * nodes,
         output_bytes=nodes * (4 * hidden + 40),
         stats={"rows": nodes, "nodes": nodes, "dimensions": hidden},
         parallel=0.6,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
+        mapped_bytes=mapped,
     )
+
+
+def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Each worker has its nodes' rows, and those of neighbours, most of all nodes; the first also maps all results."""
+    alone, workers = estimate(params, inputs, resources), workers_of(resources)
+    graph, network = inputs.get("graph", {}), inputs.get("network", {})
+    nodes, hidden = max(1, int(graph.get("nodes") or 1)), int(network.get("hidden") or 256)
+    classes, values = int(network.get("classes") or _CLASSES), feature_values(graph) or nodes * hidden
+    rows = nodes * (3 * hidden + 2 * classes) + values * (2 * workers + 1) // workers
+    memory = _PROCESS_BYTES + 4 * rows + _WORKER_NODE_BYTES * nodes
+    return replace(alone, memory_bytes=memory, mapped_bytes=4 * nodes * (hidden + classes))
 
 
 STAGE = Stage(
@@ -68,6 +92,7 @@ STAGE = Stage(
     engines={"workers": "superworkflow.tasks.infer.on_workers:run"},
     check="superworkflow.tasks.train.device:check_device",
     estimate=estimate,
+    estimates={"workers": estimate_on_workers},
     image="torch",
     help="predictions and embeddings of all nodes",
 )

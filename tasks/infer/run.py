@@ -39,6 +39,7 @@ from superworkflow.tasks.train.run import torch_threads
 load_kernels_fast()
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"
 _GROUP_BYTES = 4 << 20
+_PIECE = 1 << 16
 READ = 40
 """Multiplications that a processor does in the time in which it reads a number of a row somewhere in memory."""
 Rows = Mapping[str, NDArray[np.float32]]
@@ -109,10 +110,14 @@ def _write_classes(
 
 def _columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
     """The likeliest class of each node, how likely it is, and the node's own."""
-    probabilities, predicted = torch.softmax(torch.from_numpy(scores), 1).max(1)
+    predicted, likely = np.empty(len(scores), np.int64), np.empty(len(scores), np.float32)
+    for first in range(0, len(scores), _PIECE):  # the scores may be as large as what else there is
+        piece = slice(first, first + _PIECE)
+        probabilities, classes = torch.softmax(torch.from_numpy(scores[piece]), 1).max(1)
+        predicted[piece], likely[piece] = classes.numpy(), probabilities.numpy()
     return {
-        "predicted": pa.array(shape.head.classes, pa.string()).take(column(predicted.numpy())),
-        "probability": column(probabilities.numpy()),
+        "predicted": pa.array(shape.head.classes, pa.string()).take(column(predicted)),
+        "probability": column(likely),
         "label": pa.array(label_texts(graph, shape.head.label), pa.string()),
     }
 
@@ -202,11 +207,11 @@ def all_rows(
     """
     keep_memory()
     network.eval()
-    rows: Rows = _first_rows(network, data)
+    made: dict[str, NDArray[np.float32]] = _first_rows(network, data)
     for number in range(network.shape.layers):
-        made = layer(network, data, number, rows, network.shape.nodes, batch, tell)
-        hidden, rows = rows, made
-    return made, hidden if network.shape.layers > 1 else made
+        read = made  # the only name of it: what earlier layers made is given back
+        made = layer(network, data, number, read, network.shape.nodes, batch, tell)
+    return made, read if network.shape.layers > 1 else made
 
 
 def layer(

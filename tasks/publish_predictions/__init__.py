@@ -24,7 +24,7 @@ def estimate(params: PublishPredictionsParams, inputs: Mapping[str, Stats], reso
     """From the number of predictions."""
     nodes = int(inputs.get("predictions", {}).get("nodes") or 0)
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 120 * nodes, cpu_s=_START_S + 2e-6 * nodes, output_bytes=(1 << 10) + 36 * nodes,
+        memory_bytes=_PROCESS_BYTES + 100 * nodes, cpu_s=_START_S + 2e-6 * nodes, output_bytes=(1 << 10) + 36 * nodes,
         stats={"nodes": nodes}, parallel=0.0, start_s=_START_S, base_bytes=_PROCESS_BYTES,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph
 
 
 class ShardParams(StageParams):
@@ -32,22 +33,22 @@ _START_S = 0.7
 
 
 def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """A part is in memory at a time, and a number and a stamp of every node."""
+    """A part is in memory at a time, and a number and a stamp of every node; the graph is mapped."""
     graph, divided = inputs.get("graph", {}), inputs.get("partition", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     parts = max(1, int(divided.get("parts") or 1))
-    features = max(0, int(graph.get("bytes") or 0) - 4 * edges - 20 * nodes)
+    features, mapped = 4 * feature_values(graph), mapped_graph(graph)
     halo = min(edges, int(divided.get("halo") or nodes))
     output = features + 4 * edges + 30 * nodes + 8 * halo
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts,
-        cpu_s=_START_S + 1.2e-8 * edges + 1e-7 * nodes + 2e-9 * features + 4e-3 * parts,
+        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts + mapped,
+        cpu_s=_START_S + 1.5e-7 * edges + 1e-7 * nodes + 4e-9 * features + 4e-3 * parts,
         output_bytes=output,
         stats={"nodes": nodes, "edges": edges, "parts": parts, "bytes": output},
         parallel=0.1,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
-        mapped_bytes=4 * edges + 8 * nodes + features,
+        mapped_bytes=mapped,
     )
 
 

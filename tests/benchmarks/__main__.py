@@ -19,6 +19,7 @@ from tests.benchmarks import (
     rows_end_to_end,
     rows_gnn,
     rows_gnn_itself,
+    rows_gnn_workers,
     rows_index,
     rows_records,
     rows_sampling,
@@ -34,7 +35,7 @@ from tests.benchmarks.stages import warm_up
 ROWS = {
     **rows_walks.ROWS, **rows_training.ROWS, **rows_index.ROWS, **rows_end_to_end.ROWS, **rows_sampling.ROWS,
     **rows_records.ROWS, **rows_subgraphs.ROWS, **rows_gnn.ROWS,
-    **rows_gnn_itself.ROWS,
+    **rows_gnn_itself.ROWS, **rows_gnn_workers.ROWS,
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import scipy.sparse
@@ -95,6 +96,36 @@ def communities(setting: Setting, nodes: int, edges: int, batch: int) -> GnnGrap
     rows = {("edge", "node", "node"): (matrix.indptr, matrix.indices)}
     _write(folder, {"node": nodes}, "node", rows, {"node": features}, {"labels": labels, "splits": splits})
     return graph
+
+
+METHODS = ("metis", "contiguous")
+PARTS = 16
+
+
+def communities_in_parts(setting: Setting, nodes: int, edges: int) -> Path:
+    """The same graph as the stages write it: datasets `graph`, `means`, and for each of `METHODS` `shards-<method>`."""
+    name, made_by = f"parts-{nodes // 1000}k", ("heterograph", "partition", "shard", "aggregate")
+    modules = (__name__, *map(stage_module, made_by))
+    folder = kept_folder(setting.data, name, key(modules, nodes=nodes, edges=edges))
+    if (folder / COMPLETE).exists():
+        return folder
+    setting.say(f"making the graph in parts: communities {short(nodes)}/{short(2 * edges)}")
+    raw = generate_communities(nodes, edges, _empty(folder) / "raw", seed=1, width=WIDTH)
+    labels = pacsv.read_csv(raw / LABELS)
+    splits = np.full(nodes, "test", object)
+    splits[np.random.default_rng(1).permutation(nodes)[: int(_TRAIN * nodes)]] = "train"
+    given = labels.append_column("split", pa.array(splits[labels["node"].to_numpy()].astype(str)))
+    pacsv.write_csv(given, raw / LABELS, pacsv.WriteOptions(quoting_style="none"))
+    sources = {"edges": raw / EDGES, "features": raw / FEATURES, "labels": raw / LABELS}
+    graph = run_stage(setting, "heterograph", sources, folder / "graph").output
+    for method in METHODS:
+        params = {"parts": PARTS, "method": method}
+        parts = run_stage(setting, "partition", {"graph": graph}, folder / f"parts-{method}", params).output
+        run_stage(setting, "shard", {"graph": graph, "partition": parts}, folder / f"shards-{method}")
+    run_stage(setting, "aggregate", {"graph": graph}, folder / "means")
+    shutil.rmtree(raw)
+    (folder / COMPLETE).touch()
+    return folder
 
 
 def bare_communities(setting: Setting, nodes: int, degree: int, batch: int) -> GnnGraph:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LOWER_IS_BETTER = ("s", "CPU s")
+LOWER_IS_BETTER = ("s", "CPU s", "bytes")
 """Units of cost; all others are rates."""
 _OURS = ("numpy", "numba", "duckdb", "torch")
 _PEERS = ("ensmallen", "pecanpy", "gensim", "pyspark", "networkx", "numba", "numpy")

@@ -31,7 +31,7 @@ SAGE = {"model": "sage", "layers": 3, "hidden": 256, "learning_rate": 0.003}
 RGCN = {"model": "rgcn", "layers": 2, "hidden": 64, "bases": 4, "learning_rate": 0.01}
 DRAWN, OUTERMOST = "5,10,15", "5,10,all"
 JUDGED = 4096
-PEER = "DGL"
+PEER, LOADER = "DGL", "torch_geometric's NeighborLoader"
 AT_ONCE = 8192
 """Nodes of a batch in inference; the default of stage infer."""
 EQUAL = 1e-4
@@ -64,6 +64,27 @@ def epochs(setting: Setting) -> list[Row]:
     asked = [{**SAGE, "fanouts": fanouts, "batch": graph.batch} for _, fanouts, _, _ in cases]
     pairs = [({**each, **more}, each) for each, (_, _, _, more) in zip(asked, cases, strict=True)]
     return _of_peer(setting, rows, "train", graph, pairs, 8)
+
+
+def neighbor_loader(setting: Setting) -> list[Row]:
+    """Batches and steps of torch_geometric, of the same network on the same graph."""
+    graph, params = community_graph(setting), {**SAGE, "fanouts": DRAWN}
+    params["batch"] = graph.batch
+    rows = [
+        Row(f"batches ready, {graph.name}", LOADER, "batches/CPU s", None),
+        Row(f"training, {graph.name}", LOADER, "steps/CPU s", setting.target(8)),
+    ]
+    try:
+        python = setting.set_up_apart("pyg")
+        given = setting.own("gnn_training", graph.folder), setting.peer("pyg_training", graph.folder, python=python)
+        with given[0] as own, given[1] as peer:
+            sides = {"own": (own, params), "peer": (peer, params)}
+            return [
+                _compared(setting, row, work, graph, sides, 2)
+                for row, work in zip(rows, ("batches", "train"), strict=True)
+            ]
+    except PeerFailed as error:
+        return [replace(row, note=f"no figure of the peer: {error}") for row in rows]
 
 
 def rgcn(setting: Setting) -> list[Row]:
@@ -172,7 +193,7 @@ def _compared(
     if work == "train":
         nodes = graph.some(2, JUDGED)
         quality = [worker.ask(work="judge", params=params, nodes=nodes) for worker, params in sides.values()]
-    setting.say(f"{row.name}: {cost['own'] * 1e3:.1f} CPU ms, {PEER} {cost['peer'] * 1e3:.1f} {quality}")
+    setting.say(f"{row.name}: {cost['own'] * 1e3:.1f} CPU ms, {row.peer_name} {cost['peer'] * 1e3:.1f} {quality}")
     ours, theirs = quality or (None, None)
     return replace(
         row, ours=1 / cost["own"], peer=1 / cost["peer"], cpu=(cost["own"], cost["peer"]), quality_ours=ours,
@@ -182,4 +203,5 @@ def _compared(
 
 ROWS: dict[str, Callable[[Setting], list[Row]]] = {
     "gnn-batches": batches, "gnn-training": epochs, "gnn-rgcn": rgcn, "gnn-inference": inference,
+    "gnn-neighbor-loader": neighbor_loader,
 }  # fmt: skip

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.progress import Progress
-from superworkflow.tasks._gnn.batches import Batch, Draws, LookAhead, Sampler
+from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
 from superworkflow.tasks._gnn.network import Known, Network
@@ -41,6 +41,7 @@ from superworkflow.tasks.train.checkpoint import Folder
 from superworkflow.tasks.train.data import Data
 from superworkflow.tasks.train.loop import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
+from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import Clock, serve
 
 
@@ -168,13 +169,6 @@ def infer(trainer: Trainer, request: dict[str, Any]) -> dict[str, Any]:
         (found,) = rows.values()
         np.save(request["to"], found)
     return clock.seconds()
-
-
-@torch.no_grad()
-def ready(network: Network, batch: Batch, known: Known) -> None:
-    """What the first layer's product reads, which is more than the peer's rows: neighbours' means are taken."""
-    block = batch.blocks[0]
-    network.layers[0].read(network.inputs(0, block, network.first_rows(block, known), known))  # type: ignore[operator]
 
 
 def _features(path: Path, count: int) -> NDArray[np.float32]:

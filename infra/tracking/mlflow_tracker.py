@@ -7,9 +7,7 @@ import json
 import logging
 import math
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,6 +66,7 @@ from mlflow.utils.mlflow_tags import (
 
 from superworkflow.infra.tracking.entities import as_inputs, as_metrics, as_outputs, as_params, course_metrics
 from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+from superworkflow.infra.tracking.rivals import among_rivals
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
@@ -88,8 +87,6 @@ SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
 _NOTE_LENGTH = 5000
-_LISTINGS = 10
-"""Times that datasets are listed before a run fails for it."""
 
 
 def default_tracking_uri(store: Location) -> str:
@@ -188,16 +185,7 @@ class MlflowTracker(Tracker):
         self._log_inputs(self._run_id, as_inputs(given, "source"))
 
     def _log_inputs(self, run_id: str, inputs: Sequence[DatasetInput]) -> None:
-        """Of two runs that are the first to list a dataset at once MLflow refuses one, which finds it there then."""
-        for left in reversed(range(_LISTINGS)):
-            try:
-                self._client.log_inputs(run_id, inputs)
-            except MlflowException:
-                if not left:
-                    raise
-                time.sleep(random.uniform(0.01, 0.2))  # of many at once each time one succeeds
-            else:
-                return
+        among_rivals(lambda: self._client.log_inputs(run_id, inputs))
 
     def _close_dead(self) -> None:
         if not self._parent:  # a sweep's trials need not all look for them
@@ -325,7 +313,7 @@ class MlflowTracker(Tracker):
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
         self._end("FINISHED", run=run)
-        show_columns(self._client, self._experiment_id, run)
+        among_rivals(lambda: show_columns(self._client, self._experiment_id, run))
 
     @_told
     def fail(self, message: str, run: RunRecord | None = None) -> None:
@@ -364,7 +352,7 @@ class MlflowTracker(Tracker):
         if found is not None:
             if not _KIND.keys() & found.tags.keys():  # made by an earlier version
                 for key, value in _KIND.items():
-                    self._client.set_experiment_tag(found.experiment_id, key, value)
+                    among_rivals(functools.partial(self._client.set_experiment_tag, found.experiment_id, key, value))
             return str(found.experiment_id)
         path = sqlite_path(self.uri)
         artifacts = None if path is None else (path.parent / "artifacts").as_uri()

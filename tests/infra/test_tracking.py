@@ -14,7 +14,8 @@ from mlflow import MlflowClient
 
 from superworkflow.dashboards.comparison import compare, print_comparison, print_runs
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.records import Used
+from superworkflow.infra.plan.cost import load_prices
+from superworkflow.infra.records import RunRecord, Used
 from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
 from superworkflow.infra.tracking.mlflow_tracker import (
     SUPERWORKFLOW_TAG,
@@ -107,6 +108,30 @@ def test_runs_that_list_a_new_dataset_at_once(tmp_path: Path) -> None:
         client = MlflowClient(uri)
         for run in runs:
             assert [each.dataset.digest for each in client.get_run(run).inputs.dataset_inputs] == [name * 32]
+
+
+def test_runs_that_end_at_once_each_are_recorded(tmp_path: Path) -> None:
+    """As trials of a sweep do: whoever comes second finds the view of its superworkflow."""
+    uri, count = f"sqlite:///{tmp_path}/mlflow.db", 6
+    MlflowTracker(uri)
+    for name in "abc":
+        together = threading.Barrier(count)
+
+        def record(run: str, name: str = name, together: threading.Barrier = together) -> str:
+            tracker = MlflowTracker(uri)
+            made = tracker.begin(run, name, {}, {})
+            record = RunRecord(made, "flow", "/store", run, name)
+            record.close(load_prices(), 1.0)
+            together.wait()
+            tracker.finish(record)
+            return made
+
+        with ThreadPoolExecutor(count) as pool:
+            runs = list(pool.map(record, [f"{name}-{number}" for number in range(count)]))
+        client = MlflowClient(uri)
+        found = [client.get_run(run).info for run in runs]
+        assert [each.status for each in found] == ["FINISHED"] * count
+        assert f"mlflow.sharedViewState.superworkflow-{name}" in client.get_experiment(found[0].experiment_id).tags
 
 
 def test_the_page_of_a_run_says_what_it_cost_and_reached(uri: str, two: tuple[str, str]) -> None:

@@ -52,7 +52,7 @@ def _api(sweeps: SweepCommands, path: str, body: dict[str, Any]) -> Any:
 
 def test_each_dataset_is_made_once(grid: Answer) -> None:
     document = grid.document
-    assert document["counts"] == {"complete": 4}
+    assert document["counts"] == {"complete": 4}, grid.err[-4000:]
     assert document["computed"] == {"index": 1, "label": 1, "walk": 2, "prepare": 2, "embed": 4, "evaluate": 4}
     digests: dict[str, list[str]] = {}
     for trial in document["trials"]:

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.tasks.train.optimizers import Optimizer
 
 STATE = "state.json"
 GROUP_NOTE = "workers.json"
@@ -98,7 +98,7 @@ class Folder:
 
 
 def save_checkpoint(
-    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer], best: Mapping[str, NDArray[Any]],
+    kept: Kept, network: Network, optimizers: list[Optimizer], best: Mapping[str, NDArray[Any]],
     position: Position, beside: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Write all of it in the slot of the position, then note that.
@@ -111,7 +111,7 @@ def save_checkpoint(
     arrays = {f"weights.{key}": values for key, values in network.arrays().items()}
     arrays |= {f"best.{key}": values for key, values in best.items()}
     for number, optimizer in enumerate(optimizers):
-        for item, values in optimizer.state_dict()["state"].items():
+        for item, values in optimizer.states().items():
             for key, value in values.items():
                 arrays[f"optimizer.{number}.{item}.{key}"] = torch.as_tensor(value).detach().cpu().numpy()
     kept.write(position.slot, arrays)
@@ -130,7 +130,7 @@ def noted_position(kept: Kept, tell: Callable[[str], None]) -> Position | None:
 
 
 def load_checkpoint(
-    kept: Kept, network: Network, optimizers: list[torch.optim.Optimizer], tell: Callable[[str], None]
+    kept: Kept, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
 ) -> tuple[Position, Arrays] | None:
     """Go back to the checkpoint: its position and the best weights; None where there is none that is whole.
 
@@ -147,22 +147,20 @@ def load_checkpoint(
         for name, values in kept.read(position.slot).items():
             part, _, key = name.partition(".")
             parts[part][key] = values
-        restored = [_state_of(number, optimizer, parts["optimizer"]) for number, optimizer in enumerate(optimizers)]
+        restored = [_states_of(number, parts["optimizer"]) for number in range(len(optimizers))]
         network.load_arrays(parts["weights"])
         for optimizer, given in zip(optimizers, restored, strict=True):
-            optimizer.load_state_dict(given)
+            optimizer.load(given)
         return position, parts["best"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
 
-def _state_of(number: int, optimizer: torch.optim.Optimizer, arrays: Arrays) -> dict[str, Any]:
-    state: dict[int, dict[str, Any]] = {}
+def _states_of(optimizer: int, arrays: Arrays) -> dict[int, Arrays]:
+    states: dict[int, Arrays] = {}
     for name, values in arrays.items():
         which, item, key = name.split(".")
-        if int(which) == number:
-            whole = torch.from_numpy(np.array(values))
-            state.setdefault(int(item), {})[key] = int(whole) if whole.dtype == torch.int64 else whole
-    given: dict[str, Any] = optimizer.state_dict()
-    return {**given, "state": state}
+        if int(which) == optimizer:
+            states.setdefault(int(item), {})[key] = values
+    return states

@@ -19,6 +19,7 @@ from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._gnn.tables import Tables
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, Kept
+from superworkflow.tasks.train.optimizers import Optimizer
 
 _PIECE_BYTES = 32 << 20
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
@@ -69,7 +70,7 @@ class GroupKept:
 
 def save_tables(
     kept: Kept, slot: str, parts: Parts, tables: Tables, best: Mapping[str, NDArray[Any]],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
 ) -> None:  # fmt: skip
     """Write the rows of this worker's parts, the best ones, and what the optimizer keeps of them.
 
@@ -81,7 +82,7 @@ def save_tables(
         best: the best ones by node set; empty where there are none yet.
         optimizer: of the tables.
     """
-    states = optimizer.state_dict()["state"]
+    states = optimizer.states()
     for number, (name, rows) in enumerate(tables.arrays().items()):
         arrays = {"rows": rows} | ({"best": best[name]} if best else {})
         for key, value in states.get(number, {}).items():
@@ -97,13 +98,13 @@ class SavedTables(NamedTuple):
 
     rows: Arrays
     best: Arrays
-    states: dict[int, dict[str, Any]]
+    states: dict[int, Arrays]
 
-    def take(self, tables: Tables, optimizer: torch.optim.Optimizer) -> None:
+    def take(self, tables: Tables, optimizer: Optimizer) -> None:
         """Go back to them."""
         tables.load(self.rows)
         if self.rows:
-            optimizer.load_state_dict({**optimizer.state_dict(), "state": self.states})
+            optimizer.load(self.states)
 
 
 def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables, tell: Callable[[str], None]) -> SavedTables | None:
@@ -129,8 +130,7 @@ def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables, tell: Calla
             rows[name] = whole.pop("rows")
             if "best" in whole:
                 best[name] = whole.pop("best")
-            tensors = {key.partition(".")[2]: torch.from_numpy(values) for key, values in whole.items()}
-            states[number] = {key: int(t) if t.dtype == torch.int64 else t for key, t in tensors.items()}
+            states[number] = {key.partition(".")[2]: values for key, values in whole.items()}
     except (OSError, ValueError, KeyError) as error:
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None

@@ -22,6 +22,7 @@ from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
 from superworkflow.tasks.train.keeping import Keeping
+from superworkflow.tasks.train.optimizers import Adam, Optimizer, RowAdagrad, RowAdam
 
 Prepared = tuple[Example, Batch, Known]
 Scheduled = tuple[NDArray[np.int64], Step]
@@ -257,18 +258,15 @@ class Trainer:
 
 def optimizers_of(
     weights: Iterable[torch.nn.Parameter], embeddings: Iterable[torch.nn.Parameter], params: TrainParams
-) -> list[torch.optim.Optimizer]:
-    """Adam of the dense weights, and for embeddings, of which a step reads few, its sparse form or Adagrad."""
+) -> list[Optimizer]:
+    """Adam of the dense weights, and for embeddings, of which a step reads few, its form for rows or Adagrad."""
     sparse = list(embeddings)
     embedded = {id(each) for each in sparse}
     dense = [each for each in weights if id(each) not in embedded]
-    made: list[torch.optim.Optimizer] = [
-        torch.optim.Adam(dense, lr=params.learning_rate, weight_decay=params.weight_decay, foreach=False)
-    ]
-    if sparse and params.embeddings_by == "adagrad":
-        made.append(torch.optim.Adagrad(sparse, lr=params.learning_rate, foreach=False))
-    elif sparse:
-        made.append(torch.optim.SparseAdam(sparse, lr=params.learning_rate))
+    made: list[Optimizer] = [Adam(dense, params.learning_rate, params.weight_decay)]
+    if sparse:
+        by_rows = RowAdagrad if params.embeddings_by == "adagrad" else RowAdam
+        made.append(by_rows(sparse, params.learning_rate))
     return made
 
 

@@ -1,0 +1,101 @@
+"""Optimizers against those of torch.optim, and that training does without torch's compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from superworkflow.tasks.train.optimizers import Adam, RowAdagrad, RowAdam
+from tests.tasks.gnn_graphs import one_kind
+
+SHAPES = (50, 7), (3, 1)
+CASES = {
+    "adam": (lambda of: Adam(of, 0.01), lambda of: torch.optim.Adam(of, lr=0.01, foreach=False)),
+    "adam with decay": (
+        lambda of: Adam(of, 0.01, 5e-4),
+        lambda of: torch.optim.Adam(of, lr=0.01, weight_decay=5e-4, foreach=False),
+    ),
+    "adam of rows": (lambda of: RowAdam(of, 0.01), lambda of: torch.optim.SparseAdam(of, lr=0.01)),
+    "adagrad of rows": (lambda of: RowAdagrad(of, 0.1), lambda of: torch.optim.Adagrad(of, lr=0.1, foreach=False)),
+}
+
+
+def _gradients(by_rows: bool, seed: int) -> list[torch.Tensor | None]:
+    """Of one step: the second parameter has none in every third, and none of its rows in every fifth."""
+    rng, found = torch.Generator().manual_seed(seed), list[torch.Tensor | None]()
+    for number, shape in enumerate(SHAPES):
+        if number and seed % 3 == 0:
+            found.append(None)
+        elif by_rows:
+            count = 0 if number and seed % 5 == 0 else 9
+            rows = torch.randint(0, shape[0], (1, count), generator=rng)  # some more than once
+            values = torch.randn(count, shape[1], generator=rng)
+            found.append(torch.sparse_coo_tensor(rows, values, shape, check_invariants=True))
+        else:
+            found.append(torch.randn(shape, generator=rng))
+    return found
+
+
+def _parameters() -> list[torch.nn.Parameter]:
+    rng = torch.Generator().manual_seed(1)
+    return [torch.nn.Parameter(torch.randn(shape, generator=rng)) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_those_of_torch(name: str) -> None:
+    made, theirs = CASES[name]
+    ours, peers = _parameters(), _parameters()
+    optimizer, peer = made(ours), theirs(peers)
+    for step in range(40):
+        optimizer.zero_grad()
+        assert all(each.grad is None for each in ours)
+        for own, other, gradient in zip(ours, peers, _gradients("rows" in name, step), strict=True):
+            own.grad, other.grad = gradient, None if gradient is None else gradient.clone()
+        optimizer.step()
+        peer.step()
+        if step == 20:  # as from a checkpoint
+            saved = {
+                number: {key: np.asarray(value) for key, value in state.items()}
+                for number, state in optimizer.states().items()
+            }
+            optimizer = made(ours)
+            optimizer.load(saved)
+            for state in saved.values():
+                for key in set(state) - {"step"}:
+                    state[key].fill(np.nan)
+    for own, other in zip(ours, peers, strict=True):
+        assert torch.equal(own, other)
+        assert own.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ({2: {"step": 1, "exp_avg": 0, "exp_avg_sq": 0}}, "no state of parameter 2"),
+        ({0: {"step": 1, "sum": 0}}, "no state of parameter 0: step, sum"),
+        ({0: {"step": 1, "exp_avg": np.zeros((50, 7)), "exp_avg_sq": np.zeros((50, 6))}}, "0 has another shape"),
+    ],
+    ids=["a parameter more", "another kind", "another shape"],
+)
+def test_a_state_of_others_is_refused(states: dict, said: str) -> None:
+    optimizer = Adam(_parameters(), 0.01)
+    with pytest.raises(ValueError, match=said):
+        optimizer.load(states)
+    assert optimizer.states() == {}
+
+
+def test_a_stage_trains_without_the_compiler_of_torch(tmp_path: Path) -> None:
+    graph = one_kind(tmp_path / "graph").location.local_path
+    given = ["stage", "train", "--input", f"graph={graph}", "--output", str(tmp_path / "out")]
+    given += ["--params-json", '{"hidden": 16, "batch": 8, "epochs": 2, "fanouts": "3,all"}']
+    command = [sys.executable, "-X", "importtime", "-m", "superworkflow", *given]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "torch" in imported
+    assert not {"torch._dynamo", "sympy"} & imported

@@ -1,33 +1,52 @@
-"""A compiled hint: bring a cache line into the first-level cache, without waiting for it. It never faults."""
+"""Compiled hints: bring a cache line nearer, without waiting for it. They never fault."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numba as nb
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+_LINE_BYTES = 64
+FIRST, SECOND = 3, 2
+"""Level of the cache that the line is brought into, as LLVM numbers localities."""
 
-def hint(builder: Any, pointer: Any) -> None:
+
+def hint(builder: Any, pointer: Any, level: int = FIRST) -> None:
     """Add the hint for the line at `pointer` to the code of an intrinsic: a read, of data used again soon."""
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     insert: Any = cgutils.get_or_insert_function
     function = insert(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(function, [builder.bitcast(pointer, byte), word(0), word(3), word(1)])
+    builder.call(function, [builder.bitcast(pointer, byte), word(0), word(level), word(1)])
 
 
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Type and code, for Numba."""
+def _into(level: int) -> Any:
+    """The intrinsic that brings lines into this level."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        hint(builder, builder.gep(data, [arguments[1]]))
-        return context.get_dummy_value()
+    def typed(typing_context: Any, array: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            hint(builder, builder.gep(data, [arguments[1]]), level)
+            return context.get_dummy_value()
 
-    return types.void(array, index), generate
+        return types.void(array, index), generate
+
+    return intrinsic(typed)
 
 
-prefetch: Any = intrinsic(_prefetch)
+prefetch: Any = _into(FIRST)
 """``prefetch(array, index)``: the hint for ``array[index]``; array 1-D contiguous, index a 64-bit integer."""
+prefetch_far: Any = _into(SECOND)
+"""The same into the second-level cache, for whole rows: far more lines can be on their way there than into the first,
+which has few buffers for lines that it waits for (on an AMD EPYC of 2022 13 GB/s of random rows against 7)."""
+
+
+@nb.njit(inline="always")
+def prefetch_row(flat: Any, begin: Any, width: Any) -> Any:
+    """`prefetch_far` of all of flat[begin:begin + width], which is not empty and may end beyond the array."""
+    for at in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
+        prefetch_far(flat, at)
+    prefetch_far(flat, begin + width - 1)

@@ -8,6 +8,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._gnn.kernels import AHEAD
+from superworkflow.tasks._prefetch import prefetch_row
+
 
 @nb.njit(inline="always")
 def widened(bits: Any) -> Any:
@@ -22,11 +25,13 @@ def sum_half(
     values: NDArray[np.uint16], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
     """`kernels.sum_edges` of values [n, d] that are the bits of float16."""
-    width = values.shape[1]
+    width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
+            if e + AHEAD < len(senders):
+                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
             sender = senders[e]
             for c in range(width):
                 out[i, c] += widened(values[sender, c])

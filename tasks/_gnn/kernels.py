@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import draw_uniform
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._prefetch import prefetch, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix, uniform
 
 ALL = -1
 """Fan-out of a hop that takes every neighbour."""
 COLUMNS = 16
 """Columns that one thread sums at a time: a cache line."""
-_AHEAD = 16
+AHEAD = 16
 """Rows, or edges, that are asked of memory ahead of the one that is read."""
 
 
@@ -77,8 +77,8 @@ def count_draws(
     """
     starts[0] = 0
     for i in range(len(rows)):
-        if i + _AHEAD < len(rows):
-            prefetch(indptr, np.int64(rows[i + _AHEAD]))
+        if i + AHEAD < len(rows):
+            prefetch(indptr, np.int64(rows[i + AHEAD]))
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
         moved = _moved(renumbered, rows[i], first)
         gone, end = _lost_in(lost, first + moved, last + moved)
@@ -208,10 +208,10 @@ def compact(
         How many nodes `frontier` has now.
     """
     for e in range(len(positions)):
-        if e + 2 * _AHEAD < len(positions):
-            prefetch(indices, positions[e + 2 * _AHEAD])
-        if e + _AHEAD < len(positions):
-            prefetch(places, np.int64(indices[positions[e + _AHEAD]]))
+        if e + 2 * AHEAD < len(positions):
+            prefetch(indices, positions[e + 2 * AHEAD])
+        if e + AHEAD < len(positions):
+            prefetch(places, np.int64(indices[positions[e + AHEAD]]))
         node = indices[positions[e]]
         place = places[node]
         if place < 0:
@@ -242,11 +242,13 @@ def sum_edges(
     values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
     """Sum the rows of each receiver's senders: values [n, d], starts [r + 1], senders [e], out [r, d]."""
-    width = values.shape[1]
+    width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
+            if e + AHEAD < len(senders):
+                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
             sender = senders[e]
             for c in range(width):
                 out[i, c] += values[sender, c]

@@ -14,22 +14,31 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._gnn.kernels import AHEAD
+from superworkflow.tasks._prefetch import prefetch_far, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix
 
-_LINE = 16
-"""Numbers in a cache line."""
-_AHEAD = 16
-"""Rows that are asked of memory ahead of the one that is read."""
+_EDGES_AHEAD = 64
+"""Places in the list of edges, which say whose rows are read, that are asked for ahead of the one that is read."""
 
 
 @nb.njit(inline="always")
-def _ask(flat: Any, row: Any, width: Any) -> Any:
-    """Bring a row of a table, given as one array, into the cache."""
-    begin = np.int64(row) * width
-    for at in range(begin, begin + width, _LINE):
-        prefetch(flat, at)
-    prefetch(flat, begin + width - 1)
+def _ask_of(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
+    """Ask for the rows of the senders of so many edges, from `e` on, where there are as many."""
+    if e + count <= len(senders):
+        for k in range(e, e + count):
+            prefetch_row(flat, np.int64(senders[k]) * width, width)
+
+
+@nb.njit(inline="always")
+def _ask_at(flat: Any, width: Any, indices: Any, positions: Any, e: Any, count: Any) -> Any:
+    """`_ask_of` edges that stand at positions in a list, of which some places are asked for still further ahead."""
+    if e + (_EDGES_AHEAD - AHEAD) + count <= len(positions):
+        for k in range(e + (_EDGES_AHEAD - AHEAD), e + (_EDGES_AHEAD - AHEAD) + count):
+            prefetch_far(indices, positions[k])
+    if e + count <= len(positions):
+        for k in range(e, e + count):
+            prefetch_row(flat, np.int64(indices[positions[k]]) * width, width)
 
 
 @nb.njit(nogil=True)
@@ -80,8 +89,7 @@ def gather_rows(
     """
     width, flat = table.shape[1], table.reshape(-1)
     for i in nb.prange(len(nodes)):
-        if i + _AHEAD < len(nodes):
-            _ask(flat, nodes[i + _AHEAD], width)
+        _ask_of(flat, width, nodes, i + AHEAD, 1)
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         if dropped:
@@ -112,20 +120,17 @@ def gather_means(
         if dropped:
             words = np.empty((width + 3) >> 2, np.uint64)
             while e < last:
-                if e + _AHEAD < len(positions):
-                    _ask(flat, indices[positions[e + _AHEAD]], width)
+                _ask_at(flat, width, indices, positions, e + AHEAD, 1)
                 node = indices[positions[e]]
                 _add_masked(row, table[node], node, dropped, state, words)
                 e += 1
         while e + 4 <= last:
-            for ahead in range(e + _AHEAD, min(e + 4 + _AHEAD, len(positions))):
-                _ask(flat, indices[positions[ahead]], width)
+            _ask_at(flat, width, indices, positions, e + AHEAD, 4)
             one, two = table[indices[positions[e]]], table[indices[positions[e + 1]]]
             _add_four(row, one, two, table[indices[positions[e + 2]]], table[indices[positions[e + 3]]])
             e += 4
         while e < last:
-            if e + _AHEAD < len(positions):
-                _ask(flat, indices[positions[e + _AHEAD]], width)
+            _ask_at(flat, width, indices, positions, e + AHEAD, 1)
             _add(row, table[indices[positions[e]]])
             e += 1
         _end_mean(row, last - starts[i])
@@ -142,16 +147,18 @@ def mean_rows(
         starts, senders: [r + 1], [e].
         out, at: as of `gather_rows`.
     """
-    width = values.shape[1]
+    width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         e, last = starts[i], starts[i + 1]
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         while e + 4 <= last:
+            _ask_of(flat, width, senders, e + AHEAD, 4)
             one, two = values[senders[e]], values[senders[e + 1]]
             _add_four(row, one, two, values[senders[e + 2]], values[senders[e + 3]])
             e += 4
         while e < last:
+            _ask_of(flat, width, senders, e + AHEAD, 1)
             _add(row, values[senders[e]])
             e += 1
         _end_mean(row, last - starts[i])
@@ -198,7 +205,7 @@ def spread_back(
         more: add to what `out` has.
         out: of the senders [n, d].
     """
-    width = out.shape[1]
+    width, flat, columns = out.shape[1], gradients.reshape(-1), gradients.shape[1]
     for i in nb.prange(len(out)):
         row = out[i]
         if own >= 0 and i < len(gradients):
@@ -210,6 +217,8 @@ def spread_back(
         elif not more:
             row[:] = np.float32(0)
         for e in range(begins[i], begins[i + 1]):
+            if e + AHEAD < len(receivers):
+                prefetch_row(flat, np.int64(receivers[e + AHEAD]) * columns + at, width)
             receiver = receivers[e]
             share = np.float32(1) / np.float32(starts[receiver + 1] - starts[receiver])
             _add_share(row, gradients[receiver, at : at + width], share)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import Work, draw_weighted
-from superworkflow.tasks._gnn.kernels import COLUMNS
+from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS
+from superworkflow.tasks._prefetch import prefetch_row
 from superworkflow.tasks._random import GAMMA, mix
 
 
@@ -94,11 +95,13 @@ def sum_weighted(
         starts, senders, weights: [r + 1], [e], [e].
         out: of the receivers [r, d], filled.
     """
-    width = values.shape[1]
+    width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
+            if e + AHEAD < len(senders):
+                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
             sender, weight = senders[e], weights[e]
             for c in range(width):
                 out[i, c] += weight * values[sender, c]

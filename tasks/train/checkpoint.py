@@ -136,7 +136,7 @@ def load_checkpoint(
 
     Args:
         kept: where it is.
-        network, optimizers: what goes back.
+        network, optimizers: what goes back, both new; they are as they were where None is returned.
         tell: called with why one that is there cannot be used.
     """
     try:
@@ -148,11 +148,13 @@ def load_checkpoint(
             part, _, key = name.partition(".")
             parts[part][key] = values
         restored = [_states_of(number, parts["optimizer"]) for number in range(len(optimizers))]
-        network.load_arrays(parts["weights"])
         for optimizer, given in zip(optimizers, restored, strict=True):
             optimizer.load(given)
+        network.load_arrays(parts["weights"])  # last, since it cannot be undone
         return position, parts["best"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        for optimizer in optimizers:
+            optimizer.load({})
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
 

@@ -25,7 +25,7 @@ from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train import STAGE, TrainParams
-from superworkflow.tasks.train.checkpoint import Folder
+from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
 from superworkflow.tasks.train.keeping import Keeping
 from superworkflow.tasks.train.loop import Trainer
@@ -124,20 +124,48 @@ def test_epochs_can_be_gone_through_without_training(tmp_path, graph, full):
     """The same losses, and the same accuracy on the nodes to validate on."""
     params = {**SMALL, **({"fanouts": "all,all", "batch": "all"} if full else {"fanouts": "2,3"}), "epochs": 3}
     wanted = trained(graph, tmp_path / "wanted", patience=0, **params)
-    _, targets, shape, data = prepared(graph, TrainParams(**params))
-    network = Network(shape, 42)
-    ahead = LookAhead(lambda: sampler_of(shape, data, TrainParams(**params).sizes), 1, 0)
-    trainer = Trainer(
-        network, data.known, Classification(targets), TrainParams(**params), ahead, Folder(tmp_path / "kept"),
-        lambda: None, Progress("train", stream=io.StringIO()),
-    )  # fmt: skip
+    trainer = _trainer(graph, params, Folder(tmp_path / "kept"), io.StringIO())
     found = [trainer.step(*each) for number in range(3) for each in trainer.epoch(number)]
     assert found == pytest.approx(losses(wanted), abs=1e-6)
-    loss, accuracy = trainer.judge(targets.nodes("validation"))
+    loss, accuracy = trainer.judge(trainer.task.items("validation"))
     if full:
         assert accuracy == wanted.json("history.json")[-1]["validation_accuracy"]
         assert loss == pytest.approx(wanted.json("history.json")[-1]["validation_loss"], abs=1e-6)
     assert 0 < accuracy <= 1
+
+
+def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Trainer:
+    params = TrainParams(**given)
+    _, targets, shape, data = prepared(graph, params)
+    ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
+    progress = Progress("train", stream=log)
+    return Trainer(Network(shape, 42), data.known, Classification(targets), params, ahead, kept, lambda: None, progress)
+
+
+@pytest.mark.parametrize("damage", ["optimizer", "weights"])
+def test_nothing_is_taken_from_a_checkpoint_that_does_not_fit(tmp_path, graph, damage):
+    """Training that begins anew begins with the first weights."""
+    kept, log = Folder(tmp_path / "kept"), io.StringIO()
+    trainer = _trainer(graph, SMALL, kept, log)
+    for each in trainer.epoch(0):
+        trainer.step(*each)
+    save_checkpoint(kept, trainer.network, trainer.optimizers, {}, trainer.position)
+    whole = _trainer(graph, SMALL, kept, log)
+    assert whole.resume()
+    assert whole.optimizers[0].states().keys() == trainer.optimizers[0].states().keys()
+    assert weights_of(whole) == weights_of(trainer)
+    saved = kept.read(trainer.position.slot)
+    part = next(name for name in reversed(saved) if name.startswith(f"{damage}.") and saved[name].ndim)
+    kept.write(trainer.position.slot, {**saved, part: saved[part][..., :-1]})
+    again, first = _trainer(graph, SMALL, kept, log), _trainer(graph, SMALL, kept, log)
+    assert not again.resume()
+    assert "training begins anew" in log.getvalue()
+    assert weights_of(again) == weights_of(first)
+    assert not again.optimizers[0].states()
+
+
+def weights_of(trainer: Trainer) -> dict[str, bytes]:
+    return {name: values.tobytes() for name, values in trainer.weights().items()}
 
 
 KILLED = """

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from superworkflow.dashboards.comparison import compare, print_comparison, print_runs
 from superworkflow.infra.errors import UserError
@@ -23,6 +24,7 @@ from superworkflow.infra.tracking.mlflow_tracker import (
     open_client,
 )
 from superworkflow.infra.tracking.names import read_drift
+from superworkflow.infra.tracking.rivals import among_rivals
 from tests.infra.tracked import METRICS, recorded, staged
 
 
@@ -132,6 +134,21 @@ def test_runs_that_end_at_once_each_are_recorded(tmp_path: Path) -> None:
         found = [client.get_run(run).info for run in runs]
         assert [each.status for each in found] == ["FINISHED"] * count
         assert f"mlflow.sharedViewState.superworkflow-{name}" in client.get_experiment(found[0].experiment_id).tags
+
+
+def test_what_no_rival_has_done_is_not_tried_again(tmp_path: Path) -> None:
+    """Only what the database refuses: MLflow has its own patience with servers, and a bad name stays one."""
+    client, times = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db"), 0
+    experiment = client.create_experiment("e")
+
+    def work() -> None:
+        nonlocal times
+        times += 1
+        client.set_experiment_tag(experiment, "a" * 10_000, "")
+
+    with pytest.raises(MlflowException, match="exceed"):
+        among_rivals(work)
+    assert times == 1
 
 
 def test_the_page_of_a_run_says_what_it_cost_and_reached(uri: str, two: tuple[str, str]) -> None:

@@ -26,14 +26,19 @@ def feature_values(graph: Stats) -> int:
 
 
 def mean_values(graph: Stats) -> int:
-    """Numbers in the means of neighbours' features, for each edge set a row for each node where its edges start."""
-    total, known = 0, False
+    """Numbers in the means of neighbours' features, for each edge set a row for each node where its edges start.
+
+    Without the facts of each end, or where a set is known by its number alone, each edge set has as many as there are
+    features.
+    """
+    found = []
     for name, source in graph.items():
-        if name.startswith("edges.") and name.endswith(".source"):
+        if name.endswith(".source") and isinstance(source, str):
             target = graph.get(f"{name.removesuffix('source')}target")
-            known = known or f"values.nodes.{target}" in graph
-            total += int(graph.get(f"nodes.{source}") or 0) * int(graph.get(f"values.nodes.{target}") or 0)
-    return total if known else feature_values(graph) * max(1, int(graph.get("edge_sets") or 1))
+            found.append((graph.get(f"nodes.{source}"), graph.get(f"values.nodes.{target}")))
+    if not found or any(None in each for each in found):
+        return feature_values(graph) * max(1, int(graph.get("edge_sets") or 1))
+    return sum(int(rows or 0) * int(width or 0) for rows, width in found)
 
 
 def workers_of(resources: Resources) -> int:

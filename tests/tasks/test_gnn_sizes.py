@@ -28,6 +28,15 @@ def test_without_facts_of_sets_every_stored_byte_is_one_of_features():
     assert mean_values({}) == feature_values({}) == mapped_graph({}) == 0
 
 
+def test_sets_that_are_known_by_number_count_as_well():
+    """Names that are no plain words stand at the ends of edges alone."""
+    names = {"nodes.paper": "nodes.0", "values.nodes.paper": "values.nodes.0"}
+    facts = {names.get(name, name): "a paper" if value == "paper" else value for name, value in TYPED.items()}
+    assert feature_values(facts) == 20 * 8
+    assert mean_values(facts) == 2 * 20 * 8
+    assert mean_values({"edges": 7, "edges.source": 7}) == 0  # an edge set of that name
+
+
 def test_workers_hold_what_the_stage_in_process_maps():
     group = Resources.model_validate({"cpu": 0.5, "workers": {"count": 2, "cpu": 1, "memory": "2Gi"}})
     assert workers_of(group) == 2

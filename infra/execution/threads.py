@@ -3,7 +3,7 @@
 GNU's library, which torch and Numba compute with, lets a thread that is done ask 300,000 times whether there is more
 before it sleeps: some milliseconds. That is fastest while nobody else wants the core. A stage shares it with other
 stages, trials and its own threads that read ahead, and a container pays for it out of its quota of CPU time. Where it
-finds more of its own threads than cores, the library asks 1,000 times; of other processes it does not know.
+finds more of its own threads than cores, the library asks 100 times; of other processes it does not know.
 """
 
 from __future__ import annotations

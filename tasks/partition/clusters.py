@@ -51,10 +51,11 @@ def divide(
         return bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, seed, scratch)[0]
     totals = weights.sum(0, dtype=np.int64)
     labels, count = clustered(rows, weights, totals // (parts * _CLUSTERS_A_PART))
+    if 2 * count > len(weights) or count < parts:  # there are none to be found
+        progress.log(f"{count:,} clusters of {len(weights):,}, too many or too few: METIS divides the graph itself")
+        return bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, seed, scratch)[0]
     small, heavy = contracted(rows, weights, labels, count)
     progress.log(f"{count:,} clusters, {len(small.adjacency) // 2:,} pairs of neighbours among them")
-    if 2 * count > len(weights) or count < parts:  # there are none to be found
-        return bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, seed, scratch)[0]
     found = divide(small, heavy, parts, imbalance, each_time, seed, scratch, progress, most_entries)[labels]
     bounds = np.maximum(np.floor(totals * imbalance / parts), 1).astype(np.int64)
     even_out(rows, weights, found, parts, bounds)
@@ -171,7 +172,7 @@ def move_labels(
         order: int32, the vertices in the order in which they are asked.
         bounds: int64 [constraints], what a label may have for another vertex to take it.
         least: a vertex whose label has more than it may, and would have less without it, also takes one that fewer
-            edges lead to than to its own, but at least this share of them.
+            edges lead to than to its own, but at least this share of them, rounded.
         labels: int32 [vertices], changed.
         loads: int64 [labels, constraints], what each label has; changed.
         sums: int64 [labels], all 0.
@@ -196,7 +197,7 @@ def move_labels(
         for c in range(constraints):
             too_much |= loads[own, c] > bounds[c] and vertex_weights[v, c] > 0
         if too_much:
-            most = least * most - 0.5  # as many edges as that are enough
+            most = least * most - 0.5  # as many as that share is enough, rounded
         for k in range(count):
             label = touched[k]
             if label != own and sums[label] > most:

@@ -110,7 +110,7 @@ def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Re
 
 STAGE = Stage(
     name="partition",
-    version="2",
+    version="3",
     params=PartitionParams,
     inputs={"graph": Input("heterograph dataset: the graph to divide")},
     run="superworkflow.tasks.partition.run:run",

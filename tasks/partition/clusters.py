@@ -51,7 +51,8 @@ def divide(
         return bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, seed, scratch)[0]
     totals = weights.sum(0, dtype=np.int64)
     labels, count = clustered(rows, weights, totals // (parts * _CLUSTERS_A_PART))
-    if 2 * count > len(weights) or count < parts:  # there are none to be found
+    alone = len(weights) - int(np.count_nonzero(np.diff(rows.starts)))  # they are in no cluster, and cost METIS little
+    if 2 * (count - alone) > len(weights) - alone or count < parts:  # there are none to be found
         progress.log(f"{count:,} clusters of {len(weights):,}, too many or too few: METIS divides the graph itself")
         return bisect(rows.starts, rows.adjacency, rows.weights, weights, parts, each_time, seed, scratch)[0]
     small, heavy = contracted(rows, weights, labels, count)

@@ -152,8 +152,12 @@ def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
     assert ours <= 1.05 * theirs
 
 
-def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path):
-    """METIS is given a graph of clusters, and cuts no more than of the graph itself; parts are within their bounds."""
+@pytest.mark.parametrize("alone", [0, 9000])
+def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path, alone: int):
+    """METIS is given a graph of clusters, and cuts no more than of the graph itself; parts are within their bounds.
+
+    Nodes without edges, which are in no cluster, do not count.
+    """
     rng = np.random.default_rng(3)
     nodes, communities, parts, pairs = 6000, 60, 8, 60_000
     one = rng.integers(0, nodes, pairs)
@@ -161,6 +165,7 @@ def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path):
     other = np.where(rng.random(pairs) < 0.8, near, rng.integers(0, nodes, pairs))
     ends = np.unique(np.concatenate([np.stack([one, other], 1), np.stack([other, one], 1)]), axis=0)
     ends = ends[ends[:, 0] != ends[:, 1]]
+    nodes += alone
     starts = np.concatenate([[0], np.cumsum(np.bincount(ends[:, 0], minlength=nodes))])
     rows = Symmetric(starts, ends[:, 1].astype(np.int32), None)
     weights = np.stack([np.ones(nodes), rng.random(nodes) < 0.1, np.diff(starts)], 1).astype(np.int32)
@@ -169,7 +174,7 @@ def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path):
         divide(rows, weights, parts, 1.05, each, 1, tmp_path, Progress("test", stream=told), most)
         for most in (len(ends), 20_000, 20_000)
     )
-    assert "clusters" in told.getvalue()
+    assert "clusters, " in told.getvalue()
     assert by_clusters.tolist() == again.tolist()
     cuts = [(found[ends[:, 0]] != found[ends[:, 1]]).sum() for found in (alone, by_clusters)]
     assert cuts[1] <= 1.05 * cuts[0]

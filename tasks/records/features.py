@@ -296,8 +296,9 @@ def check_numbers(graph: HeteroGraph, what: str, rows: NDArray[Any], count: int)
     Raises:
         DatasetDamaged: names them.
     """
-    # One pass: a number below 0 is beyond all others when it is read without its sign.
-    if len(rows) and int(rows.view(f"u{rows.itemsize}").max()) >= count:
+    # One pass: a number below 0 is beyond all that have a sign when it is read without its own.
+    beyond = min(count, 1 << (8 * rows.itemsize - 1))
+    if len(rows) and int(rows.view(f"u{rows.itemsize}").max()) >= beyond:
         wrong = rows[(rows < 0) | (rows >= count)]
         raise _damaged(graph, f"{what} are beyond the {count} that there are", int(wrong[0]))
 

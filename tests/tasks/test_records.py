@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
@@ -23,6 +24,7 @@ from superworkflow.tasks._schema import read_schema
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records import STAGE, RecordsParams
+from superworkflow.tasks.records.features import check_numbers
 from tests.tasks import examples
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
@@ -110,6 +112,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for split, shards in blocks.items()
     }
     return dataset, write_subgraphs(folder / "sample", graph, blocks), wanted
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [7, 1 << 33])
+def test_numbers_that_a_set_does_not_have_are_refused(made, kind, count):
+    """A number below 0 too, also where without its sign it would be one of so many."""
+    graph = HeteroGraph.open(made[0])
+    check_numbers(graph, "nodes", np.array([0, 6], kind), count)
+    check_numbers(graph, "nodes", np.array([], kind), 0)
+    for wrong in [-1, np.iinfo(kind).min, *([count] if count <= np.iinfo(kind).max else [])]:
+        with pytest.raises(DatasetDamaged, match=f"nodes are beyond the {count} that there are") as raised:
+            check_numbers(graph, "nodes", np.array([[3, 0], [wrong, 0]], kind)[:, 0], count)
+        assert str(wrong) in str(raised.value)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -21,10 +21,11 @@ from tests.benchmarks.gnn_graphs import METHODS, communities, communities_in_par
 from tests.benchmarks.graphs import short
 from tests.benchmarks.measure import PeerFailed, Worker, alternate, median
 from tests.benchmarks.report import Row
+from tests.benchmarks.rows_gnn import DRAWN, OUTERMOST
+from tests.benchmarks.rows_gnn import SAGE as NETWORK
 from tests.benchmarks.setting import Setting
 
-SAGE: dict[str, Any] = {"model": "sage", "layers": 3, "hidden": 256, "batch": 1024, "learning_rate": 0.003}
-DRAWN, OUTERMOST = "5,10,15", "5,10,all"
+SAGE: dict[str, Any] = {**NETWORK, "batch": 1024}
 CASES = (("", DRAWN), (", all neighbours outermost", OUTERMOST))
 QUICK, SMALL, LARGE = (20_000, 170_000), (200_000, 2_000_000), (1_000_000, 10_000_000)
 STEPS = 8
@@ -37,18 +38,13 @@ PEER = "DistDGL"
 
 
 def workers(setting: Setting) -> list[Row]:
-    """The same steps by 1, 2 and 4 workers, and what they send where parts are made otherwise."""
+    """The same steps by 1, 2 and 4 workers."""
     size = QUICK if setting.quick else LARGE
     name, rows = f"communities {short(size[0])}/{short(2 * size[1])}", []
     folder = communities_in_parts(setting, *size)
     with ExitStack() as stack:
-        counts = (1, *WORKERS)
-
-        def group(count: int, method: str = "metis") -> Worker:
-            paths = folder / "graph", folder / f"shards-{method}", folder / "means"
-            return stack.enter_context(setting.own("gnn_workers", *paths, count))
-
-        groups = {count: group(count) for count in counts}
+        counts, paths = (1, *WORKERS), (folder / "graph", folder / "shards-metis", folder / "means")
+        groups = {count: stack.enter_context(setting.own("gnn_workers", *paths, count)) for count in counts}
         for more, fanouts in CASES:
             asked = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": STEPS}
             first = {count: each.ask(**asked) for count, each in groups.items()}
@@ -67,7 +63,6 @@ def workers(setting: Setting) -> list[Row]:
                 what = f"steps by {count} workers, slowest, {name}{more}"
                 rows.append(Row(what, "one worker", "CPU s", setting.target(target), cost[count], cost[1], note=note))
                 setting.say(f"{what}: {note}")
-        groups.clear()
     return rows
 
 

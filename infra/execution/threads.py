@@ -1,4 +1,4 @@
-"""How long threads of OpenMP wait for their next work before they sleep.
+"""Threads of OpenMP: how many, and how long they wait for their next work before they sleep.
 
 GNU's library, which torch and Numba compute with, lets a thread that is done ask 300,000 times whether there is more
 before it sleeps: some milliseconds. That is fastest while nobody else wants the core. A stage shares it with other
@@ -9,6 +9,7 @@ finds more of its own threads than cores, the library asks 100 times; of other p
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import MutableMapping
 
 _ASKED = "GOMP_SPINCOUNT"
@@ -25,3 +26,14 @@ def sleep_soon(environment: MutableMapping[str, str] = os.environ) -> None:
     """
     if not any(name in environment for name in _CHOSEN_BY):
         environment[_ASKED] = str(_TIMES)
+
+
+def limit_numba(threads: int) -> None:
+    """Have Numba start no more than so many threads in this process, which has not computed with it yet.
+
+    Where Numba starts its own, it makes their number that of all of OpenMP's in the thread that calls, hence torch's
+    too. By itself it takes one for each core, whatever torch was told before.
+    """
+    os.environ["NUMBA_NUM_THREADS"] = str(threads)
+    if (numba := sys.modules.get("numba")) is not None:  # imported before this process was forked
+        numba.config.reload_config()

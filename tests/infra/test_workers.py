@@ -249,6 +249,22 @@ def test_no_worker_outlives_a_coordinator_that_was_killed(tmp_path: Path) -> Non
     assert alive == []
 
 
+def test_torch_has_no_more_threads_than_its_worker_where_numba_has_started_its_own(
+    tmp_path: Path, nobody_left: None
+) -> None:
+    with _group(tmp_path, [Role("graph", 1, threads=2), Role("tensor", 1)], Told()) as group:
+        assert group.run(count_threads) == [[2, 2], [1, 1]]
+
+
+def count_threads(worker: Worker) -> list[int]:
+    """Threads of torch and of Numba, once that has started its own, by itself one for each core."""
+    import numba
+    import torch
+
+    started = numba.get_num_threads()
+    return [torch.get_num_threads(), started]
+
+
 def test_an_error_of_a_function_fails_the_call_at_once(tmp_path: Path, nobody_left: None) -> None:
     with _group(tmp_path, [Role("graph", 2)], Told()) as group, pytest.raises(WorkersFailed) as raised:
         group.run(fail_on, 1)

@@ -15,6 +15,7 @@ from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.member import Setup, end_with_parent
 from superworkflow.infra.engines.workers.rendezvous import ROUND_VARIABLE, join_store
 from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
+from superworkflow.infra.execution.threads import limit_numba
 
 COLLECTIVE_TIMEOUT = datetime.timedelta(days=1)
 """A rank may compute for long before it meets the others; one that gives no sign is found by the coordinator."""
@@ -32,6 +33,7 @@ def work(setup: Setup, agent: int) -> None:
     end_with_parent(agent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # not the agent's handlers
+    limit_numba(setup.threads)
     torch.set_num_threads(setup.threads)
     local = int(os.environ["LOCAL_RANK"])
     if setup.gpus:

@@ -11,6 +11,7 @@ from types import ModuleType
 
 from superworkflow import __version__
 from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.execution.collecting import not_collecting
 from superworkflow.infra.execution.kernels import bring_kernels
 from superworkflow.infra.execution.threads import sleep_soon
 from superworkflow.infra.masking import mask_tracebacks
@@ -50,11 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         bring_kernels()
         sleep_soon()
-        named = _take_servers(given)
-        options = build_parser(given).parse_args(given)
-        if getattr(options, "servers", None) != named:
-            raise UserError("write this option in full", where="--servers", value=options.servers)
-        return int(_module(options.command).run(options))
+        with not_collecting(given[:1] == ["stage"]):
+            named = _take_servers(given)
+            options = build_parser(given).parse_args(given)
+            if getattr(options, "servers", None) != named:
+                raise UserError("write this option in full", where="--servers", value=options.servers)
+            return int(_module(options.command).run(options))
     except SuperworkflowError as error:
         return _tell(error)
     except KeyboardInterrupt:

@@ -41,10 +41,12 @@ _BYTES = _byte_tables()
 
 
 def _zeros_table(count: int) -> NDArray[np.uint32]:
-    """uint32 [4, 256]: what `count` zero bytes make of a sum, for each byte of it."""
-    sums = (np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]).astype(np.uint32)
-    for _ in range(count):
-        sums = _BYTES[0][sums & 0xFF] ^ sums >> 8
+    """uint32 [4, 256]: what `count` zero bytes, a power of two, make of a sum, for each byte of it."""
+    sums: NDArray[np.uint32] = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
+    sums = _BYTES[0][sums & 0xFF] ^ sums >> 8
+    for _ in range(count.bit_length() - 1):  # twice as many do to a sum what they do to what they made of it
+        low, second, third, high = (sums >> np.uint32(8 * byte) & 0xFF for byte in range(4))
+        sums = sums[0][low] ^ sums[1][second] ^ sums[2][third] ^ sums[3][high]
     return sums
 
 

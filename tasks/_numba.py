@@ -7,25 +7,25 @@ found. Its compiler does the same by itself before it compiles, so that leaving 
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from numba.core import event
+from numba.core import environment, event
 from numba.core.caching import Cache
+from numba.core.environment import Environment
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 
 from superworkflow.infra.execution.compiling import clock
-
-_BLAS = "scipy.linalg.cython_blas"
 
 
 def load_kernels_fast() -> None:
     """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
     if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
         setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
+    if hasattr(environment, "_rebuild_env") and hasattr(Environment, "_memo"):
+        setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
 
 
 class _Told(event.Listener):
@@ -50,23 +50,26 @@ def prepare() -> None:
 
 def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
     rtsys.initialize(target_context)  # kernels that allocate call it
-    with _without_blas(), cache._guard_against_spurious_io_errors():
+    with cache._guard_against_spurious_io_errors():
         return cache._load_overload(signature, target_context)
     return None  # type: ignore[unreachable]  # the guard passes over a file that vanished
 
 
-@contextmanager
-def _without_blas() -> Iterator[None]:
-    """Modules that a kernel was inlined from are imported with it, and Numba's for sums looks for SciPy's BLAS then.
+def _rebuild_env(module: str, constants: Any, name: str) -> Any:
+    """What Numba's function of this name does, without importing Numba's own modules that a kernel was inlined from.
 
-    It only wants to know whether products of two vectors may be left to it when `np.convolve` and the like are
-    compiled; `np.dot` asks again by itself.
+    They would be there for interpreted code that a kernel falls back to, which ours and Numba's do not. Among them are
+    those for strings, and for sums, which looks for SciPy's BLAS.
     """
-    if _BLAS in sys.modules or "numba.np.arraymath" in sys.modules:
-        yield
-        return
-    sys.modules[_BLAS] = None  # type: ignore[assignment]  # imports of it fail at once
-    try:
-        yield
-    finally:
-        del sys.modules[_BLAS]
+    known: Any = Environment._memo
+    if (made := known.get(name)) is None:
+        own = module.startswith("numba.") and module not in sys.modules
+        made = Environment({"__name__": module} if own else importlib.import_module(module).__dict__)
+        made.consts[:] = constants
+        made.env_name = name
+        known[name] = made
+    return made
+
+
+# Kernels on disk name it where Numba has it; so do those that are written from here.
+_rebuild_env.__module__ = environment.__name__

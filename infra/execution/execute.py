@@ -18,6 +18,7 @@ from superworkflow.infra.code_file import INPUT, CodeFile
 from superworkflow.infra.engines import IN_PROCESS, engines
 from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.execution.collecting import collect
 from superworkflow.infra.execution.compiling import clock
 from superworkflow.infra.execution.measure import (
     container_usage,
@@ -102,6 +103,7 @@ def execute(
         opened = pool.submit(open_inputs, stage, inputs, tables_from, bool(expected))
         with contextlib.suppress(Exception):
             stage.function(engine)  # imports meanwhile; what cannot be imported is told when it is called
+    collect()  # all that stays is there
     datasets, sources = opened.result()
     given: dict[str, InputEntry] = {
         name: InputEntry(digest=dataset.digest, stage=dataset.manifest.stage)

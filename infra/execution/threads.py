@@ -1,9 +1,12 @@
-"""Threads of OpenMP: how many, and how long they wait for their next work before they sleep.
+"""Threads of OpenMP and OpenBLAS: how long they wait for their next work before they sleep, and how many Numba starts.
 
 GNU's library, which torch and Numba compute with, lets a thread that is done ask 300,000 times whether there is more
 before it sleeps: some milliseconds. That is fastest while nobody else wants the core. A stage shares it with other
 stages, trials and its own threads that read ahead, and a container pays for it out of its quota of CPU time. Where it
 finds more of its own threads than cores, the library asks 100 times; of other processes it does not know.
+
+OpenBLAS, which NumPy computes with, starts its threads when it is loaded, and each waits for 2**26 ticks of the
+processor, some 25 ms, also where nothing is ever multiplied.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ _ASKED = "GOMP_SPINCOUNT"
 _TIMES = 1_000
 _CHOSEN_BY = (_ASKED, "OMP_WAIT_POLICY")
 """Who sets one of these has chosen; the second one says whether to ask on or to sleep at once."""
+_LOGARITHM, _TICKS = "OPENBLAS_THREAD_TIMEOUT", 16
+"""Of 2, and which one instead: some 25 µs."""
 
 
 def sleep_soon(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Have threads sleep after 1,000 questions, unless the environment says otherwise.
+    """Have threads sleep after 1,000 questions or 2**16 ticks, unless the environment says otherwise.
 
-    The library reads it when it is loaded: for this process to be called before torch is imported, and for all that
-    are started from it.
+    The libraries read it when they are loaded: for this process to be called before torch and NumPy are imported, and
+    for all that are started from it.
     """
     if not any(name in environment for name in _CHOSEN_BY):
         environment[_ASKED] = str(_TIMES)
+    environment.setdefault(_LOGARITHM, str(_TICKS))
 
 
 def limit_numba(threads: int) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks._bytes import STREAMED, copy_bytes, copy_from, stream_bytes, streamed
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._prefetch import prefetch_far
 from superworkflow.tasks._subgraphs import Block
 
-_AHEAD, _LINE = 8, 64
+_AHEAD, _LINE = 12, 64
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -71,7 +71,7 @@ def gather_rows(table: Any, width: Any, rows: Any, out: Any, past_caches: Any) -
         if i + _AHEAD < len(rows):
             ahead = rows[i + _AHEAD] * width
             for byte in range(0, width, _LINE):
-                prefetch(table, ahead + byte)
+                prefetch_far(table, ahead + byte)
         to, source = i * width, rows[i] * width
         if past_caches:
             for byte in range(0, width, STREAMED):
@@ -80,19 +80,6 @@ def gather_rows(table: Any, width: Any, rows: Any, out: Any, past_caches: Any) -
             copy_bytes(out, to, table, source, width)
     if past_caches:
         streamed()
-
-
-@nb.njit(cache=True, nogil=True, error_model="numpy")
-def gather_words(table: Any, rows: Any, out: Any) -> None:
-    """`gather_rows` of single numbers: the processor looks further ahead than it would be told to.
-
-    Args:
-        table: unsigned integers [n].
-        rows: int64 [m] below n.
-        out: of the same type [m], is filled.
-    """
-    for i in range(len(rows)):
-        out[i] = table[np.uint64(rows[i])]
 
 
 class Lists(NamedTuple):

@@ -11,7 +11,7 @@ double and half float32. A feature with a ragged dimension has its lengths besid
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._dtypes import FLOATS
+from superworkflow.tasks._gather import picked
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged, Values, take
+from superworkflow.tasks._pages import map_whole
 from superworkflow.tasks._subgraphs import DESCRIPTION, Block
 from superworkflow.tasks.records.columns import Column, FloatRows, Floats, Integers, Records, Starts, Strings
 
@@ -59,6 +61,7 @@ class FeatureSource:
     def __init__(self, graph: HeteroGraph, seed_sets: tuple[str, ...]):
         self.graph, self.seed_sets = graph, seed_sets
         self._values: dict[tuple[str, str, str], Any] = {}
+        self._whole: set[tuple[str, str]] = set()
         self._guard = threading.RLock()  # a file that two threads map is in memory twice
 
     def records(self, block: Block) -> Records:
@@ -175,18 +178,34 @@ class FeatureSource:
                     found = self.graph.node_feature(of.name, feature)
                 else:
                     found = self.graph.edge_feature(of.reversed_of or of.name, feature)
+                if (kind, of.name) in self._whole:
+                    map_whole(found)
                 self._values[key] = np.asarray(found) if isinstance(found, np.ndarray) else found
             values: Values = self._values[key]
             return values
 
+    def expect(self, items: Mapping[str, int]) -> None:
+        """Say what will be asked for, so that files of which most is needed are mapped in one go.
+
+        Args:
+            items: nodes and edges of all subgraphs, by the columns of their lists in shards of `sample`.
+        """
+        sets = (*self._columns_of("nodes"), *self._columns_of("edges"))
+        self._whole = {(kind, of.name) for column, kind, of in sets if items.get(column, 0) >= of.count}
+
     def item_bytes(self) -> dict[str, float]:
         """About how many bytes of a record a node or an edge takes, by the column of its list in shards of `sample`."""
-        graph, found = self.graph, dict[str, float]()
-        for i, nodes in enumerate(graph.node_sets.values()):
-            found[f"nodes.{i}"] = sum(self._bytes("nodes", nodes, feature) for feature in nodes.features)
-        for j, edges in enumerate(graph.edge_sets.values()):
-            found[f"source.{j}"] = 3 + sum(self._bytes("edges", edges, feature) for feature in edges.features)
-        return found
+        return {
+            column: 3 * (kind == "edges") + sum(self._bytes(kind, of, feature) for feature in of.features)
+            for kind in ("nodes", "edges")
+            for column, kind, of in self._columns_of(kind)
+        }
+
+    def _columns_of(self, kind: str) -> Iterator[tuple[str, str, NodeSet | EdgeSet]]:
+        """Of each set of a kind, the column of its list in shards of `sample`, and the kind."""
+        sets: Mapping[str, NodeSet | EdgeSet] = self.graph.node_sets if kind == "nodes" else self.graph.edge_sets
+        for number, of in enumerate(sets.values()):
+            yield f"{'nodes' if kind == 'nodes' else 'source'}.{number}", kind, of
 
     def _bytes(self, kind: str, of: NodeSet | EdgeSet, feature: Feature) -> float:
         """Of a feature of one item, on average over all."""
@@ -236,7 +255,7 @@ class FeatureSource:
         if feature.dtype == "float":
             yield FloatRows(name, items.starts, items.rows, values.reshape(len(values), feature.width))
             return
-        yield _numbers(name, feature.width * items.starts, values.take(items.rows, axis=0))
+        yield _numbers(name, feature.width * items.starts, picked(values, items.rows))
 
     def unfit(self, what: str, value: Any) -> DatasetDamaged:
         """The error for subgraphs that are not of this graph."""

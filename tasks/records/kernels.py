@@ -21,7 +21,7 @@ import numpy as np
 from superworkflow.tasks._bytes import copy_bytes
 from superworkflow.tasks._crc32c import masked_crc32c
 from superworkflow.tasks._examples import BYTES
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks._prefetch import prefetch_far
 
 ABSENT = -1
 """Payload of a feature that a record lacks."""
@@ -29,7 +29,7 @@ FRAME_HEAD, FRAME_TAIL = 12, 4
 """Bytes of a TFRecord's frame before and behind the record: its length with its sum, the record's sum."""
 _TWO_BYTES = 1 << 14
 """The least number whose varint has three bytes."""
-_AHEAD, _LINE = 8, 64
+_AHEAD, _LINE = 12, 64
 """Rows of a table that are fetched before they are copied, and bytes of a cache line."""
 _FIRST, _SECOND = np.uint8(1 << 3 | 2), np.uint8(2 << 3 | 2)
 """Keys of fields 1 and 2 whose content has a length."""
@@ -85,15 +85,15 @@ def varint_payload(values: Any, starts: Any, payload: Any) -> None:
     """
     for r in range(len(payload)):
         if payload[r] != ABSENT:
-            first, last = starts[r], starts[r + 1]
-            size, bits = last - first, values.dtype.type(0)
-            for i in range(first, last):  # as if all had one byte or two, without a branch
-                size += values[i] > 127
-                bits |= values[i]
+            own = values[starts[r] : starts[r + 1]]  # a slice, so that many values are read at a time
+            size, bits = len(own), values.dtype.type(0)
+            for i in range(len(own)):  # as if all had one byte or two, without a branch
+                size += own[i] > 127
+                bits |= own[i]
             if bits < 0 or bits >= _TWO_BYTES:
                 size = 0
-                for i in range(first, last):
-                    size += _size(values[i])
+                for i in range(len(own)):
+                    size += _size(own[i])
             payload[r] = size
 
 
@@ -204,6 +204,11 @@ def put_varints(out: Any, places: Any, payload: Any, values: Any, starts: Any) -
     for r in range(len(places)):
         if payload[r] != ABSENT:
             at, last = places[r], starts[r + 1]
+            if payload[r] == last - starts[r]:  # a byte each
+                own, to = values[starts[r] : last], out[at : at + payload[r]]
+                for i in range(len(own)):
+                    to[i] = np.uint8(own[i])
+                continue
             # A second byte that is none is written over by what follows, but at the end of the list.
             for i in range(starts[r], last - 1):
                 value = np.int64(values[i])
@@ -236,7 +241,7 @@ def put_rows(out: Any, places: Any, payload: Any, rows: Any, starts: Any, table:
                 if i + _AHEAD < len(rows):
                     ahead = rows[i + _AHEAD] * width
                     for byte in range(0, width, _LINE):
-                        prefetch(table, ahead + byte)
+                        prefetch_far(table, ahead + byte)
                 copy_bytes(out, at, table, rows[i] * width, width)
                 at += width
 

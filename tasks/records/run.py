@@ -24,6 +24,7 @@ from superworkflow.tasks.records.shards import (
     record_ends,
     shard_file,
     shard_spans,
+    values_of,
     write_records,
 )
 
@@ -81,6 +82,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
                 done += shard.last - shard.first
     if done:
         job.progress.log(f"{len(plan.shards) - len(left)} of {len(plan.shards)} shards are from an earlier attempt")
+    source.expect(values_of(plan.subgraphs.values()))
     began = time.perf_counter()
 
     def make(shard: Shard) -> tuple[int, int]:

@@ -6,7 +6,9 @@ import itertools
 import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,7 +22,7 @@ from superworkflow.tasks._subgraphs import Block, Layout, layout_of, shard_names
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
 
-CHUNK_BYTES = 2 << 20
+CHUNK_BYTES = 4 << 20
 """Records that are encoded and then written together; what was encoded is still in the cache when it is summed."""
 GZIP_LEVEL = 6
 _RECORD_BYTES = 200
@@ -65,6 +67,18 @@ class Subgraphs:
     def __len__(self) -> int:
         return self.groups[-1].last if self.groups else 0
 
+    @cached_property
+    def values(self) -> list[dict[str, int]]:
+        """For each group, how many values the lists of each column hold: from metadata, no subgraph is read for it."""
+        found = []
+        for name, groups in itertools.groupby(self.groups, key=lambda group: group.file):
+            with self.dataset.parquet(name) as file:
+                for group in groups:
+                    told = file.metadata.row_group(group.number)
+                    columns = [told.column(i) for i in range(told.num_columns)]
+                    found.append({each.path_in_schema.split(".list.")[0]: each.num_values for each in columns})
+        return found
+
     def read(
         self, group: Group, without_positions: frozenset[int] = frozenset(),
         new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
@@ -104,20 +118,20 @@ class Subgraphs:
 def record_ends(subgraphs: Subgraphs, source: FeatureSource) -> NDArray[np.float64]:
     """float64 [subgraphs + 1]: about where each one's record would begin if all were in one file, not compressed.
 
-    From how many nodes and edges each row group has, which its metadata tells, so that no subgraph is read for it.
+    From how many nodes and edges each row group has.
     """
     widths = source.item_bytes()
     ends = [np.zeros(1)]
-    for name, groups in itertools.groupby(subgraphs.groups, key=lambda group: group.file):
-        with subgraphs.dataset.parquet(name) as file:
-            for group in groups:
-                told = file.metadata.row_group(group.number)
-                values = {told.column(i).path_in_schema.split(".list.")[0]: told.column(i).num_values
-                          for i in range(told.num_columns)}  # fmt: skip
-                count = group.last - group.first
-                size = sum(width * values.get(column, 0) for column, width in widths.items()) + _RECORD_BYTES * count
-                ends.append(ends[-1][-1] + size / count * np.arange(1, count + 1))
+    for group, values in zip(subgraphs.groups, subgraphs.values, strict=True):
+        count = group.last - group.first
+        size = sum(width * values.get(column, 0) for column, width in widths.items()) + _RECORD_BYTES * count
+        ends.append(ends[-1][-1] + size / count * np.arange(1, count + 1))
     return np.concatenate(ends)
+
+
+def values_of(splits: Iterable[Subgraphs]) -> dict[str, int]:
+    """How many values the lists of each column hold in all of them."""
+    return dict(sum((Counter(values) for subgraphs in splits for values in subgraphs.values), Counter[str]()))
 
 
 def shard_spans(ends: NDArray[np.float64], shards: int | None) -> list[tuple[int, int]]:

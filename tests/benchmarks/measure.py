@@ -40,12 +40,17 @@ class Measured:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The environment with every kind of thread pool limited to `threads`, for both sides alike."""
+    """The environment with every kind of thread pool limited to `threads`, for both sides alike.
+
+    And with Python's bytecode kept, as it is unless somebody asks otherwise: of this checkout it would be made anew in
+    each process, and of installed peers is there.
+    """
     limits = dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"),
         str(threads),
     )
-    return {**os.environ, **limits, "PYTHONUNBUFFERED": "1"}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **limits, "PYTHONUNBUFFERED": "1"}
 
 
 def run_command(command: Sequence[str], threads: int, log: Path, failure: type[Failed] = Failed) -> Measured:

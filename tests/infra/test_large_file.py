@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.storage import large_file
 from superworkflow.infra.storage.large_file import ALIGNED, PIECE, LargeFile
 
 
@@ -83,3 +84,20 @@ def test_full_disk_is_told_and_the_file_closed(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ValueError, match="given up"):
         fill(tmp_path / "given-up", ValueError("given up"))
     assert opened_in(tmp_path) == []
+
+
+def test_memory_serves_the_next_file(tmp_path: Path) -> None:
+    for number, size in enumerate((PIECE + 1, 5, 3 * PIECE)):
+        with LargeFile(tmp_path / "file") as file:
+            file.write(bytes([number]) * size)
+        assert (tmp_path / "file").read_bytes() == bytes([number]) * size
+        assert 2 <= len(large_file._free) <= large_file._KEPT
+
+
+def test_memory_that_was_enlarged_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_file, "_free", [])
+    with LargeFile(tmp_path / "file") as file:
+        file.room(5 * PIECE)[:] = b"x" * (5 * PIECE)
+        file.filled(5 * PIECE)
+    assert [len(each) for each in large_file._free] == [2 * PIECE]
+    assert (tmp_path / "file").read_bytes() == b"x" * (5 * PIECE)

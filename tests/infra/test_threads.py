@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from superworkflow.infra.execution.threads import sleep_soon
+
 MINE = """
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.params import StageParams
@@ -52,3 +54,10 @@ def test_threads_of_a_stage_sleep_soon(tmp_path: Path, given: dict[str, str], ex
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == expected
+
+
+def test_threads_of_openblas_sleep_soon_unless_somebody_chose() -> None:
+    unset, chosen = dict[str, str](), {"OPENBLAS_THREAD_TIMEOUT": "26"}
+    sleep_soon(unset)
+    sleep_soon(chosen)
+    assert (unset["OPENBLAS_THREAD_TIMEOUT"], chosen["OPENBLAS_THREAD_TIMEOUT"]) == ("16", "26")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from superworkflow.tasks import _examples
 from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._crc32c import crc32c
+from superworkflow.tasks._gather import gather_words
 from superworkflow.tasks._loader import merge
 from superworkflow.tasks._loader.memory import Memory
 from superworkflow.tasks._tfrecord import read_records
@@ -119,7 +120,7 @@ def test_lists_rows_and_places_of_batches(counts, width, wrong, seed):
     np.testing.assert_array_equal(past.reshape(9, -1), table[rows])
 
     words, found = rng.integers(0, 2**32, 6, np.uint32), np.empty(9, np.uint32)
-    merge.gather_words(words, rows, found)
+    gather_words(words, rows, found)
     np.testing.assert_array_equal(found, words[rows])
 
     picks = rng.permutation(len(counts))

@@ -1,6 +1,7 @@
 """Huge pages change nothing but where the bytes lie."""
 
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.tasks._pages import on_huge_pages, small_pages
+from superworkflow.tasks._pages import map_whole, on_huge_pages, small_pages
 
 
 def huge_bytes() -> int:
@@ -67,3 +68,19 @@ def test_memory_that_is_kept_is_not_asked_for_again() -> None:
     first, again = map(int, done.stdout.split())
     assert first > 2000
     assert again < 100
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="maps of Linux")
+def test_a_file_is_mapped_whole_and_keeps_its_values(tmp_path: Path) -> None:
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    values = np.arange(8 << 20)  # 64 MiB
+    np.save(tmp_path / "values.npy", values)
+    mapped = np.load(tmp_path / "values.npy", mmap_mode="r")
+    map_whole(mapped)
+    before = faults()
+    assert mapped[::512].sum() == values[::512].sum()
+    assert faults() - before < 500  # of 16,384 pages, which come 16 at a time else
+    map_whole(values)
+    map_whole(None)

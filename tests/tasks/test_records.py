@@ -21,10 +21,13 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._schema import read_schema
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SPLITS, Block, layout_of, read_blocks
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records import STAGE, RecordsParams
+from superworkflow.tasks.records import features as records_features
 from superworkflow.tasks.records.features import check_numbers
+from superworkflow.tasks.records.run import open_source, plan_of
+from superworkflow.tasks.records.shards import values_of
 from tests.tasks import examples
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.subgraphs import some_block, some_graph, write_subgraphs
@@ -280,3 +283,29 @@ def test_links_have_two_seeds_and_a_readout(tmp_path):
         assert [_flat(row) if "#size" not in name else [row] for row in table[name].to_pylist()] == [
             features[name][1] for features in wanted
         ], name
+
+
+def test_files_of_which_most_is_needed_are_mapped_whole(made, monkeypatch):
+    dataset, mapped = made[0], []
+    monkeypatch.setattr(records_features, "map_whole", mapped.append)
+    for short, expected_maps in ((1, 0), (0, 1)):
+        source = open_source(dataset, made[1])
+        papers = source.graph.node_sets["paper"]
+        feature = next(each.name for each in papers.features if each.dtype == "float" and not each.is_ragged)
+        source.expect({f"nodes.{source.graph.node_number('paper')}": papers.count - short})
+        source.values("nodes", papers, feature)
+        assert len(mapped) == expected_maps
+
+
+def test_metadata_says_how_many_items_there_are(made):
+    dataset, subgraphs, _ = made
+    found = values_of(plan_of(subgraphs, open_source(dataset, subgraphs), RecordsParams()).subgraphs.values())
+    blocks = [block for split in SPLITS for block in read_blocks(subgraphs, split)]
+    layout = layout_of(subgraphs)
+    for kind, used, starts in (
+        ("nodes", layout.used_nodes, "node_starts"),
+        ("source", layout.used_edges, "edge_starts"),
+    ):
+        for number in used:  # an empty list counts as one value
+            sizes = np.concatenate([np.diff(getattr(block, starts)[number]) for block in blocks])
+            assert found[f"{kind}.{number}"] == np.maximum(sizes, 1).sum()

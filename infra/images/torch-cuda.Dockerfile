@@ -21,8 +21,6 @@ COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # Bytecode of what stages import, which each pod would else compile at its start.
-RUN env -u PYTHONDONTWRITEBYTECODE python -c "from superworkflow.tasks import load_stage; \
-    import superworkflow.commands.stage, superworkflow.infra.engines.workers.ranks; \
-    [load_stage(name).function() for name in ('embed', 'train', 'infer')]"
+RUN env -u PYTHONDONTWRITEBYTECODE python -m superworkflow.tasks._import
 USER 1000
 ENTRYPOINT ["python", "-m", "superworkflow"]

@@ -26,7 +26,7 @@ LARGEST_SHARE = 1 / 3
 """Of the edges drawn in a CPU second from the smallest graph, what has to be left of the largest."""
 STEPS = 24
 DRAWN: dict[str, Any] = {"layers": 3, "fanouts": "5,10,15", "hidden": 256, "batch": 1024}
-FULL_GRAPH, FULL_EPOCHS, MINI_EPOCHS = (200_000, 2_000_000), 60, 4
+FULL_GRAPH, FULL_EPOCHS, MINI_EPOCHS = (1_000_000, 10_000_000), 60, 2
 """Vertices and edges of what is trained on as a whole, and most epochs of both ways."""
 WORKS = {"draw": "blocks drawn", "batches": "batches ready"}
 

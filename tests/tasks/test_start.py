@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from superworkflow.tasks._arrow import column
+from superworkflow.tasks._import import import_all
 from superworkflow.tasks._numba import load_kernels_fast
 
 UNUSED = ("pandas", "scipy.linalg", "fsspec", "numba.typed.typedlist", "pyspark")
@@ -64,3 +65,12 @@ def test_column_shares_the_values_of_an_array(dtype):
     values[0] = 7
     assert shared[0].as_py() == 7
     assert column(values[::3]).to_pylist() == values[::3].tolist()
+
+
+def test_images_import_what_their_stages_do():
+    assert "walk" in import_all("in-process")
+    assert set(import_all("spark")) == {"heterograph", "index", "prepare", "records", "sample", "walk"}
+    command = [sys.executable, "-m", "superworkflow.tasks._import", "abacus"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no stage could be imported" in done.stderr

@@ -8,6 +8,7 @@ which is what gives a subgraph for each seed, or 64 seeds a call, which merges t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks._heterograph import EdgeSet, NodeSet
 from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
 from tests.benchmarks.code import kept_folder, key
-from tests.benchmarks.measure import ROOT, PeerFailed, alternate, median
+from tests.benchmarks.measure import ROOT, PeerFailed, Worker, alternate, median
 from tests.benchmarks.report import Row
 from tests.benchmarks.setting import Setting
 
@@ -86,33 +87,52 @@ def sampling(setting: Setting) -> list[Row]:
 def sampling_tfgnn(setting: Setting) -> list[Row]:
     """TF-GNN's sampler in memory: layers of Keras that it makes of the same spec, 64 rooted subgraphs a call."""
     graph = mag_sized(setting)
-    name = f"sampling, MAG's sizes{' / 50' if setting.quick else ''}, rooted subgraphs"
-    row = Row(name, "TF-GNN in memory", "subgraphs/CPU s", setting.target(10))
-    some, many = (128, 256) if setting.quick else (512, 2048)
-    spec = graph.parent / "mag-sized.pbtxt"
-    try:
+
+    def peer() -> Worker:
         if not TFGNN.exists():
             raise PeerFailed("make oracles sets up its environment")
-        with (
-            setting.own("sampling", graph) as own,
-            setting.peer("tfgnn_sampling", graph, spec, python=str(TFGNN)) as peer,
-        ):
+        return setting.peer("tfgnn_sampling", graph, graph.parent / "mag-sized.pbtxt", python=str(TFGNN))
+
+    return [_rooted(setting, graph, "TF-GNN in memory", 10, peer, 128 if setting.quick else 512)]
+
+
+def sampling_pyg(setting: Setting) -> list[Row]:
+    """torch_geometric's NeighborLoader, a seed a batch; what it draws by is compiled first, which takes minutes."""
+    graph = mag_sized(setting)
+
+    def peer() -> Worker:
+        return setting.peer("pyg_sampling", graph, python=setting.set_up_apart("pyg"))
+
+    return [_rooted(setting, graph, "torch_geometric's NeighborLoader", 5, peer, 64 if setting.quick else 256)]
+
+
+def _rooted(
+    setting: Setting, graph: Path, name: str, target: float, start: Callable[[], Worker], subgraphs: int
+) -> Row:
+    """Rooted subgraphs of a peer, so many in a round, and ours."""
+    what = f"sampling, MAG's sizes{' / 50' if setting.quick else ''}, rooted subgraphs"
+    row = Row(what, name, "subgraphs/CPU s", setting.target(target))
+    many = 256 if setting.quick else 2048
+    try:
+        with setting.own("sampling", graph) as own, start() as peer:
             own.ask(subgraphs=64, seed=1)
             peer.ask(subgraphs=128, seed=1)
             results = alternate(
-                {"own": lambda: own.ask(subgraphs=many, seed=2), "peer": lambda: peer.ask(subgraphs=some, seed=2)},
+                {"own": lambda: own.ask(subgraphs=many, seed=2), "peer": lambda: peer.ask(subgraphs=subgraphs, seed=2)},
                 setting.rounds + 2,
             )
     except PeerFailed as error:
-        return [Row(row.name, row.peer_name, row.unit, row.target, note=f"no figure of the peer: {error}")]
+        return replace(row, note=f"no figure of the peer: {error}")
     ours, theirs = (median([each["subgraphs"] / each["cpu_s"] for each in results[side]]) for side in ("own", "peer"))
     edges = [results[side][0]["edges"] / results[side][0]["subgraphs"] for side in ("own", "peer")]
     setting.say(f"{row.name}: {ours:.3g} a CPU second, {row.peer_name} {theirs:.3g}")
     note = f"{edges[0]:.0f} edges a subgraph of ours, {edges[1]:.0f} of the peer's; one thread each"
-    return [Row(row.name, row.peer_name, row.unit, row.target, ours, theirs, (1 / ours, 1 / theirs), note=note)]
+    return replace(row, ours=ours, peer=theirs, cpu=(1 / ours, 1 / theirs), note=note)
 
 
-ROWS: dict[str, Callable[[Setting], list[Row]]] = {"sampling": sampling, "sampling-tfgnn": sampling_tfgnn}
+ROWS: dict[str, Callable[[Setting], list[Row]]] = {
+    "sampling": sampling, "sampling-tfgnn": sampling_tfgnn, "sampling-pyg": sampling_pyg,
+}  # fmt: skip
 
 
 def mag_sized(setting: Setting) -> Path:

@@ -2,15 +2,11 @@
 
 pyg_training.py FOLDER      a graph as gnn_graphs.py writes it; requests and answers are those of dgl_training.py:
                             batches, train and judge
-NeighborLoader draws by one operator of torch-sparse. That operator alone is compiled, from the release's own source
-and with its own flags, when it is not there: the whole package, and torch-scatter that it imports, take half an hour.
 """
 
 import json
 import os
-import subprocess
 import sys
-import tarfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,16 +14,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
-import torch_geometric.typing
+from pyg_operator import load_operator
 from serving import Clock, serve
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import SAGEConv
-
-SOURCE = "torch_sparse-0.6.18"
-BUILT = Path(sys.prefix) / "neighbor_sample"
-LIBRARY = BUILT / "neighbor_sample.so"
 
 torch.set_num_threads(1)
 made: dict = {"networks": {}, "waiting": {}}
@@ -45,32 +37,8 @@ class Sage(torch.nn.Module):
         return rows
 
 
-def build() -> None:
-    """Compile the sampler."""
-    from torch.utils.cpp_extension import load
-
-    BUILT.mkdir(exist_ok=True)
-    name, _, version = SOURCE.partition("-")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary=:all:"]
-    subprocess.run([*pip, "--dest", str(BUILT), f"{name}=={version}"], check=True, stdout=2)
-    with tarfile.open(BUILT / f"{SOURCE}.tar.gz") as archive:
-        archive.extractall(BUILT, filter="data")
-    source = BUILT / SOURCE
-    os.environ |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "MAX_JOBS": "1"}
-    load(
-        "neighbor_sample",
-        [str(source / "csrc" / each) for each in ("neighbor_sample.cpp", "cpu/neighbor_sample_cpu.cpp")],
-        extra_cflags=["-O3", "-Wno-sign-compare", "-DAT_PARALLEL_OPENMP", "-fopenmp"],
-        extra_include_paths=[str(source / "csrc"), str(source / "third_party" / "parallel-hashmap")],
-        build_directory=str(BUILT), is_python_module=False,
-    )  # fmt: skip
-
-
 def prepare() -> dict:
-    if not LIBRARY.exists():
-        build()
-    torch.ops.load_library(str(LIBRARY))
-    torch_geometric.typing.WITH_TORCH_SPARSE = True  # what it needs of it is there
+    load_operator()
     folder = Path(sys.argv[1])
     facts = json.loads((folder / "graph.json").read_text())
     indptr, indices = (np.load(folder / f"{part}-0.npy") for part in ("indptr", "indices"))

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks._bytes import STREAMED, copy_bytes, copy_from, stream_bytes, streamed
-from superworkflow.tasks._prefetch import prefetch_far
+from superworkflow.tasks._prefetch import prefetch_row
 from superworkflow.tasks._subgraphs import Block
 
-_AHEAD, _LINE = 12, 64
+_AHEAD = 12
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -69,9 +69,7 @@ def gather_rows(table: Any, width: Any, rows: Any, out: Any, past_caches: Any) -
     """
     for i in range(len(rows)):
         if i + _AHEAD < len(rows):
-            ahead = rows[i + _AHEAD] * width
-            for byte in range(0, width, _LINE):
-                prefetch_far(table, ahead + byte)
+            prefetch_row(table, rows[i + _AHEAD] * width, width)
         to, source = i * width, rows[i] * width
         if past_caches:
             for byte in range(0, width, STREAMED):

@@ -21,7 +21,7 @@ import numpy as np
 from superworkflow.tasks._bytes import copy_bytes
 from superworkflow.tasks._crc32c import masked_crc32c
 from superworkflow.tasks._examples import BYTES
-from superworkflow.tasks._prefetch import prefetch_far
+from superworkflow.tasks._prefetch import prefetch_row
 
 ABSENT = -1
 """Payload of a feature that a record lacks."""
@@ -29,8 +29,8 @@ FRAME_HEAD, FRAME_TAIL = 12, 4
 """Bytes of a TFRecord's frame before and behind the record: its length with its sum, the record's sum."""
 _TWO_BYTES = 1 << 14
 """The least number whose varint has three bytes."""
-_AHEAD, _LINE = 12, 64
-"""Rows of a table that are fetched before they are copied, and bytes of a cache line."""
+_AHEAD = 12
+"""Rows of a table that are fetched before they are copied."""
 _FIRST, _SECOND = np.uint8(1 << 3 | 2), np.uint8(2 << 3 | 2)
 """Keys of fields 1 and 2 whose content has a length."""
 
@@ -239,9 +239,7 @@ def put_rows(out: Any, places: Any, payload: Any, rows: Any, starts: Any, table:
             at = places[r]
             for i in range(starts[r], starts[r + 1]):
                 if i + _AHEAD < len(rows):
-                    ahead = rows[i + _AHEAD] * width
-                    for byte in range(0, width, _LINE):
-                        prefetch_far(table, ahead + byte)
+                    prefetch_row(table, rows[i + _AHEAD] * width, width)
                 copy_bytes(out, at, table, rows[i] * width, width)
                 at += width
 

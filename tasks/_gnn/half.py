@@ -8,8 +8,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.kernels import AHEAD
-from superworkflow.tasks._prefetch import prefetch_row
+from superworkflow.tasks._gnn.kernels import AHEAD, ask_rows
 
 
 @nb.njit(inline="always")
@@ -30,8 +29,7 @@ def sum_half(
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
-            if e + AHEAD < len(senders):
-                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
+            ask_rows(flat, width, senders, e + AHEAD, 1)
             sender = senders[e]
             for c in range(width):
                 out[i, c] += widened(values[sender, c])

@@ -237,6 +237,14 @@ def leave(nodes: NDArray[np.int64], places: NDArray[np.int32]) -> None:
         places[nodes[i]] = np.int32(-1)
 
 
+@nb.njit(inline="always")
+def ask_rows(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
+    """Ask memory for the rows of the senders of so many edges, from `e` on, where there are as many."""
+    if e + count <= len(senders):
+        for k in range(e, e + count):
+            prefetch_row(flat, np.int64(senders[k]) * width, width)
+
+
 @nb.njit(parallel=True, cache=True)
 def sum_edges(
     values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
@@ -247,8 +255,7 @@ def sum_edges(
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
-            if e + AHEAD < len(senders):
-                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
+            ask_rows(flat, width, senders, e + AHEAD, 1)
             sender = senders[e]
             for c in range(width):
                 out[i, c] += values[sender, c]

@@ -14,7 +14,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.kernels import AHEAD
+from superworkflow.tasks._gnn.kernels import AHEAD, ask_rows
 from superworkflow.tasks._prefetch import prefetch_far, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix
 
@@ -23,16 +23,8 @@ _EDGES_AHEAD = 64
 
 
 @nb.njit(inline="always")
-def _ask_of(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
-    """Ask for the rows of the senders of so many edges, from `e` on, where there are as many."""
-    if e + count <= len(senders):
-        for k in range(e, e + count):
-            prefetch_row(flat, np.int64(senders[k]) * width, width)
-
-
-@nb.njit(inline="always")
 def _ask_at(flat: Any, width: Any, indices: Any, positions: Any, e: Any, count: Any) -> Any:
-    """`_ask_of` edges that stand at positions in a list, of which some places are asked for still further ahead."""
+    """`ask_rows` edges that stand at positions in a list, of which some places are asked for still further ahead."""
     if e + (_EDGES_AHEAD - AHEAD) + count <= len(positions):
         for k in range(e + (_EDGES_AHEAD - AHEAD), e + (_EDGES_AHEAD - AHEAD) + count):
             prefetch_far(indices, positions[k])
@@ -89,7 +81,7 @@ def gather_rows(
     """
     width, flat = table.shape[1], table.reshape(-1)
     for i in nb.prange(len(nodes)):
-        _ask_of(flat, width, nodes, i + AHEAD, 1)
+        ask_rows(flat, width, nodes, i + AHEAD, 1)
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         if dropped:
@@ -153,12 +145,12 @@ def mean_rows(
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         while e + 4 <= last:
-            _ask_of(flat, width, senders, e + AHEAD, 4)
+            ask_rows(flat, width, senders, e + AHEAD, 4)
             one, two = values[senders[e]], values[senders[e + 1]]
             _add_four(row, one, two, values[senders[e + 2]], values[senders[e + 3]])
             e += 4
         while e < last:
-            _ask_of(flat, width, senders, e + AHEAD, 1)
+            ask_rows(flat, width, senders, e + AHEAD, 1)
             _add(row, values[senders[e]])
             e += 1
         _end_mean(row, last - starts[i])

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import Work, draw_weighted
-from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS
-from superworkflow.tasks._prefetch import prefetch_row
+from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS, ask_rows
 from superworkflow.tasks._random import GAMMA, mix
 
 
@@ -100,8 +99,7 @@ def sum_weighted(
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
-            if e + AHEAD < len(senders):
-                prefetch_row(flat, np.int64(senders[e + AHEAD]) * width, width)
+            ask_rows(flat, width, senders, e + AHEAD, 1)
             sender, weight = senders[e], weights[e]
             for c in range(width):
                 out[i, c] += weight * values[sender, c]

@@ -152,8 +152,8 @@ def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
     assert ours <= 1.05 * theirs
 
 
-@pytest.mark.parametrize("alone", [0, 9000])
-def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path, alone: int):
+@pytest.mark.parametrize("isolated", [0, 9000])
+def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path, isolated: int):
     """METIS is given a graph of clusters, and cuts no more than of the graph itself; parts are within their bounds.
 
     Nodes without edges, which are in no cluster, do not count.
@@ -165,7 +165,7 @@ def test_clusters_of_a_large_graph_are_divided_and_evened_out(tmp_path: Path, al
     other = np.where(rng.random(pairs) < 0.8, near, rng.integers(0, nodes, pairs))
     ends = np.unique(np.concatenate([np.stack([one, other], 1), np.stack([other, one], 1)]), axis=0)
     ends = ends[ends[:, 0] != ends[:, 1]]
-    nodes += alone
+    nodes += isolated
     starts = np.concatenate([[0], np.cumsum(np.bincount(ends[:, 0], minlength=nodes))])
     rows = Symmetric(starts, ends[:, 1].astype(np.int32), None)
     weights = np.stack([np.ones(nodes), rng.random(nodes) < 0.1, np.diff(starts)], 1).astype(np.int32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,43 +17,24 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.dividing import Divided, divided
+from superworkflow.tasks._gnn.dropped import of_senders
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
+from superworkflow.tasks._gnn.near import Near, SharedMeans, Table
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.owners import Owners, Question, Route
+from superworkflow.tasks._gnn.part_kernels import name_senders, place_edges, rename
 from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Piece
+from superworkflow.tasks._gnn.sources import OwnSums, OwnTable, Source
 from superworkflow.tasks._gnn.spent import Spent
 from superworkflow.tasks._gnn.window_rows import WindowRows
-from superworkflow.tasks._heterograph import Ragged, index_dtype, take
+from superworkflow.tasks._heterograph import index_dtype
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
 _NOTHING_LOST = read_only(_NONE)
-
-
-class Table:
-    """Rows of some nodes, read by their numbers as an array of all nodes would be.
-
-    Args:
-        given: distinct nodes, int64, whose rows come first.
-        rows: theirs, and those of `others`.
-        others: more nodes, distinct.
-    """
-
-    def __init__(self, given: NDArray[np.int64], rows: NDArray[np.float32], others: NDArray[np.int64] = _NONE):
-        self._given, self._rows, self._others = given, rows, others
-        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-
-    def __getitem__(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
-        if nodes is self._given:
-            return self._rows[: len(nodes)]
-        if self._sorted is None:  # which most batches need not pay for
-            whole = np.concatenate([self._given, self._others])
-            order = np.argsort(whole, kind="stable")
-            self._sorted = whole[order], order
-        given, order = self._sorted
-        return self._rows[order[np.searchsorted(given, nodes)]]
 
 
 class Wanted(NamedTuple):
@@ -63,12 +45,14 @@ class Wanted(NamedTuple):
         step: what makes the step another than all others.
         lost: by the number of the edge set, edges that pass no messages in this step, whoever owns them.
         items: of the step, over all workers.
+        dropout: share of entries of senders' rows that are dropped.
     """
 
     targets: Targets
     step: tuple[int, ...]
     lost: Mapping[int, Lost] = MappingProxyType({})
     items: int = 0
+    dropout: float = 0.0
 
 
 @dataclass
@@ -90,6 +74,7 @@ class Store:
         scaled: give degrees of nodes, of the one edge set, with the rows.
         gathered: node sets whose features are read.
         learned: node sets whose rows are learned.
+        numbers: of the node sets, in random streams.
         spent: seconds by stage of the pipeline.
     """
 
@@ -100,6 +85,7 @@ class Store:
     scaled: bool
     gathered: frozenset[str]
     learned: tuple[str, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
@@ -123,12 +109,12 @@ class Store:
                     receivers[at] = dict(block.senders)
         batches = [Batch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
         with self.spent.on("gather"):
-            return list(zip(batches, self._known(batches, sum(each.items for each in window)), strict=True))
+            return list(zip(batches, self._known(batches, window), strict=True))
 
     def _drawn(
         self, level: Level, hop: int, window: Sequence[Wanted], receivers: Sequence[Targets]
     ) -> list[dict[int, Hop]]:
-        """Drawn edges of each batch by edge set; senders by their old numbers."""
+        """Drawn edges of each batch by edge set; senders by their old numbers, but of direct edge sets by new ones."""
         last = hop == len(self.draws.levels) - 1
         relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
         if not relations:
@@ -166,14 +152,20 @@ class Store:
         count_draws(indptr, indices, rows, *how)
         positions = np.empty(starts[-1], np.int64)
         draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        counts = np.diff(starts)
-        mine = positions - np.repeat(whole.begins[rows] - indptr[rows], counts)
-        return np.concatenate([counts, indptr[rows + 1] - indptr[rows], whole.order[indices[mine]], positions])
+        senders = np.empty(len(positions), np.int64)
+        name_senders(indptr, indices, rows, whole.begins, starts, positions, senders)
+        if not self._is_direct(hop, relation.number):
+            rename(whole.order, senders)
+        return np.concatenate([np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions])
+
+    def _is_direct(self, hop: int, number: int) -> bool:
+        """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
+        return hop == len(self.draws.levels) - 1 and number in self.draws.direct
 
     def _block(self, level: Level, hop: int, wanted: Wanted, receivers: Targets, drawn: Mapping[int, Hop]) -> Block:
         given = {}
         for relation in level.relations:
-            if relation.number in drawn:
+            if relation.number in drawn and not self._is_direct(hop, relation.number):
                 kind = index_dtype(len(self._found[relation.senders]))
                 nodes = read_only(drawn[relation.number].senders.astype(kind))
                 given[relation.number] = nodes, np.arange(len(nodes))
@@ -185,37 +177,63 @@ class Store:
                 lost = wanted.lost.get(relation.number)
                 gone = 0 if lost is None else lost.counts(receivers[relation.receivers])
                 degrees = hop_of.degrees - gone
-                hops[relation.number] = hop_of._replace(senders=places[relation.number], degrees=degrees)
+                senders = places.get(relation.number, hop_of.senders)
+                hops[relation.number] = hop_of._replace(senders=senders, degrees=degrees)
         masks = streams.state(self.draws.seed, streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop)
         return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
 
-    def _known(self, batches: Sequence[Batch], items: int) -> list[Read]:
-        """Features, sums and degrees of the nodes of each batch, and questions about rows that are learned.
-
-        Args:
-            batches: drawn.
-            items: of their steps, over all workers.
-        """
-        summed = [each for each in self.draws.levels[0].relations if each.number in self.draws.summed]
+    def _known(self, batches: Sequence[Batch], window: Sequence[Wanted]) -> list[Read]:
+        """What the network reads of the nodes of each batch, and questions about rows that are learned."""
+        owners, first = self.owners, self.draws.levels[0].relations
+        summed = [each for each in first if each.number in self.draws.summed]
+        direct = [each for each in first if each.number in self.draws.direct]
         wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
         kinds = [(of[0].node_set, of[0].table, of) for of in zip(*wanted, strict=True)]
         windows = [self._window_of(name, of) for name, _, of in kinds]
-        asked = [(name, window.asked) for (name, _, _), window in zip(kinds, windows, strict=True)]
-        asked += [(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
-        asking = self.owners.ask(asked, "rows asked for", Likely("rows", items))
-        others = self.owners.answers(asking[: len(kinds)], [table for _, table, _ in kinds], "rows")
-        rows = [
-            window.of_batches(table, each) for (_, table, _), window, each in zip(kinds, windows, others, strict=True)
-        ]
-        questions = iter(asking[len(kinds) :])
+        edges = [self._divided(each, batch.blocks[0]) for batch in batches for each in direct]
+        sources: list[Source] = [OwnTable(owners.book, name, owners.exchange.rank, table) for name, table, _ in kinds]
+        for of, batch in zip(window, batches, strict=True):
+            sources += [self._own_sums(each, batch.blocks[0], of.dropout) for each in direct]
+        asked = [owners.parted(name, each.asked) for (name, *_), each in zip(kinds, windows, strict=True)]
+        asked += [each.asked for each in edges]
+        asked += [owners.parted(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
+        asking = owners.send(asked, "rows asked for", Likely("rows", sum(each.items for each in window)))
+        values, where = owners.answered(asking[: len(sources)], sources, "rows")
+        places = [each.of_batches(found) for each, found in zip(windows, where[: len(kinds)], strict=True)]
+        questions, means = iter(asking[len(sources) :]), iter(zip(edges, where[len(kinds) :], strict=True))
         found = []
-        for at, of in enumerate(wanted):
-            tables = {each.what: Table(each.nodes, read[at], each.others) for each, read in zip(of, rows, strict=True)}
-            features: Any = {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables}
-            sums: Any = {each.number: tables[f"sums {each.number}"] for each in summed} or None
-            degrees: Any = _Flat(tables["degrees"]) if self.scaled else None
-            found.append(Read(features, degrees, sums, learned_rows=[next(questions) for _ in self.learned]))
+        for at, of_batch in enumerate(wanted):
+            tables: Any = {
+                each.what: Table(each.nodes, Near(each.table, values, of[at]), each.others)
+                for each, of in zip(of_batch, places, strict=True)
+            }
+            found.append(Read(
+                {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables},
+                _Flat(tables["degrees"]) if self.scaled else None,  # type: ignore[arg-type]
+                {each.number: tables[f"sums {each.number}"] for each in summed} or None,
+                learned_rows=[next(questions) for _ in self.learned],
+                means={each.number: self._means(each, *next(means), values) for each in direct},
+            ))  # fmt: skip
         return found
+
+    def _divided(self, relation: Relation, block: Block) -> Divided:
+        """Edges of a direct edge set by who has their senders."""
+        hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
+        senders = hop.senders.astype(np.int64, copy=False)
+        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank)
+
+    def _own_sums(self, relation: Relation, block: Block, dropout: float) -> OwnSums:
+        """What this worker answers others of a direct edge set from, for one batch."""
+        name = relation.senders
+        dropped = of_senders(block.state, dropout, self.numbers[name])
+        return OwnSums(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
+
+    def _means(
+        self, relation: Relation, edges: Divided, where: NDArray[np.int64], sums: NDArray[np.float32]
+    ) -> SharedMeans:
+        name = relation.senders
+        return SharedMeans(self.piece.features[name], self.piece.numbers[name], edges.own_starts, edges.own,
+                           sums, edges.sum_starts, where, edges.starts)  # fmt: skip
 
     def _window_of(self, name: str, of: Sequence[_Rows]) -> WindowRows:
         """The nodes of one set whose rows each batch reads."""
@@ -238,7 +256,7 @@ class Store:
             nodes = block.receivers[each.receivers]
             yield _Rows(f"sums {each.number}", each.receivers, nodes, _NONE, self.sums[each.number])
 
-    @property
+    @cached_property
     def degrees(self) -> NDArray[np.float32]:
         """Of the owned nodes in the one edge set, float32 [nodes, 1]."""
         (rows,) = self.piece.rows.values()
@@ -267,19 +285,16 @@ class _Flat:
 
 def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int]) -> Hop:
     """The edges of some receivers in their order, from the answers of their owners, which begin at `at`."""
-    counts, degrees, senders, positions = [], [], [], []
-    for rank, count in enumerate(route.counts.tolist()):
-        own, start = found[rank], at[rank]
-        counts.append(own[start : start + count])
-        degrees.append(own[start + count : start + 2 * count])
-        edges, start = int(counts[-1].sum()), start + 2 * count
-        senders.append(own[start : start + edges])
-        positions.append(own[start + edges : start + 2 * edges])
-        at[rank] = start + 2 * edges
-    starts = np.zeros(len(route.order) + 1, np.int64)
-    np.cumsum(np.concatenate(counts), out=starts[1:])
-    back = np.empty_like(route.order)
-    back[route.order] = np.arange(len(back))
-    drawn = take(Ragged(np.concatenate(senders), starts), back)
-    places = take(Ragged(np.concatenate(positions), starts), back)
-    return Hop(drawn.starts, drawn.values, places.values, np.concatenate(degrees)[back])
+    starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
+    places, edges = np.split(route.order, np.cumsum(route.counts)[:-1]), []
+    for rank, of in enumerate(places):
+        counts, degrees[of] = found[rank][at[rank] : at[rank] + 2 * len(of)].reshape(2, -1)
+        starts[of + 1] = counts
+        begin, count = at[rank] + 2 * len(of), int(counts.sum())
+        edges.append(found[rank][begin : begin + 2 * count].reshape(2, count))
+        at[rank] = begin + 2 * count
+    np.cumsum(starts, out=starts)
+    senders, positions = (np.empty(starts[-1], np.int64) for _ in range(2))
+    for of, (theirs, there) in zip(places, edges, strict=True):
+        place_edges(of, starts, read_only(theirs), read_only(there), senders, positions)
+    return Hop(starts, senders, positions, degrees)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from superworkflow.tasks._gnn.dropped import Dropped
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.mean_kernels import (
     gather_means,
@@ -33,13 +34,6 @@ class Fixed(Protocol):
         """Write them, from column `at` on."""
 
 
-class Dropped(NamedTuple):
-    """Dropout of rows of a table: share in 65536ths, 0 for none, and state of the random stream, of the nodes."""
-
-    share: int
-    state: int
-
-
 class OwnRows(NamedTuple):
     """Rows of a table [n, width], of these nodes."""
 
@@ -52,7 +46,7 @@ class OwnRows(NamedTuple):
         return int(self.table.shape[1])
 
     def fill(self, out: NDArray[np.float32], at: int) -> None:
-        gather_rows(read_only(self.table), read_only(self.nodes), self.dropped.share, _word(self.dropped), out, at)
+        gather_rows(read_only(self.table), read_only(self.nodes), self.dropped.share, self.dropped.word, out, at)
 
 
 class MeanRows(NamedTuple):
@@ -70,7 +64,7 @@ class MeanRows(NamedTuple):
 
     def fill(self, out: NDArray[np.float32], at: int) -> None:
         edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
-        gather_means(read_only(self.table), *edges, self.dropped.share, _word(self.dropped), out, at)
+        gather_means(read_only(self.table), *edges, self.dropped.share, self.dropped.word, out, at)
 
 
 class Ready(NamedTuple):
@@ -189,7 +183,3 @@ def _by_sender(edges: Edges | None, senders: int) -> tuple[NDArray[Any], NDArray
 
 def _begins(widths: Sequence[int]) -> list[int]:
     return [sum(widths[:number]) for number in range(len(widths))]
-
-
-def _word(dropped: Dropped) -> np.uint64:
-    return np.uint64(dropped.state)

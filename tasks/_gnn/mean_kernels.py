@@ -34,20 +34,20 @@ def _ask_at(flat: Any, width: Any, indices: Any, positions: Any, e: Any, count: 
 
 
 @nb.njit(nogil=True)
-def _add(row: Any, one: Any) -> None:
+def add(row: Any, one: Any) -> None:
     for c in range(len(row)):
         row[c] += one[c]
 
 
 @nb.njit(nogil=True)
-def _add_four(row: Any, one: Any, two: Any, three: Any, four: Any) -> None:
-    """One after the other, so that the sum is that of four calls of `_add`."""
+def add_four(row: Any, one: Any, two: Any, three: Any, four: Any) -> None:
+    """One after the other, so that the sum is that of four calls of `add`."""
     for c in range(len(row)):
         row[c] = (((row[c] + one[c]) + two[c]) + three[c]) + four[c]
 
 
 @nb.njit(nogil=True)
-def _add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any) -> None:
+def add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: Any) -> None:
     """Add what `kernels.fill_masks` leaves of a node's row; `words` is scratch, uint64 [width / 4 rounded up]."""
     scale = np.float32(65536.0 / (65536.0 - dropped))
     own = mix(state + np.uint64(np.int64(node) + 1) * GAMMA)
@@ -59,7 +59,7 @@ def _add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: 
 
 
 @nb.njit(nogil=True)
-def _end_mean(row: Any, count: Any) -> None:
+def end_mean(row: Any, count: Any) -> None:
     share = np.float32(1) / np.float32(max(1, count))
     for c in range(len(row)):
         row[c] *= share
@@ -85,9 +85,9 @@ def gather_rows(
         row = out[i, at : at + width]
         row[:] = np.float32(0)
         if dropped:
-            _add_masked(row, table[nodes[i]], nodes[i], dropped, state, np.empty((width + 3) >> 2, np.uint64))
+            add_masked(row, table[nodes[i]], nodes[i], dropped, state, np.empty((width + 3) >> 2, np.uint64))
         else:
-            _add(row, table[nodes[i]])
+            add(row, table[nodes[i]])
 
 
 @nb.njit(parallel=True, cache=True)
@@ -114,18 +114,18 @@ def gather_means(
             while e < last:
                 _ask_at(flat, width, indices, positions, e + AHEAD, 1)
                 node = indices[positions[e]]
-                _add_masked(row, table[node], node, dropped, state, words)
+                add_masked(row, table[node], node, dropped, state, words)
                 e += 1
         while e + 4 <= last:
             _ask_at(flat, width, indices, positions, e + AHEAD, 4)
             one, two = table[indices[positions[e]]], table[indices[positions[e + 1]]]
-            _add_four(row, one, two, table[indices[positions[e + 2]]], table[indices[positions[e + 3]]])
+            add_four(row, one, two, table[indices[positions[e + 2]]], table[indices[positions[e + 3]]])
             e += 4
         while e < last:
             _ask_at(flat, width, indices, positions, e + AHEAD, 1)
-            _add(row, table[indices[positions[e]]])
+            add(row, table[indices[positions[e]]])
             e += 1
-        _end_mean(row, last - starts[i])
+        end_mean(row, last - starts[i])
 
 
 @nb.njit(parallel=True, cache=True)
@@ -147,13 +147,13 @@ def mean_rows(
         while e + 4 <= last:
             ask_rows(flat, width, senders, e + AHEAD, 4)
             one, two = values[senders[e]], values[senders[e + 1]]
-            _add_four(row, one, two, values[senders[e + 2]], values[senders[e + 3]])
+            add_four(row, one, two, values[senders[e + 2]], values[senders[e + 3]])
             e += 4
         while e < last:
             ask_rows(flat, width, senders, e + AHEAD, 1)
-            _add(row, values[senders[e]])
+            add(row, values[senders[e]])
             e += 1
-        _end_mean(row, last - starts[i])
+        end_mean(row, last - starts[i])
 
 
 @nb.njit(nogil=True, cache=True)
@@ -203,7 +203,7 @@ def spread_back(
         if own >= 0 and i < len(gradients):
             one = gradients[i, own : own + width]
             if more:
-                _add(row, one)
+                add(row, one)
             else:
                 row[:] = one
         elif not more:

@@ -12,8 +12,9 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import StageRun
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.book import Book
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.owners import Book, Owners
+from superworkflow.tasks._gnn.owners import Owners
 from superworkflow.tasks._gnn.shards import Shards
 
 

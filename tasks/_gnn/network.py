@@ -16,10 +16,12 @@ from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Block, Hop, Lost
+from superworkflow.tasks._gnn.dropped import NOTHING, Dropped, of_senders, share_of
 from superworkflow.tasks._gnn.embeddings import first_embeddings
-from superworkflow.tasks._gnn.joined import Dropped, Fixed, MeanRows, OwnRows, Ready
+from superworkflow.tasks._gnn.joined import Fixed, MeanRows, OwnRows, Ready
 from superworkflow.tasks._gnn.kernels import fill_masks
 from superworkflow.tasks._gnn.layers import GatLayer, GcnLayer, Inputs, SageLayer
+from superworkflow.tasks._gnn.near import SharedMeans, Table
 from superworkflow.tasks._gnn.products import FLOAT32
 from superworkflow.tasks._gnn.shape import Relation, Shape
 from superworkflow.tasks._gnn.sums import Edges, WeightedEdges
@@ -27,12 +29,11 @@ from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
 WEIGHTS_FILE = "model.safetensors"
 _LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLayer}
-_MASKED_IN = 65536
 
 
 @dataclass
 class Known:
-    """What is read of the graph beside its edges.
+    """What is read of the graph beside its edges. What a worker has asked for is read from `Table`s in place of arrays.
 
     Args:
         features: float32 or float16 [nodes, values] by node set, of those that have them.
@@ -42,6 +43,8 @@ class Known:
         learned: embeddings of the first block's senders by node set, where the network does not have them itself.
         products: of a layer, by number of the edge set, its senders' rows times its matrix, float32 [senders, width of
             the layer]: means of these are read instead of such of the rows, for edge sets that are direct.
+        means: of the first block, by number of the edge set, what the means of its senders' rows are made of, where
+            these senders are not among the block's.
     """
 
     features: Mapping[str, NDArray[Any]]
@@ -50,6 +53,7 @@ class Known:
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
     products: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    means: Mapping[int, SharedMeans] = field(default_factory=dict)
 
 
 class Network(nn.Module):
@@ -67,7 +71,7 @@ class Network(nn.Module):
         super().__init__()
         self.shape, self.precision = shape, FLOAT32
         self._relations = {each.number: each for each in shape.relations}
-        self._numbers = {name: number for number, name in enumerate(sorted(shape.nodes))}
+        self._numbers = shape.numbers()
         self._only = shape.head.node_sets[0]  # where the model takes no more than one
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(streams.state(seed, streams.EMBEDDING) >> 1)
@@ -102,26 +106,25 @@ class Network(nn.Module):
                 rows[name] = known.learned[name]
             elif name in self.embedded:
                 rows[name] = self.embeddings[self.embedded[name]](torch.from_numpy(nodes).to(self.device))
-            elif not self.reads_table(0, block, known, name):
+            elif not self.reads_table(block, known, name):
                 rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device).float()
         return rows
 
     def direct(self, number: int, known: Known) -> frozenset[int]:
         """Edge sets whose senders a layer can read from the tables that `known` has; see `Draws.direct`."""
-        layer = self.layers[number]
-        if not isinstance(layer, SageLayer) or layer.pool:
+        if not self.shape.reads_means:
             return frozenset()
         return frozenset(
-            each.number for each in layer.level.relations
+            each.number for each in self.shape.levels()[number].relations
             if _is_table(known.features.get(each.senders)) and each.number not in known.weights
         )  # fmt: skip
 
-    def reads_table(self, number: int, block: Block, known: Known, name: str) -> bool:
+    def reads_table(self, block: Block, known: Known, name: str) -> bool:
         """Whether a layer reads rows of a node set from the table that `known` has alone."""
-        layer = self.layers[number]
-        if not isinstance(layer, SageLayer) or layer.pool or not _is_table(known.features.get(name)):
+        if not self.shape.reads_means or not _is_table(known.features.get(name)):
             return False
-        return all(self._relations[each].senders != name or each in block.direct for each in block.hops)
+        apart = {*block.direct, *known.means}
+        return all(self._relations[each].senders != name or each in apart for each in block.hops)
 
     def layer(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: Known, dropout: float = 0.0
@@ -148,10 +151,13 @@ class Network(nn.Module):
         """What a layer reads; see `layer`."""
         device = self.device
         mask = _Masks(block, dropout, device)
-        given = {each: hop for each, hop in block.hops.items() if each not in block.direct}
+        means = known.means if number == 0 else {}
+        given = {each: hop for each, hop in block.hops.items() if each not in block.direct and each not in means}
         edges = {each: _edges(hop, known.weights.get(each), device) for each, hop in given.items()}
         degrees = {each: torch.from_numpy(hop.degrees).to(device, torch.float32) for each, hop in given.items()}
         fixed = self._tables(block, rows, known, mask)
+        for each, of in means.items():
+            fixed[each] = of._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
         sums, scales, attention = {}, None, None
         if number == 0 and known.sums is not None:
             for relation in self.shape.levels()[0].relations:
@@ -159,7 +165,7 @@ class Network(nn.Module):
                     nodes, lost = block.receivers[relation.receivers], block.lost.get(relation.number)
                     table = known.sums[relation.number]
                     if self.shape.model != "gcn" and lost is None and _is_table(table):
-                        fixed[relation.number] = OwnRows(table, nodes, mask.dropped(1, relation.number))
+                        fixed[relation.number] = _rows_of(table, nodes, mask.dropped(1, relation.number))
                         continue
                     values = torch.from_numpy(_sums_without(known, relation, nodes, lost)).to(device)
                     sums[relation.number] = mask.rows(values, nodes, 1, relation.number)
@@ -191,12 +197,12 @@ class Network(nn.Module):
         found: dict[str | int, Fixed] = {}
         for name, nodes in block.receivers.items():
             if name not in rows:
-                found[name] = OwnRows(known.features[name], nodes, mask.dropped(0, self._numbers[name]))
+                found[name] = _rows_of(known.features[name], nodes, mask.senders(self._numbers[name]))
         for number, indices in block.direct.items():
             if number in known.products:
                 continue
             hop, senders = block.hops[number], self._relations[number].senders
-            dropped = mask.dropped(0, self._numbers[senders])
+            dropped = mask.senders(self._numbers[senders])
             found[number] = MeanRows(known.features[senders], indices, hop.positions, hop.starts, dropped)
         return found
 
@@ -217,8 +223,14 @@ class Network(nn.Module):
 
 
 def _is_table(values: object) -> bool:
-    """Whether the kernels read rows of it where they are: it is float32, and not asked of other workers."""
+    """Whether the kernels read rows of it where they are: it is float32."""
+    if isinstance(values, Table):
+        return True
     return isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous
+
+
+def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: Dropped) -> Fixed:
+    return table.fixed(nodes, dropped) if isinstance(table, Table) else OwnRows(table, nodes, dropped)
 
 
 def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> Edges:
@@ -235,7 +247,7 @@ def _messages(block: Block, known: Known, device: torch.device) -> dict[int, tor
     for number, table in known.products.items():
         hop = block.hops[number]
         out = np.empty((len(hop.degrees), table.shape[1]), np.float32)
-        MeanRows(table, block.direct[number], hop.positions, hop.starts, Dropped(0, 0)).fill(out, 0)
+        MeanRows(table, block.direct[number], hop.positions, hop.starts, NOTHING).fill(out, 0)
         found[number] = torch.from_numpy(out).to(device)
     return found
 
@@ -264,12 +276,16 @@ class _Masks:
     """Dropout of one layer, by nodes and positions of edges."""
 
     def __init__(self, block: Block, dropout: float, device: torch.device):
-        self._state, self._device = block.state, device
-        self._dropped = min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
+        self._state, self._device, self._dropout = block.state, device, dropout
+        self._dropped = share_of(dropout)
 
     def dropped(self, *kind: int) -> Dropped:
         """The same for kernels that drop what they read."""
         return Dropped(self._dropped, streams.state(self._state, *kind))
+
+    def senders(self, node_set: int) -> Dropped:
+        """Of rows of senders, by the number of their set."""
+        return of_senders(self._state, self._dropout, node_set)
 
     def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:
         """Some entries of the rows of these items set to 0, the others scaled up."""

@@ -15,8 +15,11 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from superworkflow.tasks._gnn.book import Book
 from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.near import Near
 from superworkflow.tasks._gnn.rooms import Likely, Rooms
+from superworkflow.tasks._gnn.sources import OwnTable, Source
 
 _NONE = np.empty(0, np.float32)
 
@@ -47,14 +50,26 @@ class Exchange:
             kind: what they are, for `sent`.
             coming: how long those are that come, by rank; where all workers know it, they need not tell each other.
         """
-        began, counts = time.monotonic(), [len(each) for each in outgoing]
+        counts = [len(each) for each in outgoing]
         if coming is None:
+            began = time.monotonic()
             coming = self._all_to_all(torch.tensor(counts), [1] * self.size, [1] * self.size).tolist()
-        out = torch.from_numpy(np.ascontiguousarray(np.concatenate(outgoing)))
-        received = self._all_to_all(out, counts, coming).numpy()
+            self.waited += time.monotonic() - began
+        return np.split(self.cross(np.concatenate(outgoing), counts, coming, kind), np.cumsum(coming)[:-1])
+
+    def cross(self, out: NDArray[Any], leaving: Sequence[int], coming: Sequence[int], kind: str) -> NDArray[Any]:
+        """`swap` of arrays that stand one behind the other by rank, as those do that come.
+
+        Args:
+            out: them, [n] or [n, width].
+            leaving, coming: lengths, by rank.
+            kind: what they are, for `sent`.
+        """
+        began = time.monotonic()
+        received = self._all_to_all(torch.from_numpy(np.ascontiguousarray(out)), leaving, coming).numpy()
         self.waited += time.monotonic() - began
-        self._note(kind, sum(each.nbytes for rank, each in enumerate(outgoing) if rank != self.rank))
-        return np.split(received, np.cumsum(coming)[:-1])
+        self._note(kind, (len(out) - leaving[self.rank]) * (out.nbytes // max(1, len(out))))
+        return received
 
     def swap_likely(
         self, outgoing: Sequence[NDArray[np.int64]], kind: str, likely: Likely
@@ -126,32 +141,6 @@ class Exchange:
         return {rank: each.numpy() for rank, each in found.items()}
 
 
-class Book:
-    """Who owns which nodes, by their old numbers.
-
-    Args:
-        orders: old number of each new one, by node set.
-        bounds: new numbers at which each worker's begin, and the end, by node set.
-    """
-
-    def __init__(self, orders: Mapping[str, NDArray[Any]], bounds: Mapping[str, NDArray[np.int64]]):
-        self.orders = {name: read_only(order) for name, order in orders.items()}
-        self.bounds = dict(bounds)
-        self.places = {}
-        for name, order in orders.items():
-            places = np.empty_like(order)
-            places[order] = np.arange(len(order), dtype=order.dtype)
-            self.places[name] = places
-
-    def owners(self, node_set: str, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rank of the owner of each node."""
-        return np.searchsorted(self.bounds[node_set][1:], self.places[node_set][nodes], "right")
-
-    def own(self, node_set: str, nodes: NDArray[np.int64], rank: int) -> NDArray[np.int64]:
-        """Rows of nodes among those of their owner."""
-        return self.places[node_set][nodes].astype(np.int64) - int(self.bounds[node_set][rank])
-
-
 class Route(NamedTuple):
     """How nodes are asked for: places that sort them by owner, and how many each owner has."""
 
@@ -159,18 +148,45 @@ class Route(NamedTuple):
     counts: NDArray[np.int64]
 
 
-class Question(NamedTuple):
-    """Nodes whose rows are asked for, and what this worker was asked for in turn.
+class Parted(NamedTuple):
+    """What is to be asked of each owner, who answers with rows.
 
     Args:
         node_set: of the nodes.
-        route: of this worker's.
-        asked: by rank, old numbers of nodes that this worker owns.
+        route: of the rows.
+        parts: by rank, what to send.
+    """
+
+    node_set: str
+    route: Route
+    parts: list[NDArray[np.int64]]
+
+
+class Question(NamedTuple):
+    """What was asked of the owners of nodes, and what this worker was asked in turn.
+
+    Args:
+        node_set: of the nodes.
+        route: of the rows that this worker is to get.
+        asked: by rank, what this worker is to answer: old numbers of nodes that it owns, or what else was sent.
     """
 
     node_set: str
     route: Route
     asked: list[NDArray[np.int64]]
+
+
+class Answers(NamedTuple):
+    """Rows that came from their owners.
+
+    Args:
+        values: one behind the other.
+        where: of each question, for each of its rows, the complement of where it begins in `values`; of an owned node,
+            which is not among them, its row.
+    """
+
+    values: NDArray[np.float32]
+    where: list[NDArray[np.int64]]
 
 
 class Owners:
@@ -194,23 +210,24 @@ class Owners:
             kind: what they are, for `Exchange.sent`.
             likely: how many they may be, where that can be reckoned: it saves an exchange.
         """
+        return self.send([self.parted(*each) for each in asked], kind, likely)
+
+    def send(self, asked: Sequence[Parted], kind: str, likely: Likely | None = None) -> list[Question]:
+        """The same of what is divided by owners already."""
         if not asked:
             return []
-        routes = [self._route(*each) for each in asked]
-        lists: list[list[NDArray[np.int64]]] = [
-            [np.array([route.counts[rank] for route in routes], np.int64)] for rank in range(self.exchange.size)
-        ]
-        for route, (_, nodes) in zip(routes, asked, strict=True):
-            cuts = np.cumsum(route.counts)[:-1]
-            for rank, part in enumerate(np.split(nodes[route.order], cuts)):
-                lists[rank].append(part)
-        out = [np.concatenate(each) for each in lists]
+        out = []
+        for rank in range(self.exchange.size):
+            parts = [each.parts[rank] for each in asked]
+            out.append(np.concatenate([np.array([len(each) for each in parts], np.int64), *parts]))
         coming = self.exchange.swap_likely(out, kind, likely) if likely else self.exchange.swap(out, kind)
         of_rank = [np.split(each[len(asked) :], np.cumsum(each[: len(asked)])[:-1]) for each in coming]
-        return [
-            Question(name, route, [each[at] for each in of_rank])
-            for at, (route, (name, _)) in enumerate(zip(routes, asked, strict=True))
-        ]
+        return [Question(each.node_set, each.route, [of[at] for of in of_rank]) for at, each in enumerate(asked)]
+
+    def parted(self, node_set: str, nodes: NDArray[np.int64]) -> Parted:
+        """Nodes by who owns them."""
+        route = self._route(node_set, nodes)
+        return Parted(node_set, route, np.split(nodes[route.order], np.cumsum(route.counts)[:-1]))
 
     def _route(self, node_set: str, nodes: NDArray[np.int64]) -> Route:
         owners = self.book.owners(node_set, nodes)
@@ -234,32 +251,51 @@ class Owners:
         """The rows that questions were about: all workers have asked them together.
 
         Args:
-            questions: see there.
+            questions: of `ask`.
             tables: of the owned nodes [nodes, width], one for each.
             kind: what they are, for `Exchange.sent`.
         """
-        size, mine, pairs = self.exchange.size, self.exchange.rank, list(zip(questions, tables, strict=True))
-        if not pairs:
-            return []
-        others = [rank for rank in range(size) if rank != mine]
-        out, coming = [_NONE] * size, [0] * size
-        for rank in others:
-            out[rank] = np.concatenate(
-                [table[self._rows(each, rank)].reshape(-1) for each, table in pairs], dtype=np.float32
-            )
-            coming[rank] = sum(int(each.route.counts[rank]) * table.shape[1] for each, table in pairs)
-        found = self.exchange.swap(out, kind, coming)
-        at, rows = [0] * size, []
-        for question, table in pairs:
-            width, order, counts = table.shape[1], question.route.order, question.route.counts
-            whole, ends = np.empty((len(order), width), np.float32), np.cumsum([0, *counts])
-            whole[order[ends[mine] : ends[mine + 1]]] = table[self._rows(question, mine)]
-            for rank in others:
-                values = found[rank][at[rank] : at[rank] + counts[rank] * width]
-                whole[order[ends[rank] : ends[rank + 1]]] = values.reshape(-1, width)
-                at[rank] += len(values)
-            rows.append(whole)
-        return rows
+        own = [
+            OwnTable(self.book, each.node_set, self.exchange.rank, table)
+            for each, table in zip(questions, tables, strict=True)
+        ]
+        found = self.answered(questions, own, kind)
+        return [Near(table, found.values, where).rows() for table, where in zip(tables, found.where, strict=True)]
+
+    def answered(self, questions: Sequence[Question], sources: Sequence[Source], kind: str) -> Answers:
+        """The same where they came to, of `sources` of any kind."""
+        size, mine, pairs = self.exchange.size, self.exchange.rank, list(zip(questions, sources, strict=True))
+        lengths = [
+            [0 if rank == mine else source.count(asked) * source.width for rank, asked in enumerate(question.asked)]
+            for question, source in pairs
+        ]
+        leaving = [sum(of) for of in zip(*lengths, strict=True)] or [0] * size
+        coming = [
+            0 if rank == mine else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
+            for rank in range(size)
+        ]
+        out, at = np.empty(sum(leaving), np.float32), 0
+        for rank in range(size):
+            for (question, source), of in zip(pairs, lengths, strict=True):
+                if of[rank]:
+                    source.write(read_only(question.asked[rank]), out[at : at + of[rank]])
+                at += of[rank]
+        values = self.exchange.cross(out, leaving, coming, kind) if pairs else out
+        begins = np.cumsum([0, *coming])
+        return Answers(values, [self._where(question, source.width, begins) for question, source in pairs])
+
+    def _where(self, question: Question, width: int, begins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Answers`; `begins` says where the next rows of each rank are, and is moved on."""
+        order, counts = question.route
+        where, ends = np.empty(len(order), np.int64), np.cumsum([0, *counts])
+        for rank, count in enumerate(counts.tolist()):
+            places = order[ends[rank] : ends[rank + 1]]
+            if rank == self.exchange.rank:
+                where[places] = self._rows(question, rank)
+                continue
+            where[places] = ~(begins[rank] + width * np.arange(count))
+            begins[rank] += width * count
+        return where
 
     def give(
         self, questions: Sequence[Question], values: Sequence[NDArray[np.float32]], kind: str

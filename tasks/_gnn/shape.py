@@ -136,6 +136,15 @@ class Shape:
         """Width of the rows that a layer makes."""
         return self.head.width if layer == self.layers - 1 else self.hidden
 
+    @property
+    def reads_means(self) -> bool:
+        """Whether layers read means of neighbours' rows, so that the first one can take them from tables of all."""
+        return self.model == "rgcn" or (self.model == "sage" and self.aggregator == "mean")
+
+    def numbers(self) -> dict[str, int]:
+        """Of the node sets, in random streams."""
+        return {name: number for number, name in enumerate(sorted(self.nodes))}
+
     def embedded(self) -> list[str]:
         """Node sets that learn embeddings."""
         return [name for name in self.levels()[0].senders if not self.widths[name]]

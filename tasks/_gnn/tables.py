@@ -33,7 +33,7 @@ class Tables:
         self, shape: Shape, numbers: Mapping[str, NDArray[Any]], owners: Owners, seed: int, device: torch.device
     ):
         self._owners, self._device, self._shape = owners, device, shape
-        places = {name: number for number, name in enumerate(sorted(shape.nodes))}
+        places = shape.numbers()
         self.rows = {
             name: nn.Parameter(torch.from_numpy(first_embeddings(
                 numbers[name].astype(np.int64), shape.nodes[name], shape.hidden, seed, places[name]

@@ -251,7 +251,7 @@ def layer(
         for first in range(0, counts[name], batch):
             nodes = np.arange(first, min(counts[name], first + batch))
             block = sampler.batch({name: nodes}).blocks[0]
-            names = [each for each in level.senders if not network.reads_table(number, block, known, each)]
+            names = [each for each in level.senders if not network.reads_table(block, known, each)]
             read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in names}
             given = {each: values.to(network.device).float() for each, values in read.items()}
             found = network.layer(number, block, given, known)[name]

@@ -29,7 +29,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._gnn.asking import Store
 from superworkflow.tasks._gnn.batches import Draws
-from superworkflow.tasks._gnn.kernels import read_only, sum_edges
+from superworkflow.tasks._gnn.kernels import ALL, read_only, sum_edges
 from superworkflow.tasks._gnn.links import has_links
 from superworkflow.tasks._gnn.mine import Mine, shards_of
 from superworkflow.tasks._gnn.network import Network
@@ -151,10 +151,13 @@ def store_of(
             sums[each.number] = sums_of(means, graph, each.number, size)[piece.numbers[each.receivers]]
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and bool(gathered) and is_constant
     numbers = frozenset([first.relations[0].number] if outermost else sums)
-    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed)
+    # Batches of all neighbours may be made once for all epochs, in which dropout differs.
+    is_direct = shape.reads_means and params.sizes[-1] != ALL
+    direct = frozenset(each.number for each in first.relations if is_direct and each.senders in gathered)
+    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct - numbers)
     owners = Owners(mine.book, Exchange(dist.new_group(backend="gloo")))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
-    store = Store(piece, owners, draws, sums, scaled, gathered, learned)
+    store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers())
     if outermost:
         store.sums = {first.relations[0].number: _scaled_sums(store, mine)}
     return store

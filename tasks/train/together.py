@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.progress import Progress
+from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.asking import Read, Store, Wanted
 from superworkflow.tasks._gnn.batches import Batch, Lost, lost_of
 from superworkflow.tasks._gnn.mine import Mine
@@ -138,11 +139,14 @@ class TogetherTrainer(Trainer):
         with self.spent.on("schedule"):
             examples = [self.task.example(self._share(*each), each[1]) for each in steps]
             wanted = [
-                Wanted(example.nodes, step, self._lost(items, step), len(items))
+                Wanted(example.nodes, step, self._lost(items, step), len(items), self._dropout(step))
                 for example, (items, step) in zip(examples, steps, strict=True)
             ]
         found = self._store.batches(wanted)
         return [(example, batch, known) for example, (batch, known) in zip(examples, found, strict=True)]
+
+    def _dropout(self, step: Step) -> float:
+        return self.params.dropout if step[0] == streams.TRAINING else 0.0
 
     def _share(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
         """This worker's items of a step."""

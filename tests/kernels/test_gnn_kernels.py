@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks._draw import Work
 from superworkflow.tasks._gnn import mean_kernels
+from superworkflow.tasks._gnn.book import Book
 from superworkflow.tasks._gnn.half import sum_half
 from superworkflow.tasks._gnn.kernels import (
     ALL,
@@ -23,7 +24,6 @@ from superworkflow.tasks._gnn.kernels import (
     spread_edges,
     sum_edges,
 )
-from superworkflow.tasks._gnn.owners import Book
 from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight, spread_weighted, sum_weighted
 from superworkflow.tasks._gnn.window_rows import WindowRows
 

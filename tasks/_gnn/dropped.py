@@ -1,0 +1,42 @@
+"""Dropout of rows that kernels read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from superworkflow.tasks._gnn import streams
+
+_MASKED_IN = 65536
+
+
+class Dropped(NamedTuple):
+    """Dropout of rows of a table: share in 65536ths, 0 for none, and state of the random stream, of the nodes."""
+
+    share: int
+    state: int
+
+    @property
+    def word(self) -> np.uint64:
+        """The state as kernels take it."""
+        return np.uint64(self.state)
+
+
+NOTHING = Dropped(0, 0)
+
+
+def share_of(dropout: float) -> int:
+    """A share of entries in 65536ths; not all of them."""
+    return min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
+
+
+def of_senders(state: int, dropout: float, node_set: int) -> Dropped:
+    """Of a layer's senders.
+
+    Args:
+        state: of the layer's masks; see `batches.Block`.
+        dropout: share of entries that are dropped.
+        node_set: number of the set.
+    """
+    return Dropped(share_of(dropout), streams.state(state, 0, node_set))

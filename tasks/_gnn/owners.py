@@ -20,6 +20,7 @@ from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.near import Near
 from superworkflow.tasks._gnn.rooms import Likely, Rooms
 from superworkflow.tasks._gnn.sources import OwnTable, Source
+from superworkflow.tasks._memory import Memory
 
 _NONE = np.empty(0, np.float32)
 
@@ -31,13 +32,15 @@ class Exchange:
         group: of torch.distributed; one thread at a time may use it.
 
     `sent` counts the bytes that have left this worker, by what they are, `count` the exchanges, and `waited` their
-    seconds.
+    seconds. `memory` is where large arrays that cross are: what threads beside the first one free would go back to the
+    system.
     """
 
     def __init__(self, group: Any):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self.sent: dict[str, int] = {}
         self.waited, self.count = 0.0, 0
+        self.memory = Memory()
         self._leaving, self._coming = ([Rooms() for _ in range(self.size)] for _ in range(2))
 
     def swap(
@@ -120,7 +123,7 @@ class Exchange:
 
     def _all_to_all(self, out: torch.Tensor, leaving: Sequence[int], coming: Sequence[int]) -> torch.Tensor:
         """One exchange: so many values to each rank, and so many from each."""
-        received = torch.empty((sum(coming), *out.shape[1:]), dtype=out.dtype)
+        received = torch.from_numpy(self.memory.array((sum(coming), *out.shape[1:]), out.numpy().dtype))
         dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
         self.count += 1
         return received
@@ -274,7 +277,7 @@ class Owners:
             0 if rank == mine else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
             for rank in range(size)
         ]
-        out, at = np.empty(sum(leaving), np.float32), 0
+        out, at = self.exchange.memory.array((sum(leaving),), np.float32), 0
         for rank in range(size):
             for (question, source), of in zip(pairs, lengths, strict=True):
                 if of[rank]:

@@ -15,7 +15,7 @@ from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._crc32c import crc32c
 from superworkflow.tasks._gather import gather_words
 from superworkflow.tasks._loader import merge
-from superworkflow.tasks._loader.memory import Memory
+from superworkflow.tasks._memory import Memory
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records.columns import FloatRows, Floats, Integers, Records, Strings
 from superworkflow.tasks.records.features import strings_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks._loader.memory import Arena, Memory
+from superworkflow.tasks._memory import Arena, Memory
 
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Memory that windows of subgraphs, and batches, take one after the other, instead of new memory from the system."""
+"""Memory that windows and batches take one after the other, instead of new memory from the system."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.by_weight import ByWeight
+from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.owners import Owners, Question, Route
@@ -90,6 +92,9 @@ class Store:
         scaled: give degrees of nodes, of the one edge set, with the rows.
         gathered: node sets whose features are read.
         learned: node sets whose rows are learned.
+        weights: of the edges of its rows, float32 by number of the edge set, which messages are multiplied by: they
+            cross with drawn edges.
+        drawn_by: the same, in proportion to which edges are drawn: they do not.
         spent: seconds by stage of the pipeline.
     """
 
@@ -100,6 +105,8 @@ class Store:
     scaled: bool
     gathered: frozenset[str]
     learned: tuple[str, ...] = ()
+    weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
@@ -107,6 +114,8 @@ class Store:
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
         self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
+        self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
+        self._degrees: NDArray[np.float32] | None = None
 
     def batches(self, window: Sequence[Wanted]) -> list[tuple[Batch, Read]]:
         """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
@@ -150,11 +159,12 @@ class Store:
         at = [0] * self.owners.exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
-            hops[number // len(relations)][relations[number % len(relations)].number] = _joined(each.route, found, at)
+            edge_set = relations[number % len(relations)].number
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights)
         return hops
 
     def _answer(self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Counts and degrees of some receivers, and the senders and positions of their drawn edges."""
+        """Counts and degrees of some receivers; senders, positions and, if any, weights of their drawn edges."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, rank = self.owners.book, self.owners.exchange.rank
         rows = book.own(relation.receivers, nodes, rank)
@@ -162,13 +172,21 @@ class Store:
         starts = np.empty(len(rows) + 1, np.int64)
         whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
         lost = wanted.lost[relation.number].positions if relation.number in wanted.lost else _NOTHING_LOST
-        how = self.draws.fanouts[hop], self.draws.labor, state, lost, starts, whole
-        count_draws(indptr, indices, rows, *how)
-        positions = np.empty(starts[-1], np.int64)
-        draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
+        size = self.draws.fanouts[hop]
+        if self._by_weight.draws(relation.number, size):
+            asked = rows, read_only(nodes), size, state, lost, starts, whole
+            positions = self._by_weight.positions(relation.number, *asked)
+        else:
+            how = size, self.draws.labor, state, lost, starts, whole
+            count_draws(indptr, indices, rows, *how)
+            positions = np.empty(starts[-1], np.int64)
+            draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
         counts = np.diff(starts)
         mine = positions - np.repeat(whole.begins[rows] - indptr[rows], counts)
-        return np.concatenate([counts, indptr[rows + 1] - indptr[rows], whole.order[indices[mine]], positions])
+        parts = [counts, indptr[rows + 1] - indptr[rows], whole.order[indices[mine]], positions]
+        if relation.number in self.weights:
+            parts.append(_packed(self.weights[relation.number][mine]))
+        return np.concatenate(parts)
 
     def _block(self, level: Level, hop: int, wanted: Wanted, receivers: Targets, drawn: Mapping[int, Hop]) -> Block:
         given = {}
@@ -240,9 +258,11 @@ class Store:
 
     @property
     def degrees(self) -> NDArray[np.float32]:
-        """Of the owned nodes in the one edge set, float32 [nodes, 1]."""
-        (rows,) = self.piece.rows.values()
-        return np.diff(rows.indptr).astype(np.float32)[:, None]
+        """Of the owned nodes in the one edge set, float32 [nodes, 1]; of edges with weights the sum of these."""
+        if self._degrees is None:
+            ((number, rows),) = self.piece.rows.items()
+            self._degrees = degrees_of(rows, self.weights.get(number))[:, None]
+        return self._degrees
 
 
 class _Rows(NamedTuple):
@@ -265,9 +285,23 @@ class _Flat:
         return self._table[nodes][:, 0]
 
 
-def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int]) -> Hop:
-    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`."""
-    counts, degrees, senders, positions = [], [], [], []
+def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Two weights in each integer."""
+    words = np.zeros(len(weights) + len(weights) % 2, np.float32)
+    words[: len(weights)] = weights
+    return words.view(np.int64)
+
+
+def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool) -> Hop:
+    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
+
+    Args:
+        route: by which the receivers were asked for.
+        found: answers by rank.
+        at: where those about these receivers begin; moved on to what comes after them.
+        weighted: whether there are weights among them.
+    """
+    counts, degrees, senders, positions, weights = [], [], [], [], []
     for rank, count in enumerate(route.counts.tolist()):
         own, start = found[rank], at[rank]
         counts.append(own[start : start + count])
@@ -276,10 +310,15 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int]) -> 
         senders.append(own[start : start + edges])
         positions.append(own[start + edges : start + 2 * edges])
         at[rank] = start + 2 * edges
+        if weighted:
+            words = own[at[rank] : at[rank] + (edges + 1) // 2]
+            weights.append(np.ascontiguousarray(words).view(np.float32)[:edges])
+            at[rank] += len(words)
     starts = np.zeros(len(route.order) + 1, np.int64)
     np.cumsum(np.concatenate(counts), out=starts[1:])
     back = np.empty_like(route.order)
     back[route.order] = np.arange(len(back))
     drawn = take(Ragged(np.concatenate(senders), starts), back)
     places = take(Ragged(np.concatenate(positions), starts), back)
-    return Hop(drawn.starts, drawn.values, places.values, np.concatenate(degrees)[back])
+    own_weights = take(Ragged(np.concatenate(weights), starts), back).values if weighted else None
+    return Hop(drawn.starts, drawn.values, places.values, np.concatenate(degrees)[back], own_weights)

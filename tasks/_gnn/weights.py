@@ -28,7 +28,8 @@ def weights_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> 
     """
     found = {}
     for relation in weighted_sets(graph, relations, name):
-        values = np.ascontiguousarray(graph.edge_feature(relation.name, name), np.float32).reshape(-1)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            values = np.ascontiguousarray(graph.edge_feature(relation.name, name), np.float32).reshape(-1)
         check_weights(graph, relation, name, values)
         found[relation.number] = values
     return found

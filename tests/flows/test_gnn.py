@@ -123,9 +123,7 @@ WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, m
 
 
 @pytest.mark.parametrize("weighted", ["sums", "draws"])
-def test_weights_on_workers_from_edges_to_a_model(
-    files: Path, tmp_path: Path, prefect_api: str, weighted: str
-) -> None:
+def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, weighted: str) -> None:
     """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
     lines = (files / "edges.csv").read_text().splitlines()
     heavy = [f"{line},{1 + 7 * (at % 3)}\n" for at, line in enumerate(lines[1:])]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._gnn.sizes import edge_values, feature_values, mapped_graph, mean_values, stored_features, workers_of
+from superworkflow.tasks._gnn.sizes import (
+    edge_values,
+    feature_values,
+    mapped_graph,
+    mean_values,
+    stored_features,
+    workers_of,
+)
 
 TYPED = {
     "nodes": 30, "edges": 100, "edge_sets": 2, "bytes": 4 * 100 + 20 * 30 + 1000,
@@ -60,3 +67,11 @@ def test_workers_hold_what_the_stage_in_process_maps():
         each = stage.estimates["workers"](stage.params(), {"graph": facts}, group)
         assert each.memory_bytes > alone.memory_bytes, name
         assert each.output_bytes == alone.output_bytes
+    for name, params, network in (
+        ("train", {"weight": "weight", "weighted": "draws"}, {}),
+        ("infer", {}, {"weighted": 1}),
+    ):
+        stage = load_stage(name)
+        plain = stage.estimates["workers"](stage.params(), {"graph": facts, "network": {}}, group)
+        heavy = stage.estimates["workers"](stage.params(**params), {"graph": facts, "network": network}, group)
+        assert heavy.memory_bytes - plain.memory_bytes == 4 * 3 * 10**7 // 2

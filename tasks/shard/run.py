@@ -109,7 +109,8 @@ def _write_weights(
     names = _weights_of(edges)
     if not names:
         return
-    positions = np.arange(int(starts[-1])) + np.repeat(firsts - starts[:-1], np.diff(starts))
+    positions = np.repeat(firsts - starts[:-1], np.diff(starts))
+    positions += np.arange(len(positions))
     origin = graph.origin(edges.name)
     if origin is not None:  # where the set has them that this one reverses, so that they stay mapped
         positions = origin[positions]

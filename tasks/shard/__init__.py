@@ -32,7 +32,7 @@ class ShardParams(StageParams):
 
 _PROCESS_BYTES = 140 << 20
 _START_S = 0.7
-_WEIGHT_S = 2e-8
+_WEIGHT_S = 1e-8
 """To put a number of an edge in its place."""
 
 

@@ -20,6 +20,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
+from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.half import sum_half
 from superworkflow.tasks._gnn.kernels import (
     Renumbered,
@@ -150,6 +151,8 @@ def _compile_batches(graph: HeteroGraph) -> None:
     given = (2, False, np.uint64(0), lost, starts, part)
     count_draws(indptr, indices, nodes, *given)
     draw_edges(indptr, indices, nodes, read_only(nodes), *given, marks, np.empty(2 * _VERTICES, np.int64))
+    of_part = nodes, read_only(nodes), 2, np.uint64(0), lost, starts, part
+    ByWeight({0: graph.rows("edge")}, by_weight, [2]).positions(0, *of_part)
     edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))

@@ -21,7 +21,7 @@ def stat_name(name: str, number: int) -> str:
 def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
 
-    Of nodes also `values.nodes.<set>`, see `float_values`.
+    Also `values.<kind>.<set>`: of nodes see `float_values`, of edges how many features are one number.
 
     Args:
         kind: `nodes` or `edges`.
@@ -36,8 +36,7 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
         ]
         name = stat_name(items.name, number)
         found[f"record_bytes.{kind}.{name}"] = sum(sizes)
-        if kind == "nodes":
-            found[f"values.nodes.{name}"] = float_values(items)
+        found[f"values.{kind}.{name}"] = float_values(items) if kind == "nodes" else single_values(items)
     return found
 
 
@@ -55,3 +54,13 @@ def float_values(items: Any) -> int:
     return sum(
         math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape
     )  # fmt: skip
+
+
+def single_values(items: Any) -> int:
+    """Features of a set that are one number for each item."""
+    return sum(is_single(each) for each in items.features)
+
+
+def is_single(feature: Any) -> bool:
+    """Whether a feature is one number for each item."""
+    return feature.dtype != STRING and None not in feature.shape and math.prod(feature.shape) == 1

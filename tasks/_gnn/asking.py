@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.by_weight import ByWeight
+from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.dividing import Divided, divided
 from superworkflow.tasks._gnn.dropped import of_senders
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.near import Near, SharedMeans, Table
 from superworkflow.tasks._gnn.network import Known
 from superworkflow.tasks._gnn.owners import Owners, Question, Route
-from superworkflow.tasks._gnn.part_kernels import name_senders, place_edges, rename
+from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
 from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Piece
@@ -75,6 +77,9 @@ class Store:
         gathered: node sets whose features are read.
         learned: node sets whose rows are learned.
         numbers: of the node sets, in random streams.
+        weights: of the edges of its rows, float32 by number of the edge set, which messages are multiplied by: they
+            cross with drawn edges.
+        drawn_by: the same, in proportion to which edges are drawn: they do not.
         spent: seconds by stage of the pipeline.
     """
 
@@ -86,6 +91,8 @@ class Store:
     gathered: frozenset[str]
     learned: tuple[str, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
@@ -93,6 +100,7 @@ class Store:
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
         self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
+        self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
 
     def batches(self, window: Sequence[Wanted]) -> list[tuple[Batch, Read]]:
         """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
@@ -136,11 +144,12 @@ class Store:
         at = [0] * self.owners.exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
-            hops[number // len(relations)][relations[number % len(relations)].number] = _joined(each.route, found, at)
+            edge_set = relations[number % len(relations)].number
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights)
         return hops
 
     def _answer(self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Counts and degrees of some receivers, and the senders and positions of their drawn edges."""
+        """Counts and degrees of some receivers; senders, positions and, if any, weights of their drawn edges."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, rank = self.owners.book, self.owners.exchange.rank
         rows = book.own(relation.receivers, nodes, rank)
@@ -148,15 +157,23 @@ class Store:
         starts = np.empty(len(rows) + 1, np.int64)
         whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
         lost = wanted.lost[relation.number].positions if relation.number in wanted.lost else _NOTHING_LOST
-        how = self.draws.fanouts[hop], self.draws.labor, state, lost, starts, whole
-        count_draws(indptr, indices, rows, *how)
-        positions = np.empty(starts[-1], np.int64)
-        draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        senders = np.empty(len(positions), np.int64)
-        name_senders(indptr, indices, rows, whole.begins, starts, positions, senders)
+        size = self.draws.fanouts[hop]
+        if self._by_weight.draws(relation.number, size):
+            asked = rows, read_only(nodes), size, state, lost, starts, whole
+            positions = self._by_weight.positions(relation.number, *asked)
+        else:
+            how = size, self.draws.labor, state, lost, starts, whole
+            count_draws(indptr, indices, rows, *how)
+            positions = np.empty(starts[-1], np.int64)
+            draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
+        senders, weights = np.empty(len(positions), np.int64), []
+        place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
+        if relation.number in self.weights:
+            weights = [_packed(self.weights[relation.number][senders])]
+        rename(indices, senders)
         if not self._is_direct(hop, relation.number):
             rename(whole.order, senders)
-        return np.concatenate([np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions])
+        return np.concatenate([np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions, *weights])
 
     def _is_direct(self, hop: int, number: int) -> bool:
         """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
@@ -258,9 +275,9 @@ class Store:
 
     @cached_property
     def degrees(self) -> NDArray[np.float32]:
-        """Of the owned nodes in the one edge set, float32 [nodes, 1]."""
-        (rows,) = self.piece.rows.values()
-        return np.diff(rows.indptr).astype(np.float32)[:, None]
+        """Of the owned nodes in the one edge set, float32 [nodes, 1]; of edges with weights the sum of these."""
+        ((number, rows),) = self.piece.rows.items()
+        return degrees_of(rows, self.weights.get(number))[:, None]
 
 
 class _Rows(NamedTuple):
@@ -283,18 +300,38 @@ class _Flat:
         return self._table[nodes][:, 0]
 
 
-def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int]) -> Hop:
-    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`."""
+def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Two weights in each integer."""
+    words = np.zeros(len(weights) + len(weights) % 2, np.float32)
+    words[: len(weights)] = weights
+    return words.view(np.int64)
+
+
+def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool) -> Hop:
+    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
+
+    Args:
+        route: by which the receivers were asked for.
+        found: answers by rank.
+        at: where those about these receivers begin; moved on to what comes after them.
+        weighted: whether there are weights among them.
+    """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
-    places, edges = np.split(route.order, np.cumsum(route.counts)[:-1]), []
-    for rank, of in enumerate(places):
-        counts, degrees[of] = found[rank][at[rank] : at[rank] + 2 * len(of)].reshape(2, -1)
-        starts[of + 1] = counts
-        begin, count = at[rank] + 2 * len(of), int(counts.sum())
-        edges.append(found[rank][begin : begin + 2 * count].reshape(2, count))
-        at[rank] = begin + 2 * count
+    receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
+    for rank, of in enumerate(receivers):
+        begin = at[rank] + 2 * len(of)
+        counts, degrees[of] = found[rank][at[rank] : begin].reshape(2, -1)
+        edges, starts[of + 1] = int(counts.sum()), counts
+        columns = [*found[rank][begin : begin + 2 * edges].reshape(2, edges)]
+        at[rank] = begin + 2 * edges
+        if weighted:
+            words = found[rank][at[rank] : at[rank] + (edges + 1) // 2]
+            columns.append(np.ascontiguousarray(words).view(np.float32)[:edges])
+            at[rank] += len(words)
+        given.append(columns)
     np.cumsum(starts, out=starts)
-    senders, positions = (np.empty(starts[-1], np.int64) for _ in range(2))
-    for of, (theirs, there) in zip(places, edges, strict=True):
-        place_edges(of, starts, read_only(theirs), read_only(there), senders, positions)
-    return Hop(starts, senders, positions, degrees)
+    made = [np.empty(starts[-1], kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
+    for of, columns in zip(receivers, given, strict=True):
+        for values, out in zip(columns, made, strict=True):
+            place_edges(of, starts, read_only(values), out)
+    return Hop(starts, made[0], made[1], degrees, made[2] if weighted else None)

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import Work
 from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
 from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight
 from superworkflow.tasks._heterograph import Rows
 
 _NONE = read_only(np.empty(0, np.int64))
@@ -34,12 +33,15 @@ class Hop(NamedTuple):
         senders: places of the senders among the nodes of their set, int32 [edges].
         positions: of the edges in their set, int64 [edges].
         degrees: of the receivers, of which so many were drawn, int64 [receivers].
+        weights: of the edges, float32 [edges], where they came with them; None where there are none, or whoever reads
+            them has those of the whole set.
     """
 
     starts: NDArray[np.int64]
     senders: NDArray[np.int32]
     positions: NDArray[np.int64]
     degrees: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
 
 
 class Lost(NamedTuple):
@@ -49,12 +51,14 @@ class Lost(NamedTuple):
         positions: in the set, int64 [edges], ascending.
         receivers, senders: of each, int64 [edges].
         degrees: edges of its receiver that there would be without the loss, int64 [edges].
+        weights: of each, float32 [edges]; None as in `Hop`.
     """
 
     positions: NDArray[np.int64]
     receivers: NDArray[np.int64]
     senders: NDArray[np.int64]
     degrees: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
 
     def counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many edges each of these receivers has lost."""
@@ -62,11 +66,17 @@ class Lost(NamedTuple):
         return np.asarray(end - first, np.int64)
 
     def sums(self, nodes: NDArray[np.int64], weights: NDArray[np.float32] | None) -> NDArray[Any]:
-        """What each of these receivers has lost: weights of edges, or how many they are."""
-        if weights is None:
+        """What each of these receivers has lost: weights of edges, or how many they are.
+
+        Args:
+            nodes: the receivers.
+            weights: of all edges of the set; None where there are none, or those that are lost came with them.
+        """
+        own = self.weights if weights is None else weights[self.positions]
+        if own is None:
             return self.counts(nodes)
         places, edges = self.of(nodes)
-        return np.bincount(places, weights[self.positions[edges]], len(nodes))
+        return np.bincount(places, own[edges], len(nodes))
 
     def of(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The edges that these receivers have lost: place of each one's receiver in `nodes`, and its place here."""
@@ -142,10 +152,7 @@ class Sampler:
         self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
-        self._weights = {number: read_only(each) for number, each in weights.items()}
-        drawn = min(most, max(draws.fanouts, default=0)) if weights else 0
-        self._work = Work(self._marks, np.empty(max(1, drawn), np.int64), np.empty(max(1, drawn), np.int64))
-        self._left = np.empty(most if weights else 0, np.float32)
+        self._by_weight = ByWeight(self._rows, weights, draws.fanouts)
 
     def batch(
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
@@ -184,8 +191,9 @@ class Sampler:
             starts = np.empty(len(nodes) + 1, np.int64)
             size = draws.fanouts[hop]
             gone = lost[relation.number].positions if relation.number in lost else _NONE
-            if relation.number in self._weights and size != ALL:
-                drawn.append((relation, starts, self._by_weight(relation.number, nodes, size, state, gone, starts)))
+            if self._by_weight.draws(relation.number, size):
+                found_at = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
+                drawn.append((relation, starts, found_at))
                 continue
             how = size, draws.labor, state, gone, starts, None
             count_draws(rows.indptr, rows.indices, nodes, *how)
@@ -204,17 +212,6 @@ class Sampler:
             hops[relation.number] = Hop(starts, places.get(relation.number, _UNNUMBERED), positions, degrees)
         masks = streams.state(draws.seed, streams.MASK, *step, len(draws.levels) - 1 - hop)
         return Block(receivers, senders_of, hops, masks, lost, direct)
-
-    def _by_weight(
-        self, number: int, nodes: NDArray[np.int64], size: int, state: np.uint64, lost: NDArray[np.int64],
-        starts: NDArray[np.int64],
-    ) -> NDArray[np.int64]:  # fmt: skip
-        """Edges drawn in proportion to their weights; no receiver has more than there is room for."""
-        indptr, weights, size = self._rows[number].indptr, self._weights[number], min(size, len(self._work.keys))
-        count_weighted(indptr, weights, nodes, size, lost, starts)
-        positions = np.empty(int(starts[-1]), np.int64)
-        draw_by_weight(indptr, weights, nodes, size, state, lost, starts, self._work, self._left, positions)
-        return positions
 
 
 def numbered(
@@ -252,12 +249,13 @@ def numbered(
     return senders_of, found
 
 
-def lost_of(rows: Rows, positions: NDArray[np.int64]) -> Lost:
-    """The edges at some positions of their set, ascending and distinct."""
+def lost_of(rows: Rows, positions: NDArray[np.int64], weights: NDArray[Any] | None = None) -> Lost:
+    """The edges at some positions of their set, ascending and distinct, and their weights if those of all are given."""
     indptr, indices = rows
     receivers = np.searchsorted(indptr, positions, "right") - 1
     degrees = indptr[receivers + 1] - indptr[receivers]
-    return Lost(read_only(positions), receivers, indices[positions].astype(np.int64), degrees)
+    own = None if weights is None else weights[positions].astype(np.float32).reshape(-1)
+    return Lost(read_only(positions), receivers, indices[positions].astype(np.int64), degrees, own)
 
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:

@@ -80,7 +80,7 @@ def count_draws(
         if i + AHEAD < len(rows):
             prefetch(indptr, np.int64(rows[i + AHEAD]))
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
-        moved = _moved(renumbered, rows[i], first)
+        moved = moved_on(renumbered, rows[i], first)
         gone, end = _lost_in(lost, first + moved, last + moved)
         degree = last - first - (end - gone)
         if size < 0 or degree <= size:
@@ -124,7 +124,7 @@ def draw_edges(
     """
     for i in range(len(rows)):
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
-        moved = _moved(renumbered, rows[i], first)
+        moved = moved_on(renumbered, rows[i], first)
         gone, end = _lost_in(lost, first + moved, last + moved)
         degree, at = last - first - (end - gone), starts[i]
         if size < 0 or degree <= size:
@@ -156,7 +156,7 @@ def draw_edges(
 
 
 @nb.njit(nogil=True)
-def _moved(renumbered: Any, row: Any, first: Any) -> Any:
+def moved_on(renumbered: Any, row: Any, first: Any) -> Any:
     """How much further on a row stands in the whole edge set."""
     if renumbered is None:
         return np.int64(0)

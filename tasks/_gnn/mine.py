@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn.book import Book
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.owners import Owners
+from superworkflow.tasks._gnn.shape import Relation
 from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks._gnn.weights import check_weights, weighted_sets
+from superworkflow.tasks._heterograph import HeteroGraph
 
 
 def shards_of(job: StageRun[Any]) -> Dataset:
@@ -46,8 +50,9 @@ class Mine:
     """
 
     def __init__(self, worker: Worker, shards: Shards):
-        bounds, self.rank = shards.bounds(worker.size), worker.rank
+        bounds, self.rank, self._shards = shards.bounds(worker.size), worker.rank, shards
         first, last = int(bounds[worker.rank]), int(bounds[worker.rank + 1])
+        self._range = first, last
         self.piece = shards.piece(first, last)
         self.book = Book(shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(shards.node_sets)})
         self.digest = shards.dataset.digest
@@ -77,3 +82,31 @@ class Mine:
         others = high - low + np.searchsorted(self.piece.halo[name], indices)
         found = np.where((indices >= low) & (indices < high), indices - low, others).astype(np.int32)
         return read_only(found)
+
+    def weights(
+        self, graph: HeteroGraph, relations: Iterable[Relation], name: str
+    ) -> dict[int, NDArray[np.float32]]:  # fmt: skip
+        """Weights of the edges of its rows, float32 [edges] by number of the edge set.
+
+        Args:
+            graph: of which these are parts.
+            relations: edge sets that are read.
+            name: of the feature.
+
+        Raises:
+            UserError: as `weights.weights_of` does.
+            DatasetDamaged: the parts do not have what the graph has.
+        """
+        found = {}
+        for relation in weighted_sets(graph, relations, name):
+            number = relation.number
+            indptr, first = self.piece.rows[number].indptr, self.piece.first[number]
+            values = self._shards.weights(number, name, *self._range, indptr)
+
+            def position(place: int, indptr: NDArray[np.int64] = indptr, first: NDArray[np.int64] = first) -> int:
+                row = int(np.searchsorted(indptr, place, "right")) - 1
+                return int(first[row]) + place - int(indptr[row])
+
+            check_weights(graph, relation, name, values, position)
+            found[number] = values
+        return found

@@ -234,11 +234,12 @@ def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: Dropped) -> Fixed:
 
 
 def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> Edges:
-    """Drawn edges, with weights where their set has any."""
+    """Drawn edges, with weights where their set has any: those that came with them, or from all of the set."""
     starts, senders = torch.from_numpy(hop.starts), torch.from_numpy(hop.senders)
-    if weights is None:
+    own = hop.weights if weights is None else weights[hop.positions]
+    if own is None:
         return Edges(starts, senders, device)
-    return WeightedEdges(starts, senders, torch.from_numpy(weights[hop.positions]), device)
+    return WeightedEdges(starts, senders, torch.from_numpy(own), device)
 
 
 def _messages(block: Block, known: Known, device: torch.device) -> dict[int, torch.Tensor]:

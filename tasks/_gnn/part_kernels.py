@@ -57,55 +57,50 @@ def gather_near(
 
 
 @nb.njit(nogil=True, cache=True)
-def name_senders(
-    indptr: NDArray[np.int64], indices: NDArray[Any], rows: NDArray[np.int64], begins: NDArray[np.int64],
-    starts: NDArray[np.int64], positions: NDArray[np.int64], senders: NDArray[np.int64],
+def place_in_rows(
+    indptr: NDArray[np.int64], rows: NDArray[np.int64], begins: NDArray[np.int64], starts: NDArray[np.int64],
+    positions: NDArray[np.int64], places: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Senders of drawn edges, by their numbers in the rows.
+    """Where drawn edges stand among those of the worker's nodes.
 
     Args:
-        indptr, indices: of the worker's nodes.
+        indptr: of these.
         rows: of the receivers [r].
         begins: where each row begins in the whole edge set.
         starts, positions: [r + 1], [e]; see `kernels.draw_edges`.
-        senders: [e], filled.
+        places: [e], filled.
     """
     for i in range(len(rows)):
         moved = indptr[rows[i]] - begins[rows[i]]
         for e in range(starts[i], starts[i + 1]):
-            senders[e] = positions[e] + moved
-    for e in range(len(senders)):
-        if e + AHEAD < len(senders):
-            prefetch(indices, senders[e + AHEAD])
-        senders[e] = indices[senders[e]]
+            places[e] = positions[e] + moved
 
 
 @nb.njit(nogil=True, cache=True)
-def rename(order: NDArray[Any], nodes: NDArray[np.int64]) -> None:
-    """Give nodes [n] the numbers that `order` has for theirs."""
-    for i in range(len(nodes)):
-        if i + AHEAD < len(nodes):
-            prefetch(order, nodes[i + AHEAD])
-        nodes[i] = order[nodes[i]]
+def rename(names: NDArray[Any], numbers: NDArray[np.int64]) -> None:
+    """Give numbers [n] the names that these have."""
+    for i in range(len(numbers)):
+        if i + AHEAD < len(numbers):
+            prefetch(names, numbers[i + AHEAD])
+        numbers[i] = names[numbers[i]]
 
 
 @nb.njit(nogil=True, cache=True)
 def place_edges(
-    receivers: NDArray[np.int64], starts: NDArray[np.int64], senders: NDArray[np.int64],
-    positions: NDArray[np.int64], all_senders: NDArray[np.int64], all_positions: NDArray[np.int64],
-) -> None:  # fmt: skip
-    """Put the edges of some receivers, given in the order of these, where those of each receiver begin.
+    receivers: NDArray[np.int64], starts: NDArray[np.int64], values: NDArray[Any], out: NDArray[Any]
+) -> None:
+    """Put values of the edges of some receivers, given in the order of these, where those of each receiver begin.
 
     Args:
         receivers: [r], distinct.
         starts: of all receivers [n + 1].
-        senders, positions: of the edges of these [e].
-        all_senders, all_positions: [starts[n]], of which what is these receivers' is filled.
+        values: of the edges of these [e].
+        out: [starts[n]], of which what is these receivers' is filled.
     """
     e = 0
     for i in receivers:
         for place in range(starts[i], starts[i + 1]):
-            all_senders[place], all_positions[place] = senders[e], positions[e]
+            out[place] = values[e]
             e += 1
 
 

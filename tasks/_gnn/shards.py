@@ -16,7 +16,7 @@ from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._gnn.parts import book_of, damaged
 from superworkflow.tasks._heterograph import Rows, index_dtype
 
-FORMAT = 2
+FORMAT = 3
 SHARDS_FILE = "shards.json"
 
 
@@ -29,17 +29,23 @@ class ShardedNodes(NamedTuple):
 
 
 class ShardedEdges(NamedTuple):
-    """An edge set from nodes of one set to nodes of another, or the same."""
+    """An edge set from nodes of one set to nodes of another, or the same; features that can be weights, by name."""
 
     name: str
     source: str
     target: str
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    weights: tuple[str, ...]
 
 
 def folder_of(part: int) -> str:
     """Name of a part's folder."""
     return f"part-{part:04}"
+
+
+def weights_file(edge_set: int, place: int) -> str:
+    """Name of the file in a part's folder of the feature at a place of `ShardedEdges.weights`."""
+    return f"edges-{edge_set}-weights-{place}.npy"
 
 
 def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges]) -> dict[str, Any]:
@@ -94,7 +100,7 @@ class Shards:
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
             self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
-            self.edge_sets = [ShardedEdges(**each) for each in document["edge_sets"]]
+            self.edge_sets = [ShardedEdges(**each | {"weights": _names(each)}) for each in document["edge_sets"]]
             sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
             sizes += [each.count for each in self.edge_sets]
             if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
@@ -172,9 +178,37 @@ class Shards:
             rows[j], firsts[j] = self._rows(j, edges, first, last)
         return Piece(low, high, numbers, halo, halo_numbers, rows, firsts, features)
 
+    def weights(
+        self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """A feature of the edges of the parts from `first` to below `last`, float32 [edges]; any numbers.
+
+        Args:
+            edge_set: its number.
+            name: of the feature.
+            first, last: see there.
+            indptr: where the rows of these parts' nodes begin, as `piece` has them.
+
+        Raises:
+            DatasetDamaged: there is no such feature, or files do not fit each other.
+        """
+        edges = self.edge_sets[edge_set]
+        if name not in edges.weights:
+            raise damaged(self.dataset, SHARDS_FILE, f"edges of {edges.name} have no such feature", name)
+        file, book = weights_file(edge_set, edges.weights.index(name)), self._book_of(edges.source)[first : last + 1]
+        counts = np.diff(indptr[book - book[0]]).tolist()
+        return np.concatenate([
+            self._array(f"{folder_of(part)}/{file}", np.dtype(np.float32), (count,))
+            for part, count in zip(range(first, last), counts, strict=True)
+        ])  # fmt: skip
+
+    def _book_of(self, node_set: str) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.book[list(self.node_sets).index(node_set)]
+        return found
+
     def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[Rows, NDArray[np.int64]]:
         targets = self.node_sets[edges.target].count
-        book = self.book[list(self.node_sets).index(edges.source)]
+        book = self._book_of(edges.source)
         starts, ends, firsts, before = [np.zeros(1, np.int64)], [], [], 0
         for part in range(first, last):
             size, stem = int(book[part + 1] - book[part]), f"{folder_of(part)}/edges-{j}-"
@@ -202,3 +236,11 @@ class Shards:
         if below is not None and len(values) and not 0 <= int(values.min()) <= int(values.max()) < below:
             raise damaged(self.dataset, name, f"a number is none of 0 to {below - 1}", int(values.max()))
         return values
+
+
+def _names(edges: dict[str, Any]) -> tuple[str, ...]:
+    """Names of features, of which each is there once."""
+    names = edges["weights"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise ValueError("features of edges have no names")
+    return tuple(names)

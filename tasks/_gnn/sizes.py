@@ -25,6 +25,12 @@ def feature_values(graph: Stats) -> int:
     return sum(int(graph[f"values.{name}"] or 0) * int(graph.get(name) or 0) for name in found)
 
 
+def edge_values(graph: Stats) -> int:
+    """Numbers of all edges that can be weights; see `record_stats`."""
+    found = [name.removeprefix("values.") for name in graph if name.startswith("values.edges.")]
+    return sum(int(graph[f"values.{name}"] or 0) * int(graph.get(name) or 0) for name in found)
+
+
 def mean_values(graph: Stats) -> int:
     """Numbers in the means of neighbours' features, for each edge set a row for each node where its edges start.
 

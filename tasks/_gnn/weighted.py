@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import Work, draw_weighted
-from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS, ask_rows
+from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS, Renumbered, ask_rows, moved_on
 from superworkflow.tasks._random import GAMMA, mix
 
 
@@ -17,27 +17,30 @@ from superworkflow.tasks._random import GAMMA, mix
 def count_weighted(
     indptr: NDArray[np.int64],
     weights: NDArray[np.float32],
-    receivers: NDArray[np.int64],
+    rows: NDArray[np.int64],
     size: int,
     lost: NDArray[np.int64],
     starts: NDArray[np.int64],
+    renumbered: Renumbered | None,
 ) -> None:
     """Where the edges of each receiver that `draw_by_weight` draws will begin.
 
     Args:
         indptr: rows of the edge set.
         weights: of its edges, not negative; one of weight 0 is never drawn.
-        receivers: nodes [r].
+        rows: of the receivers [r].
         size: fan-out.
         lost: positions of edges that are not there, ascending.
         starts: [r + 1], filled.
+        renumbered: see `kernels.Renumbered`; None where rows are of the whole graph.
     """
     starts[0] = 0
-    for i in range(len(receivers)):
-        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
-        gone, count = np.searchsorted(lost, first), 0
+    for i in range(len(rows)):
+        first, last = indptr[rows[i]], indptr[rows[i] + 1]
+        moved = moved_on(renumbered, rows[i], first)
+        gone, count = np.searchsorted(lost, first + moved), 0
         for place in range(first, last):
-            if gone < len(lost) and lost[gone] == place:
+            if gone < len(lost) and lost[gone] == place + moved:
                 gone += 1
             elif weights[place] > 0:
                 count += 1
@@ -50,11 +53,13 @@ def count_weighted(
 def draw_by_weight(
     indptr: NDArray[np.int64],
     weights: NDArray[np.float32],
+    rows: NDArray[np.int64],
     receivers: NDArray[np.int64],
     size: int,
     state: np.uint64,
     lost: NDArray[np.int64],
     starts: NDArray[np.int64],
+    renumbered: Renumbered | None,
     work: Work,
     left: NDArray[np.float32],
     positions: NDArray[np.int64],
@@ -62,24 +67,26 @@ def draw_by_weight(
     """Draw edges without replacement, each in proportion to its weight among those left; ascending for each receiver.
 
     Args:
-        indptr, weights, receivers, size, lost: as `count_weighted` was given.
+        indptr, weights, rows, size, lost, renumbered: as `count_weighted` was given.
+        receivers: the nodes [r], by old numbers.
         state: of the random stream of this hop and edge set.
         starts: as `count_weighted` has filled them.
         work: for `size` draws.
         left: scratch [most degree].
         positions: of the edges in their set, [starts[r]], filled.
     """
-    for i in range(len(receivers)):
-        first, last = indptr[receivers[i]], indptr[receivers[i] + 1]
+    for i in range(len(rows)):
+        first, last = indptr[rows[i]], indptr[rows[i] + 1]
+        begin = first + moved_on(renumbered, rows[i], first)
         own = mix(state + np.uint64(receivers[i] + 1) * GAMMA)
+        degree = last - first
         for place in range(first, last):
             left[place - first] = weights[place]
-        for gone in range(np.searchsorted(lost, first), np.searchsorted(lost, last)):
-            left[lost[gone] - first] = np.float32(0)
-        degree = last - first
+        for gone in range(np.searchsorted(lost, begin), np.searchsorted(lost, begin + degree)):
+            left[lost[gone] - begin] = np.float32(0)
         draw_weighted(positions, starts[i], 0, degree, degree, 0, size, left, own, work)
         for j in range(starts[i], starts[i + 1]):
-            positions[j] += first
+            positions[j] += begin
 
 
 @nb.njit(parallel=True, cache=True)

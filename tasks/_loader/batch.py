@@ -15,8 +15,8 @@ from superworkflow.tasks._bytes import STREAMED
 from superworkflow.tasks._gather import gather_words
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._heterograph import take as take_items
-from superworkflow.tasks._memory import BATCHES
 from superworkflow.tasks._loader.merge import gather_rows, place_ends
+from superworkflow.tasks._memory import BATCHES
 from superworkflow.tasks._subgraphs import Block
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 

@@ -18,9 +18,9 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet
 from superworkflow.tasks._loader.batch import Batch, batch_of, wanted_features
-from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._loader.merge import Window, joined
 from superworkflow.tasks._loader.order import batch_spans, windows
+from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._subgraphs import SPLITS, Block
 from superworkflow.tasks.records import shards

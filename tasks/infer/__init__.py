@@ -68,13 +68,15 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
 
 
 def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """Each worker has its nodes' rows, and those of neighbours, most of all nodes; the first also maps all results."""
+    """Each worker has its nodes' rows and those of neighbours, most of all nodes, and weights of its edges, where there
+    are any; the first also maps all results."""
     alone, workers = estimate(params, inputs, resources), workers_of(resources)
     graph, network = inputs.get("graph", {}), inputs.get("network", {})
     nodes, hidden = max(1, int(graph.get("nodes") or 1)), int(network.get("hidden") or 256)
     classes, values = int(network.get("classes") or _CLASSES), feature_values(graph) or nodes * hidden
     rows = nodes * (3 * hidden + 2 * classes) + values * (2 * workers + 1) // workers
-    memory = _PROCESS_BYTES + 4 * rows + _WORKER_NODE_BYTES * nodes
+    weights = int(graph.get("edges") or 0) // workers if network.get("weighted") else 0
+    memory = _PROCESS_BYTES + 4 * (rows + weights) + _WORKER_NODE_BYTES * nodes
     return replace(alone, memory_bytes=memory, mapped_bytes=4 * nodes * (hidden + classes))
 
 

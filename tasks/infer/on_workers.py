@@ -21,11 +21,11 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.shared import SharedDataset
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
+from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.mine import Mine, shards_of
 from superworkflow.tasks._gnn.network import Known, Network, read_embeddings, read_network
 from superworkflow.tasks._gnn.owners import Exchange, Owners
@@ -46,15 +46,12 @@ def run(job: StageRun[InferParams]) -> Output:
     """Coordinate; the workers compute, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, it or the network is another graph's, there are more workers than parts,
-            or edges are weighted.
+        UserError: there is no graph in parts, it or the network is another graph's, or there are more workers than
+            parts.
     """
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
     judged_by = job.inputs.get("splits") or trained
-    if shape.weight:
-        raise UserError("a graph in parts has no weights of edges, which the network reads", where=trained.uri,
-                        value=shape.weight, remedy="Run infer in process")  # fmt: skip
     job.output.claim(files_of(shape))
     with worker_group(job) as group:
         told = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
@@ -85,7 +82,7 @@ def infer(
     owners = Owners(mine.book, Exchange(dist.group.WORLD))
     network = read_network(trained, shape, tables=False).to(params.device)
     network.eval()
-    data = _data_of(mine, owners, shape)
+    data = _data_of(mine, owners, graph, shape)
     own = {name: len(numbers) for name, numbers in mine.piece.numbers.items()}
 
     def tell(done: int, total: int, unit: str) -> None:
@@ -130,16 +127,16 @@ def _first_rows(mine: Mine, trained: Dataset, shape: Shape) -> dict[str, NDArray
     }
 
 
-def _data_of(mine: Mine, owners: Owners, shape: Shape) -> Data:
-    """Edges of this worker's nodes, whose other ends are numbered as `Mine.near` does, and degrees."""
+def _data_of(mine: Mine, owners: Owners, graph: HeteroGraph, shape: Shape) -> Data:
+    """Edges of this worker's nodes, whose other ends are numbered as `Mine.near` does, their weights, and degrees."""
     used = shape.levels()[0].relations
     rows = {each.number: Rows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
-    degrees = None
+    weights, degrees = mine.weights(graph, used, shape.weight) if shape.weight else {}, None
     if shape.model == "gcn":
         (only,) = used
-        counts = np.diff(rows[only.number].indptr).astype(np.float32)[:, None]
+        counts = degrees_of(rows[only.number], weights.get(only.number))[:, None]
         degrees = mine.near(owners, only.receivers, counts)[:, 0]
-    return Data(rows, Known({}, degrees))
+    return Data(rows, Known({}, degrees, weights=weights))
 
 
 def _whole(

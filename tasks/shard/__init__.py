@@ -11,7 +11,9 @@ Files: `book.npy` as partition has it, `shards.json`, and a folder `part-<p>` fo
 and of edge set j
 
 - `edges-<j>-indptr.npy` int64 [nodes + 1] and `edges-<j>-indices.npy`, the rows in new numbers;
-- `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph.
+- `edges-<j>-first.npy` int64 [nodes], where each row begins in the whole graph;
+- `edges-<j>-weights-<k>.npy` float32 [edges], of each feature that is one number for each edge, in the order of the
+  rows; `shards.json` has their names. Which of them is a weight, and whether it can be one, training says.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections.abc import Mapping
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph
+from superworkflow.tasks._gnn.sizes import edge_values, feature_values, mapped_graph
 
 
 class ShardParams(StageParams):
@@ -30,6 +32,8 @@ class ShardParams(StageParams):
 
 _PROCESS_BYTES = 140 << 20
 _START_S = 0.7
+_WEIGHT_S = 1e-8
+"""To put a number of an edge in its place."""
 
 
 def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -38,11 +42,12 @@ def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resour
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     parts = max(1, int(divided.get("parts") or 1))
     features, mapped = 4 * feature_values(graph), mapped_graph(graph)
-    halo = min(edges, int(divided.get("halo") or nodes))
-    output = features + 4 * edges + 30 * nodes + 8 * halo
+    halo, weights = min(edges, int(divided.get("halo") or nodes)), edge_values(graph)
+    output = features + 4 * edges + 4 * weights + 30 * nodes + 8 * halo
+    placed = 16 * edges // parts if weights else 0  # where the edges of a part stand in the graph
     return Estimate(
-        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts + mapped,
-        cpu_s=_START_S + 1.5e-7 * edges + 1e-7 * nodes + 4e-9 * features + 4e-3 * parts,
+        memory_bytes=_PROCESS_BYTES + 17 * nodes + 2 * output // parts + placed + mapped,
+        cpu_s=_START_S + 1.5e-7 * edges + 1e-7 * nodes + 4e-9 * features + _WEIGHT_S * weights + 4e-3 * parts,
         output_bytes=output,
         stats={"nodes": nodes, "edges": edges, "parts": parts, "bytes": output},
         parallel=0.1,
@@ -54,7 +59,7 @@ def estimate(params: ShardParams, inputs: Mapping[str, Stats], resources: Resour
 
 STAGE = Stage(
     name="shard",
-    version="2",
+    version="3",
     params=ShardParams,
     inputs={
         "graph": Input("heterograph dataset: the graph"),

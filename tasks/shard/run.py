@@ -13,8 +13,16 @@ from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.parts import BOOK_FILE, Parts
-from superworkflow.tasks._gnn.shards import SHARDS_FILE, ShardedEdges, ShardedNodes, document_of, folder_of
-from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
+from superworkflow.tasks._gnn.shards import (
+    SHARDS_FILE,
+    ShardedEdges,
+    ShardedNodes,
+    document_of,
+    folder_of,
+    weights_file,
+)
+from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, index_dtype
+from superworkflow.tasks._heterograph_names import is_single
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.shard import ShardParams
 from superworkflow.tasks.shard.kernel import renumber_rows
@@ -39,7 +47,9 @@ def run(job: StageRun[ShardParams]) -> Output:
         job.progress.update(part + 1, parts.count, "parts")
     widths = {name: 0 if values is None else values.shape[1] for name, values in features.items()}
     nodes = [ShardedNodes(name, each.count, widths[name]) for name, each in graph.node_sets.items()]
-    edge_sets = [ShardedEdges(e.name, e.source, e.target, e.count) for e in graph.edge_sets.values()]
+    edge_sets = [
+        ShardedEdges(e.name, e.source, e.target, e.count, tuple(_weights_of(e))) for e in graph.edge_sets.values()
+    ]
     job.output.json(SHARDS_FILE, document_of(parts.count, nodes, edge_sets))
     counts = {"nodes": sum(each.count for each in nodes), "edges": sum(each.count for each in edge_sets)}
     return Output(rows=parts.count, stats={**counts, "parts": parts.count, "bytes": job.output.bytes_written})
@@ -74,6 +84,7 @@ def _write_part(
         output.array(f"{folder}/edges-{number}-indptr.npy", starts)
         output.array(f"{folder}/edges-{number}-indices.npy", out)
         output.array(f"{folder}/edges-{number}-first.npy", firsts)
+        _write_weights(output, folder, graph, number, edges, firsts, starts)
     for number, name in enumerate(graph.node_sets):
         halo = np.sort(np.concatenate([*met[name], np.empty(0, np.int64)]))
         kind = index_dtype(graph.node_sets[name].count)
@@ -83,3 +94,27 @@ def _write_part(
         values = features[name]
         if values is not None:
             output.array(f"{folder}/nodes-{number}-features.npy", np.ascontiguousarray(values[owned[name]], np.float32))
+
+
+def _weights_of(edges: EdgeSet) -> list[str]:
+    """Features of edges that can be weights; which of them is one, or whether any is, training says."""
+    return [feature.name for feature in edges.features if is_single(feature)]
+
+
+def _write_weights(
+    output: DatasetWriter, folder: str, graph: HeteroGraph, number: int, edges: EdgeSet, firsts: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> None:  # fmt: skip
+    """Features of a part's edges, of rows that begin at `firsts` in the whole graph and at `starts` in the part."""
+    names = _weights_of(edges)
+    if not names:
+        return
+    positions = np.repeat(firsts - starts[:-1], np.diff(starts))
+    positions += np.arange(len(positions))
+    origin = graph.origin(edges.name)
+    if origin is not None:  # where the set has them that this one reverses, so that they stay mapped
+        positions = origin[positions]
+    for place, name in enumerate(names):
+        values = graph.edge_feature(edges.reversed_of or edges.name, name)[positions]
+        with np.errstate(over="ignore"):  # training refuses what becomes infinite
+            output.array(f"{folder}/{weights_file(number, place)}", values.astype(np.float32).reshape(-1))

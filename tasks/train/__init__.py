@@ -241,7 +241,12 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
         memory_bytes=memory,
         cpu_s=_START_S + steps * step_s * validation,
         output_bytes=weights + nodes + 20 * steps + (1 << 12),
-        stats={"hidden": params.hidden, "nodes": nodes, "layers": params.layers},
+        stats={
+            "hidden": params.hidden,
+            "nodes": nodes,
+            "layers": params.layers,
+            "weighted": int(params.sums_weights),
+        },
         parallel=0.6,
         start_s=_START_S,
         base_bytes=_PROCESS_BYTES,
@@ -250,11 +255,12 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
 
 
 def estimate_on_workers(params: TrainParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
-    """As in process, and each worker has rows and features of its nodes; of means it maps those of all, and has its
-    own."""
+    """As in process, and each worker has rows, weights and features of its nodes; of means it maps those of all, and
+    has its own."""
     alone, workers, graph = estimate(params, inputs, resources), workers_of(resources), inputs.get("graph", {})
     values, means = feature_values(graph), mean_values(graph) if params.sums_features else 0
-    held = 4 * (values + means + int(graph.get("edges") or 0)) // workers
+    edges = int(graph.get("edges") or 0)
+    held = 4 * (values + means + edges) // workers + (4 * edges // workers if params.weight else 0)
     mapped = 4 * means
     return replace(alone, memory_bytes=alone.memory_bytes + held + mapped, mapped_bytes=mapped)
 

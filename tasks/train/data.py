@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.features import features_of, width_of
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
 from superworkflow.tasks._gnn.network import Known
@@ -81,7 +82,7 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
     known_sums: dict[int, NDArray[np.float32]] = {}
     if shape.model == "gcn":
         (number,) = rows
-        degrees = _degrees(rows[number], weights.get(number))
+        degrees = degrees_of(rows[number], weights.get(number))
         if sums_outermost and features:
             scaled = features[shape.head.node_sets[0]] / np.sqrt(degrees + 1)[:, None]
             known_sums[number] = np.empty_like(scaled)
@@ -99,14 +100,6 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
             if relation.senders in features:
                 known_sums[relation.number] = _sums(sums, relation, shape)
     return Data(rows, Known(features, degrees, known_sums or None, weights))
-
-
-def _degrees(rows: Rows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
-    """How many edges each node has, or the sum of their weights."""
-    counts = np.diff(rows.indptr)
-    if weights is None:
-        return counts.astype(np.float32)
-    return np.bincount(np.repeat(np.arange(len(counts)), counts), weights, len(counts)).astype(np.float32)
 
 
 def _sums(dataset: Dataset, relation: Relation, shape: Shape) -> NDArray[np.float32]:

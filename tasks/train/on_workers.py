@@ -21,7 +21,6 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.shared import SharedDataset
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.errors import UserError
 from superworkflow.infra.resources import format_bytes
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
@@ -38,6 +37,7 @@ from superworkflow.tasks._gnn.shape import Shape
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.summed import sums_of
+from superworkflow.tasks._gnn.weighted import sum_weighted
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
@@ -53,13 +53,9 @@ def run(job: StageRun[TrainParams]) -> Output:
     """Coordinate; the workers train, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, it is another graph's, there are more workers than parts, or edges are to
-            be weighted.
+        UserError: there is no graph in parts, it is another graph's, or there are more workers than parts.
     """
     graph, shards = job.inputs["graph"], shards_of(job)
-    if job.params.weight:
-        raise UserError("a graph in parts has no weights of edges", where="train.weight", value=job.params.weight,
-                        remedy="Leave it out, or train in process")  # fmt: skip
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])
@@ -126,7 +122,15 @@ def trainer_of(
     store = store_of(mine, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
     network = Network(shape, params.seed, tables=False).to(params.device)
-    return TogetherTrainer(network, task, params, store, mine, rows, worker, folder)
+    weights = _weights_to_lose(graph, shape) if rows else {}
+    return TogetherTrainer(network, task, params, store, mine, rows, weights, worker, folder)
+
+
+def _weights_to_lose(graph: HeteroGraph, shape: Shape) -> dict[int, NDArray[Any]]:
+    """By which degrees are corrected where edges are lost in a step; nothing else asks what such edges weigh."""
+    if shape.model != "gcn" or not shape.weight:
+        return {}
+    return {each.number: graph.edge_feature(each.name, shape.weight) for each in shape.relations}
 
 
 def store_of(
@@ -151,13 +155,17 @@ def store_of(
             sums[each.number] = sums_of(means, graph, each.number, size)[piece.numbers[each.receivers]]
     outermost = shape.model == "gcn" and params.sizes[-1] < 0 and bool(gathered) and is_constant
     numbers = frozenset([first.relations[0].number] if outermost else sums)
+    weights = mine.weights(graph, first.relations, params.weight) if params.weight else {}
     # Batches of all neighbours may be made once for all epochs, in which dropout differs.
-    is_direct = shape.reads_means and params.sizes[-1] != ALL
-    direct = frozenset(each.number for each in first.relations if is_direct and each.senders in gathered)
-    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct - numbers)
+    direct = frozenset[int]()
+    if shape.reads_means and params.sizes[-1] != ALL:
+        apart = {*numbers, *(weights if shape.weight else ())}
+        direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
+    draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
     owners = Owners(mine.book, Exchange(dist.new_group(backend="gloo")))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
-    store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers())
+    used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
+    store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
     if outermost:
         store.sums = {first.relations[0].number: _scaled_sums(store, mine)}
     return store
@@ -169,5 +177,9 @@ def _scaled_sums(store: Store, mine: Mine) -> NDArray[np.float32]:
     ((name, features),) = store.piece.features.items()
     scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    sum_edges(read_only(mine.near(store.owners, name, scaled)), read_only(rows.indptr), mine.places(number), sums)
+    near, edges = read_only(mine.near(store.owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
+    if number in store.weights:
+        sum_weighted(near, *edges, read_only(store.weights[number]), sums)
+    else:
+        sum_edges(near, *edges, sums)
     return sums

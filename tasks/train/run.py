@@ -93,7 +93,7 @@ def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
     output.json(HISTORY_FILE, at.epochs)
     best, shape = at.epochs[at.best - 1] if at.best else at.epochs[-1], network.shape
     return {
-        "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers,
+        "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers, "weighted": int(bool(shape.weight)),
         "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
         "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),

@@ -69,16 +69,18 @@ class TogetherTrainer(Trainer):
         store: how this worker reads the graph in the thread that looks ahead.
         mine: its parts.
         rows: of the edge sets whose edges may be lost in a step, by number.
+        weights: of all edges of these sets by number, where it is asked what lost ones weigh.
         worker: this one.
         folder: for temporary files.
     """
 
     def __init__(
         self, network: Network, task: Task, params: TrainParams, store: Store, mine: Mine, rows: Mapping[int, Rows],
-        worker: Worker, folder: Path,
+        weights: Mapping[int, NDArray[Any]], worker: Worker, folder: Path,
     ):  # fmt: skip
         super().__init__(network, Known({}), task, params, None, GroupKept(worker, folder), lambda: None, _Told(worker))
-        self._store, self._mine, self._rows, self._worker, self._folder = store, mine, rows, worker, folder
+        self._store, self._mine, self._rows, self._weights = store, mine, rows, weights
+        self._worker, self._folder = worker, folder
         self._owners = owners = Owners(mine.book, Exchange(dist.group.WORLD))
         self.tables = Tables(network.shape, mine.piece.numbers, owners, params.seed, network.device)
         self.optimizers = optimizers_of(network.parameters(), self.tables.rows.values(), params)
@@ -157,7 +159,10 @@ class TogetherTrainer(Trainer):
     def _lost(self, items: NDArray[np.int64], step: Step) -> dict[int, Lost]:
         """The edges that a step loses, whose items they may be."""
         lost = self.task.lost(items, step)
-        return {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
+        return {
+            number: lost_of(self._rows[number], each, self._weights.get(number))
+            for number, each in lost.items() if len(each)
+        }  # fmt: skip
 
     def _learn(self, example: Example, batch: Batch, known: Known) -> float:
         """Gradients of the mean loss over all workers' targets."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.__main__ import main
@@ -116,6 +117,31 @@ def test_parts_do_not_change_what_is_trained(files: Path, tmp_path: Path, capsys
     alone, parted = plans
     assert parted.keys() - alone.keys() == {"partition", "shard"}
     assert {name: parted[name] for name in alone} == alone
+
+
+WORKERS = "{engine: workers, resources: {cpu: 0.5, workers: {count: 2, cpu: 1, memory: 2Gi}}}"
+
+
+@pytest.mark.parametrize("weighted", ["sums", "draws"])
+def test_weights_on_workers_from_edges_to_a_model(files: Path, tmp_path: Path, prefect_api: str, weighted: str) -> None:
+    """Losses and predictions of a run in process, from a graph in parts; what is trained has the same name."""
+    lines = (files / "edges.csv").read_text().splitlines()
+    heavy = [f"{line},{1 + 7 * (at % 3)}\n" for at, line in enumerate(lines[1:])]
+    (tmp_path / "edges.csv").write_text("source,target,weight\n" + "".join(heavy))
+    profile = tmp_path / "workers.yaml"
+    profile.write_text("stages:\n" + "".join(f"  {name}: {WORKERS}\n" for name in ("train", "infer")))
+    found, outputs = [], []
+    for store, more in (("alone", []), ("parts", ["gnn.partitioned=true", "--profile", str(profile)])):
+        given = _edges(files, tmp_path / store, *FAST, "train.fanouts=5,5", "train.weight=weight")
+        given[given.index("--edges") + 1] = str(tmp_path / "edges.csv")
+        run = run_document([*given, f"train.weighted={weighted}", *more], prefect_api)
+        outputs.append({stage["name"]: Path(stage["output"]).name for stage in run["stages"]})
+        losses = pq.read_table(tmp_path / store / "train" / outputs[-1]["train"] / "losses.parquet")["loss"]
+        found.append((losses.to_pylist(), run["metrics"]["score.accuracy@test"]))
+    assert outputs[1].keys() - outputs[0].keys() == {"partition", "shard"}
+    assert outputs[0].items() <= outputs[1].items()
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-4)
+    assert found[1][1] == pytest.approx(found[0][1], abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks._draw import Work
 from superworkflow.tasks._gnn import mean_kernels
-from superworkflow.tasks._gnn.book import Book
 from superworkflow.tasks._gnn.half import sum_half
 from superworkflow.tasks._gnn.kernels import (
     ALL,
+    Renumbered,
     compact,
     count_draws,
     draw_edges,
@@ -25,7 +25,6 @@ from superworkflow.tasks._gnn.kernels import (
     sum_edges,
 )
 from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight, spread_weighted, sum_weighted
-from superworkflow.tasks._gnn.window_rows import WindowRows
 
 
 def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,11 +130,12 @@ def test_draws_by_weight(receivers, most, size, seed, share):
     weights = rng.integers(0, 3, len(indices)).astype(np.float32)
     lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
     starts, longest = np.empty(len(nodes) + 1, np.int64), int(np.diff(indptr).max(initial=0))
-    count_weighted(indptr, read_only(weights), nodes, size, lost, starts)
+    count_weighted(indptr, read_only(weights), nodes, size, lost, starts, None)
     positions = np.empty(starts[-1], np.int64)
     work = Work(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
     left = np.empty(longest, np.float32)
-    draw_by_weight(indptr, read_only(weights), nodes, size, np.uint64(seed), lost, starts, work, left, positions)
+    how = size, np.uint64(seed), lost, starts
+    draw_by_weight(indptr, read_only(weights), nodes, nodes, *how, None, work, left, positions)
     there = weights > 0
     there[lost] = False
     for i, node in enumerate(nodes):
@@ -144,6 +144,47 @@ def test_draws_by_weight(receivers, most, size, seed, share):
         assert (np.diff(mine) > 0).all()
         assert ((mine >= indptr[node]) & (mine < indptr[node + 1])).all()
         assert len(mine) == min(size, there[indptr[node] : indptr[node + 1]].sum())
+
+
+@given(
+    nodes=st.integers(1, 9), most=st.sampled_from([0, 1, 5, 200]), size=st.sampled_from([1, 2, 40]),
+    seed=st.integers(0, 2**32), share=st.sampled_from([0, 0.1, 0.9]), by_weight=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_a_part_draws_what_the_whole_graph_does(nodes, most, size, seed, share, by_weight):
+    """Its rows stand elsewhere, and name neighbours by new numbers."""
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, nodes, 70, most)
+    weights = read_only(rng.integers(0, 3, len(indices)).astype(np.float32))
+    lost = read_only(np.flatnonzero(rng.random(len(indices)) < share))
+    order = read_only(rng.permutation(70).astype(np.int32))
+    mine = rng.permutation(nodes)[: rng.integers(1, nodes + 1)].astype(np.int64)
+    counts = np.diff(indptr)[mine]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    edges = np.arange(starts[-1]) + np.repeat(indptr[mine] - starts[:-1], counts)
+    renumbered = read_only(np.argsort(order).astype(np.int32)[indices[edges]])
+    rows = rng.permutation(len(mine))[: rng.integers(0, len(mine) + 1)].astype(np.int64)
+    part = Renumbered(order, read_only(indptr[mine]))
+    longest = int(np.diff(indptr).max(initial=0))
+    found = []
+    for of, ends, heavy, where, by in (
+        (indptr, indices, weights, mine[rows], None),
+        (read_only(starts), renumbered, read_only(weights[edges]), rows, part),
+    ):
+        begins, receivers = np.empty(len(rows) + 1, np.int64), read_only(mine[rows])
+        if by_weight:
+            count_weighted(of, heavy, where, size, lost, begins, by)
+            positions = np.empty(begins[-1], np.int64)
+            work = Work(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+            how = size, np.uint64(seed), lost, begins, by, work, np.empty(longest, np.float32)
+            draw_by_weight(of, heavy, where, receivers, *how, positions)
+        else:
+            how = size, False, np.uint64(seed), lost, begins, by
+            count_draws(of, ends, where, *how)
+            positions = np.empty(begins[-1], np.int64)
+            draw_edges(of, ends, where, receivers, *how, np.zeros((longest >> 6) + 1, np.uint64), positions)
+        found.append((begins.tolist(), positions.tolist()))
+    assert found[0] == found[1]
 
 
 @given(
@@ -234,18 +275,3 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     mean_kernels.spread_back(read_only(out), at, 0, *nowhere, read_only(table), False, kept)
     assert (kept[:receivers] == np.where(table[:receivers] > 0, mine, 0)).all()
     assert not kept[receivers:].any()
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_rows_of_a_window_are_those_of_its_nodes_and_others_are_asked_for_once(rank):
-    rng, bounds = np.random.default_rng(rank), np.array([0, 20, 35, 50])
-    table = rng.random((50, 3), np.float32)
-    order = rng.permutation(50).astype(np.int32)
-    found = np.full(50, -1, np.int32)
-    lists = [rng.choice(50, size, replace=False).astype(np.int64) for size in (30, 0, 12, 30)]
-    window = WindowRows(Book({"n": order}, {"n": bounds}), rank, "n", lists, found)
-    own = order[bounds[rank] : bounds[rank + 1]]
-    assert sorted(window.asked) == sorted(set(np.concatenate(lists).tolist()) - set(own.tolist()))
-    assert (found == -1).all()
-    for nodes, rows in zip(lists, window.of_batches(table[own], table[window.asked]), strict=True):
-        np.testing.assert_array_equal(rows, table[nodes])

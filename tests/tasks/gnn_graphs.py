@@ -22,8 +22,11 @@ from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 NODES, KINDS, WIDTH = 90, 3, 12
 
 
-def one_kind(folder: Path, features: bool = True, seed: int = 1) -> Dataset:
-    """A symmetric graph of three communities; a node's own features say little of its community."""
+def one_kind(folder: Path, features: bool = True, seed: int = 1, weights: bool = False) -> Dataset:
+    """A symmetric graph of three communities; a node's own features say little of its community.
+
+    With weights some edges have none, others much.
+    """
     rng = np.random.default_rng(seed)
     kind = np.arange(NODES) % KINDS
     names = [f"n{i:03}" for i in range(NODES)]
@@ -38,11 +41,18 @@ def one_kind(folder: Path, features: bool = True, seed: int = 1) -> Dataset:
     }
     if features:
         given["features"] = (rng.normal(size=(NODES, WIDTH)) + np.eye(KINDS, WIDTH)[kind]).astype(np.float32)
-    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows)})
+    of_edges = {"weight": weights_for(len(rows)).astype(np.float32)} if weights else {}
+    return write_heterograph(folder, {"node": Nodes(names, given)}, {"edge": Edges("node", "node", rows, of_edges)})
 
 
-def two_kinds(folder: Path) -> Dataset:
-    """Papers with features, authors without; edges both ways."""
+def weights_for(edges: int) -> np.ndarray:
+    """A tenth of them 0, the others from 0.02 to 5."""
+    rng = np.random.default_rng(9)
+    return np.where(rng.random(edges) < 0.1, 0, np.exp(rng.uniform(-4, 1.6, edges)))
+
+
+def two_kinds(folder: Path, weights: bool = False) -> Dataset:
+    """Papers with features, authors without; edges both ways, of which those of one table may have weights."""
     rng = np.random.default_rng(2)
     papers, authors = [f"p{i:02}" for i in range(40)], [f"a{i:02}" for i in range(15)]
     venue = np.arange(40) % 2
@@ -50,8 +60,13 @@ def two_kinds(folder: Path) -> Dataset:
     cites = sorted({(papers[u], papers[v]) for u, v in rng.integers(0, 40, (150, 2)) if u != v})
     pairs = zip(rng.integers(0, 15, 90), rng.integers(0, 40, 90), strict=True)
     writes = sorted({(authors[a], papers[p]) for a, p in pairs})
+    features_of: dict[str, Any] = {
+        "order": np.arange(len(writes), dtype=np.int32)[:, None], "weight": weights_for(len(writes)),
+        "role": ["first"] * len(writes), "place": np.ones((len(writes), 2), np.float32),
+    }  # fmt: skip
     edges = {
-        "cites": Edges("paper", "paper", cites), "writes": Edges("author", "paper", writes),
+        "cites": Edges("paper", "paper", cites),
+        "writes": Edges("author", "paper", writes, features_of if weights else {}),
         "written": Edges("paper", "author", reversed_of="writes"),
     }  # fmt: skip
     return write_heterograph(folder, {"paper": Nodes(papers, features), "author": Nodes(authors)}, edges)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from superworkflow.infra.resources import Resources
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, mean_values, stored_features, workers_of
+from superworkflow.tasks._gnn.sizes import (
+    edge_values,
+    feature_values,
+    mapped_graph,
+    mean_values,
+    stored_features,
+    workers_of,
+)
 
 TYPED = {
     "nodes": 30, "edges": 100, "edge_sets": 2, "bytes": 4 * 100 + 20 * 30 + 1000,
@@ -19,6 +26,15 @@ def test_counts_values_by_set():
     assert mean_values(TYPED) == 10 * 8  # of papers, for their authors; authors have no features
     assert stored_features(TYPED) == 1000
     assert mapped_graph(TYPED) == 1000 + 4 * 100 + 8 * 30
+
+
+def test_counts_numbers_of_edges_that_can_be_weights():
+    """A graph in parts has them once more."""
+    facts = {**TYPED, "values.edges.writes": 2, "values.edges.written": 0}
+    assert (edge_values(facts), edge_values(TYPED), feature_values(facts)) == (120, 0, 160)
+    stage = load_stage("shard")
+    sizes = [stage.estimate(stage.params(), {"graph": each}, Resources()).output_bytes for each in (facts, TYPED)]
+    assert sizes[0] - sizes[1] == 4 * 120
 
 
 def test_without_facts_of_sets_every_stored_byte_is_one_of_features():
@@ -51,3 +67,11 @@ def test_workers_hold_what_the_stage_in_process_maps():
         each = stage.estimates["workers"](stage.params(), {"graph": facts}, group)
         assert each.memory_bytes > alone.memory_bytes, name
         assert each.output_bytes == alone.output_bytes
+    for name, params, network in (
+        ("train", {"weight": "weight", "weighted": "draws"}, {}),
+        ("infer", {}, {"weighted": 1}),
+    ):
+        stage = load_stage(name)
+        plain = stage.estimates["workers"](stage.params(), {"graph": facts, "network": {}}, group)
+        heavy = stage.estimates["workers"](stage.params(**params), {"graph": facts, "network": network}, group)
+        assert heavy.memory_bytes - plain.memory_bytes == 4 * 3 * 10**7 // 2

@@ -36,7 +36,7 @@ GPMETIS = "/usr/bin/gpmetis"
 
 @pytest.fixture(scope="module", params=[one_kind, two_kinds])
 def graph(request, tmp_path_factory) -> Dataset:
-    return request.param(tmp_path_factory.mktemp("partition") / "graph")
+    return request.param(tmp_path_factory.mktemp("partition") / "graph", weights=request.param is two_kinds)
 
 
 def divided(graph: Dataset, folder: Path, parts: int | str = 4, **params) -> Dataset:
@@ -81,11 +81,15 @@ def test_one_order_serves_every_number_of_workers(graph: Dataset, method: str, t
 
 
 def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
-    """Whatever range of parts is read: rows in their order, where they begin, and features, in old numbers."""
+    """Whatever range of parts is read: rows in their order, where they begin, features and weights, in old numbers."""
     typed = HeteroGraph.open(graph)
     parts = divided(graph, tmp_path / "parts")
     shards = Shards(sharded(graph, parts, tmp_path / "shards"))
     orders = Parts.open(parts, typed).orders
+    single = {"writes": ("order", "weight"), "written": ("order", "weight")}
+    assert {each.name: each.weights for each in shards.edge_sets} == {
+        name: single.get(name, ()) for name in typed.edge_sets
+    }
     for workers in (1, 3, 4):
         seen = dict.fromkeys(typed.node_sets, 0)
         for first, last in pairwise(shards.bounds(workers).tolist()):
@@ -104,6 +108,12 @@ def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
                 for at, old in enumerate(mine):
                     near = rows.indices[rows.indptr[at] : rows.indptr[at + 1]]
                     assert (orders[target][near] == indices[indptr[old] : indptr[old + 1]]).all()
+                for name in single.get(edges.name, ()):
+                    found = shards.weights(number, name, first, last, rows.indptr)
+                    whole = typed.edge_feature(edges.name, name).reshape(-1)
+                    wanted = [whole[indptr[old] : indptr[old + 1]] for old in mine]
+                    assert found.dtype == np.float32
+                    assert (found == np.concatenate(wanted).astype(np.float32)).all()
                 ends = set(rows.indices.tolist())
                 own = set(range(piece.low[target], piece.high[target]))
                 assert ends <= own | set(piece.halo[target].tolist())
@@ -242,6 +252,25 @@ def test_refuses_damaged_parts_and_shards(tmp_path: Path):
         made = _with(shards, SHARDS_FILE, {**shards.json(SHARDS_FILE), key: value}, tmp_path / "bad")
         with pytest.raises(DatasetDamaged, match="do not fit each other"):
             Shards(made)
+
+
+def test_refuses_damaged_weights(tmp_path: Path):
+    graph = one_kind(tmp_path / "graph", weights=True)
+    made = sharded(graph, divided(graph, tmp_path / "parts"), tmp_path / "shards")
+    name, document = "part-0001/edges-0-weights-0.npy", made.json(SHARDS_FILE)
+    indptr = Shards(made).piece(0, 4).rows[0].indptr
+    assert len(Shards(made).weights(0, "weight", 0, 4, indptr)) == indptr[-1]
+    with pytest.raises(DatasetDamaged, match="no such feature"):
+        Shards(made).weights(0, "length", 0, 4, indptr)
+    values = made.array(name)
+    for other in (values[:-1], values.astype(np.float64), values[:, None]):
+        with pytest.raises(DatasetDamaged, match="do not fit each other"):
+            Shards(_with(made, name, other, tmp_path / "bad")).weights(0, "weight", 0, 4, indptr)
+    for lie in (None, "weight", [1], ["weight", "weight"]):
+        (edges,) = document["edge_sets"]
+        told = {**document, "edge_sets": [{**edges, "weights": lie}]}
+        with pytest.raises(DatasetDamaged, match="features of edges have no names"):
+            Shards(_with(made, SHARDS_FILE, told, tmp_path / "bad"))
 
 
 def _with(dataset: Dataset, name: str, values: object, folder: Path) -> Dataset:

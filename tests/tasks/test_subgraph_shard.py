@@ -18,8 +18,8 @@ from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._loader.subgraphs import Stored
+from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._subgraph_cuts import shard_name
 from superworkflow.tasks._subgraph_shard import Shard
 from superworkflow.tasks._subgraphs import DESCRIPTION, Block

@@ -115,7 +115,7 @@ def test_batches_are_the_same_from_many_threads(graph):
         for one, other in zip(wanted.blocks, found.blocks, strict=True):
             assert one.state == other.state
             assert (one.senders["node"] == other.senders["node"]).all()
-            assert all((a == b).all() for a, b in zip(one.hops[0], other.hops[0], strict=True))
+            assert all(np.array_equal(a, b) for a, b in zip(one.hops[0], other.hops[0], strict=True))
     ahead.close()
 
 

@@ -1,0 +1,151 @@
+"""The kernels of workers that have a part of a graph, with guard zones; see `tests.kernels.guarded`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superworkflow.tasks._gnn.book import Book
+from superworkflow.tasks._gnn.dividing import divided
+from superworkflow.tasks._gnn.dropped import NOTHING, Dropped
+from superworkflow.tasks._gnn.joined import MeanRows, OwnRows
+from superworkflow.tasks._gnn.kernels import read_only
+from superworkflow.tasks._gnn.near import Near, NearRows, SharedMeans, Table
+from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
+from superworkflow.tasks._gnn.sources import OwnSums, OwnTable
+from superworkflow.tasks._gnn.window_rows import WindowRows
+from tests.kernels.test_gnn_kernels import rows_of
+
+widths = st.sampled_from([1, 3, 16, 17, 40])
+
+
+class Divided(NamedTuple):
+    """Nodes that workers own: old numbers of the new ones, and new numbers at which each worker's begin."""
+
+    order: np.ndarray
+    bounds: np.ndarray
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, nodes: int, workers: int) -> Divided:
+        """Some workers may have none."""
+        cuts = np.sort(rng.integers(0, nodes + 1, workers - 1))
+        return cls(rng.permutation(nodes).astype(np.int32), np.concatenate([[0], cuts, [nodes]]))
+
+    def own(self, rank: int) -> np.ndarray:
+        return self.order[self.bounds[rank] : self.bounds[rank + 1]]
+
+
+@given(
+    nodes=st.integers(1, 60), workers=st.integers(1, 4), width=widths, dropped=st.sampled_from([0, 32768]),
+    at=st.sampled_from([0, 5]), seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_rows_of_a_window_are_those_of_its_nodes_and_others_are_asked_for_once(
+    nodes, workers, width, dropped, at, seed
+):
+    rng = np.random.default_rng(seed)
+    table, of = rng.random((nodes, width), np.float32), Divided.random(rng, nodes, workers)
+    rank, found = int(rng.integers(workers)), np.full(nodes, -1, np.int32)
+    lists = [rng.choice(nodes, size, replace=False).astype(np.int64) for size in rng.integers(0, nodes + 1, 3)]
+    book = Book({"n": of.order}, {"n": of.bounds})
+    window = WindowRows(book, rank, "n", lists, found)
+    assert sorted(window.asked) == sorted(set(np.concatenate(lists).tolist()) - set(of.own(rank).tolist()))
+    assert (found == -1).all()
+    values = [np.empty(0, np.float32)]
+    for other in range(workers):  # what each owner answers; the order of the questions is that of the answers here
+        mine = window.asked[np.isin(window.asked, of.own(other))]
+        source = OwnTable(book, "n", other, table[of.own(other)])
+        values.append(np.empty(source.count(mine) * source.width, np.float32))
+        if other != rank:
+            source.write(mine, values[-1])
+    begins = np.empty(len(window.asked), np.int64)
+    begins[np.argsort(book.owners("n", window.asked), kind="stable")] = width * np.arange(len(begins))
+    mask, out = Dropped(dropped, seed), np.full((nodes, at + width + 1), 7, np.float32)
+    for each, where in zip(lists, window.of_batches(~begins), strict=True):
+        near = Near(table[of.own(rank)], np.concatenate(values), where)
+        np.testing.assert_array_equal(near.rows(), table[each])
+        whole = Table(each, near)
+        np.testing.assert_array_equal(whole[each], table[each])
+        np.testing.assert_array_equal(whole[each[::-2]], table[each[::-2]])
+        wanted, some = out.copy(), each[: len(each) // 2]
+        OwnRows(table, some, mask).fill(wanted[: len(some)], at)
+        whole.fixed(some, mask).fill(out[: len(some)], at)
+        np.testing.assert_array_equal(out, wanted)
+        assert NearRows(near, each, mask).width == width
+
+
+@given(
+    nodes=st.integers(1, 60), receivers=st.integers(0, 9), most=st.sampled_from([0, 1, 5, 40]),
+    workers=st.integers(1, 4), width=widths, dropped=st.sampled_from([0, 32768]), at=st.sampled_from([0, 5]),
+    seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None, print_blob=True)
+def test_means_to_which_owners_add_their_shares(nodes, receivers, most, workers, width, dropped, at, seed):
+    """They are those of the whole table, and of one worker with the same bits."""
+    rng = np.random.default_rng(seed)
+    table, of = rng.random((nodes, width), np.float32), Divided.random(rng, nodes, workers)
+    starts, senders = rows_of(rng, receivers, nodes, most)
+    mask, out = Dropped(dropped, seed), np.full((receivers, at + width + 1), 7, np.float32)
+    wanted = out.copy()
+    MeanRows(table, of.order, senders.astype(np.int64), starts, mask).fill(wanted, at)
+    tables = [table[of.own(rank)] for rank in range(workers)]
+    for rank in range(workers):
+        edges = divided("n", starts, senders.astype(np.int64), of.bounds, rank)
+        order, counts = edges.asked.route
+        assert counts[rank] == len(edges.asked.parts[rank]) == 0
+        values = [np.empty(0, np.float32)]
+        for other, asked in enumerate(edges.asked.parts):
+            source = OwnSums(tables[other], int(of.bounds[other]), of.own(other), mask)
+            assert source.count(asked) == counts[other]
+            values.append(np.empty(source.count(asked) * width, np.float32))
+            if len(asked):
+                source.write(asked, values[-1])
+        where = np.empty(len(order), np.int64)
+        where[order] = ~(width * np.arange(len(order)))
+        means = SharedMeans(tables[rank], of.own(rank), edges.own_starts, edges.own, np.concatenate(values),
+                            edges.sum_starts, where, starts)  # fmt: skip
+        assert means.width == width
+        means._replace(dropped=mask).fill(out, at)
+        np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-6)
+        if workers == 1:
+            np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("asked", [[~4], [~10], [~5, 10], [7], [~5, 4]])
+def test_what_is_asked_of_another_worker_is_refused(asked):
+    """It has the nodes with the new numbers 5 to 9."""
+    table, out = np.zeros((5, 3), np.float32), np.zeros(3, np.float32)
+    with pytest.raises(IndexError, match="asked for"):
+        OwnSums(table, 5, np.arange(5), NOTHING).write(read_only(np.array(asked)), out)
+    book = Book({"n": np.arange(12)}, {"n": np.array([0, 5, 10, 12])})
+    for node in (4, 10):
+        with pytest.raises(IndexError, match="asked for"):
+            OwnTable(book, "n", 1, table).write(np.array([node]), out)
+
+
+@given(receivers=st.integers(0, 9), most=st.sampled_from([0, 1, 5]), seed=st.integers(0, 2**20))
+@settings(max_examples=25, deadline=None, print_blob=True)
+def test_drawn_edges_are_named_and_put_in_place(receivers, most, seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = rows_of(rng, 12, 20, most + 2)
+    rows = rng.choice(12, receivers, replace=False)
+    begins = read_only(indptr[:-1] + 100 * rng.integers(0, 9, 12))
+    places = [np.sort(rng.choice(np.arange(indptr[row], indptr[row + 1]), min(most, indptr[row + 1] - indptr[row]),
+                                 replace=False)) for row in rows]  # fmt: skip
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in places])]).astype(np.int64)
+    wanted = np.concatenate([*places, np.empty(0)]).astype(np.int64)
+    positions = wanted + np.repeat(begins[rows] - indptr[rows], np.diff(starts))
+    found = np.empty(len(wanted), np.int64)
+    place_in_rows(indptr, rows, begins, starts, positions, found)
+    np.testing.assert_array_equal(found, wanted)
+    rename(indices, found)
+    np.testing.assert_array_equal(found, indices[wanted])
+    out, half = np.full(len(found), -1, np.int64), rng.permutation(receivers)
+    for some in np.array_split(half, 2):
+        values = [found[starts[i] : starts[i + 1]] for i in some]
+        place_edges(some, starts, read_only(np.concatenate([*values, np.empty(0, np.int64)])), out)
+    np.testing.assert_array_equal(out, found)

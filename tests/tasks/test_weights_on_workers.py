@@ -1,0 +1,262 @@
+"""Weights of edges on worker groups of 1, 2 and 4: the blocks, losses and predictions of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch.distributed as dist
+
+from superworkflow.infra.engines.workers.group import Checkpoint
+from superworkflow.infra.engines.workers.session import Role, local_group
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.errors import UserError
+from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.filesystem import Location
+from superworkflow.tasks import holdout_links, infer
+from superworkflow.tasks._gnn import streams
+from superworkflow.tasks._gnn.asking import Store, Wanted
+from superworkflow.tasks._gnn.batches import Block, Draws, Sampler, lost_of
+from superworkflow.tasks._gnn.kernels import ALL
+from superworkflow.tasks._gnn.mine import Mine
+from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks._gnn.weights import weights_of
+from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.infer.on_workers import infer as infer_together
+from superworkflow.tasks.train import STAGE, TrainParams
+from superworkflow.tasks.train.on_workers import train
+from tests.tasks.gnn_graphs import one_kind, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
+from tests.tasks.index_helpers import run_stage
+from tests.tasks.test_train_on_workers import Made
+
+WORKERS = (1, 2, 4)
+PARAMS = {"hidden": 16, "epochs": 2, "lookahead": 2, "dropout": 0.3, "weight": "weight"}
+DRAWS, TYPED = {"weighted": "draws"}, {"label": "paper.venue", "batch": 7}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sage": ("one", {"fanouts": "3,4", "batch": 8}),
+    "sage, all": ("one", {"fanouts": "all,all", "batch": 8}),
+    "pool": ("one", {"fanouts": "3,all", "batch": 8, "aggregator": "pool"}),
+    "gcn": ("one", {"model": "gcn", "fanouts": "3,4", "batch": 8}),
+    "gcn, summed once": ("one", {"model": "gcn", "fanouts": "2,all", "batch": "all"}),
+    "rgcn": ("two", {**TYPED, "model": "rgcn", "fanouts": "4,3", "bases": 2}),
+    "sage, draws": ("one", {**DRAWS, "fanouts": "3,4", "batch": 8}),
+    "gcn, draws": ("one", {**DRAWS, "model": "gcn", "fanouts": "3,4", "batch": 8}),
+    "gat, draws": ("one", {**DRAWS, "model": "gat", "heads": 4, "fanouts": "3,3", "batch": 8}),
+    "means, draws": ("one", {**DRAWS, "fanouts": "3,all", "batch": 8}),
+    "rgcn, draws": ("two", {**TYPED, **DRAWS, "model": "rgcn", "fanouts": "2,3"}),
+    "links": ("links", {"fanouts": "4,all", "batch": 40}),
+    "links, gcn": ("links", {"model": "gcn", "fanouts": "4,3", "batch": 40, "decoder": "distmult"}),
+    "links, typed": ("typed links", {"fanouts": "3,3", "batch": 9}),
+    "links, draws": ("links", {**DRAWS, "fanouts": "4,3", "batch": 40}),
+}
+Groups = dict[int, Callable[..., list[Any]]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> dict[str, Made]:
+    folder = tmp_path_factory.mktemp("weights")
+    return {
+        "one": Made(folder / "one", one_kind, weights=True), "two": Made(folder / "two", two_kinds, weights=True),
+        "links": Made(folder / "links", linked, of=one_kind),
+        "typed links": Made(folder / "typed-links", linked, of=two_kinds, edges="writes"),
+    }  # fmt: skip
+
+
+def linked(folder: Path, of: Any, **params: Any) -> Dataset:
+    whole = of(folder.with_name(f"{folder.name}-whole"), weights=True)
+    given = {"graph": str(whole.location.local_path)}
+    return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory) -> Iterator[Groups]:
+    folder = tmp_path_factory.mktemp("groups")
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for size in WORKERS:
+            logs = folder / str(size)
+            logs.mkdir()
+            told = Progress("train", stream=io.StringIO())
+            group = local_group([Role("worker", size)], Checkpoint(logs / "checkpoint"), told, logs)
+            found[size] = stack.enter_context(group).run
+        yield found
+
+
+def relations_of(graph: HeteroGraph) -> tuple[Relation, ...]:
+    return tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(graph.edge_sets.values()))
+
+
+def draws_of(graph: HeteroGraph, fanouts: list[int]) -> Draws:
+    names = tuple(graph.node_sets)
+    return Draws([Level(names, relations_of(graph), names)] * len(fanouts), fanouts, False, frozenset(), 42)
+
+
+def blocks_of(
+    worker: Worker, graph_uri: str, shards_uri: str, fanouts: list[int], by: str, steps: list[list[Any]]
+) -> list[Any]:  # fmt: skip
+    """Edges that each worker draws around those targets that it owns, in one window, with weights; and bytes sent."""
+    graph = HeteroGraph.open(Dataset.open(Location.of(graph_uri)))
+    mine = Mine(worker, Shards(Dataset.open(Location.of(shards_uri))))
+    owners, relations = Owners(mine.book, Exchange(dist.group.WORLD)), relations_of(graph)
+    given = {by: mine.weights(graph, relations, "weight")} if by else {}
+    store = Store(mine.piece, owners, draws_of(graph, fanouts), {}, False, frozenset(), **given)
+    window = []
+    for name, nodes, step, lost in steps:
+        targets = np.array(nodes, np.int64)
+        own = targets[mine.book.owners(name, targets) == worker.rank]
+        gone = {
+            each.number: lost_of(graph.rows(each.name), np.array(lost[str(each.number)], np.int64))
+            for each in relations if str(each.number) in lost
+        }  # fmt: skip
+        window.append(Wanted({name: own}, tuple(step), gone, len(nodes)))
+    drawn = [[edges_of(block, relations) for block in batch.blocks] for batch, _ in store.batches(window)]
+    return [drawn, sum(owners.exchange.sent.values())]
+
+
+def edges_of(block: Block, relations: tuple[Relation, ...], weights: Any = None) -> list[tuple[Any, ...]]:
+    """Edge set, position, receiver, sender, degree and weight of each edge; -1 for none."""
+    found: list[tuple[Any, ...]] = []
+    for number, hop in block.hops.items():
+        receivers, senders = block.receivers[relations[number].receivers], block.senders[relations[number].senders]
+        own = hop.weights
+        if weights is not None and number in weights:
+            own = weights[number][hop.positions]
+        heavy = np.full(len(hop.positions), -1.0) if own is None else own
+        places = np.repeat(np.arange(len(hop.degrees)), np.diff(hop.starts))
+        columns = hop.positions, receivers[places], senders[hop.senders], hop.degrees[places], heavy
+        found += [(number, *row) for row in zip(*(each.tolist() for each in columns), strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("fanouts", [[3, 4], [2, ALL], [ALL, ALL]], ids=str)
+@pytest.mark.parametrize("by", ["weights", "drawn_by"])
+@pytest.mark.parametrize("kind", ["one", "two"])
+def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind: str, by: str, fanouts: list[int]):
+    """Edge by edge, with their weights where messages are multiplied by them; in the last step some edges are lost."""
+    of, target = made[kind], {"one": "node", "two": "paper"}[kind]
+    graph = HeteroGraph.open(of.graph)
+    relations = relations_of(graph)
+    weights = weights_of(graph, relations, "weight")
+    assert len(weights) == {"one": 1, "two": 2}[kind]
+    rows = {each.number: graph.rows(each.name) for each in relations}
+    sampler = Sampler(rows, {name: each.count for name, each in graph.node_sets.items()}, draws_of(graph, fanouts),
+                      weights if by == "drawn_by" else {})  # fmt: skip
+    lost = {str(each): list(range(0, len(rows[each].indices), 3)) for each in weights}
+    steps: list[list[Any]] = [
+        [target, [5], [streams.TRAINING, 0, 0], {}],
+        [target, [1, 7, 30, 31], [streams.TRAINING, 0, 1], {}],
+        [target, list(range(0, 40, 2)), [streams.TRAINING, 0, 2], lost],
+    ]
+    alone = []
+    for name, nodes, step, gone in steps:
+        missing = {int(number): np.array(edges, np.int64) for number, edges in gone.items()}
+        batch = sampler.batch({name: np.array(nodes)}, *step, lost=missing)
+        multiplied = weights if by == "weights" else None
+        alone.append([sorted(edges_of(block, relations, multiplied)) for block in batch.blocks])
+    if by == "drawn_by" and fanouts[0] != ALL:
+        zeros = {(number, int(edge)) for number, each in weights.items() for edge in np.flatnonzero(each == 0)}
+        assert zeros.isdisjoint(edge[:2] for blocks in alone for edge in blocks[-1])
+    for size in WORKERS:
+        told = groups[size](blocks_of, of.graph.uri, of.shards.uri, fanouts, by, steps)
+        for at, blocks in enumerate(alone):
+            for depth, wanted in enumerate(blocks):
+                # A receiver that several workers have drawn around is there once for each of them.
+                found = {tuple(edge) for drawn, _ in told for edge in drawn[at][depth]}
+                assert sorted(found) == wanted, (size, at, depth)
+
+
+def test_weights_cross_only_where_messages_are_multiplied_by_them(groups: Groups, made):
+    """Half a word for each edge that crosses; to draw by them costs what drawing evenly does."""
+    of = made["one"]
+    steps = [["node", list(range(90)), [streams.TRAINING, 0, 0], {}]]
+    sent = {}
+    for by in ("", "weights", "drawn_by"):
+        told = groups[2](blocks_of, of.graph.uri, of.shards.uri, [ALL, ALL], by, steps)
+        sent[by] = sum(size for _, size in told)
+    assert sent[""] == sent["drawn_by"] < sent["weights"] < 1.25 * sent[""]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_are_those_of_one_process(groups: Groups, made, case: str, tmp_path: Path):
+    """Whoever has which part; without the weights losses are others."""
+    kind, more = CASES[case]
+    of, params = made[kind], {**PARAMS, **more}
+    given = of.inputs(sums=of.sums) if case == "means, draws" else of.inputs()
+    alone = run_stage(STAGE, params, given, tmp_path / "alone", 1)
+    losses = losses_of(alone.local("losses.parquet"))
+    plain = run_stage(STAGE, {**params, "weight": ""}, of.inputs(), tmp_path / "plain", 1)
+    assert np.abs(np.subtract(losses_of(plain.local("losses.parquet")), losses)).max() > 1e-3
+    for size in WORKERS:
+        output, whole = tmp_path / str(size), TrainParams(**params).model_dump(mode="json")
+        sums = of.sums.uri if case == "means, draws" else ""
+        told = groups[size](train, whole, of.graph.uri, of.shards.uri, sums, str(output))
+        assert losses_of(output / "losses.parquet") == pytest.approx(losses, abs=2e-5), size
+        assert told[0]["facts"].keys() == alone.stats.keys()
+
+
+def losses_of(path: Path) -> list[float]:
+    found: list[float] = pq.read_table(path)["loss"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("case", ["sage, all", "pool", "gcn", "rgcn", "sage, draws"])
+def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, tmp_path: Path):
+    kind, more = CASES[case]
+    of = made[kind]
+    network = run_stage(STAGE, {**PARAMS, **more, "epochs": 1}, of.inputs(), tmp_path / "train")
+    alone = run_stage(infer.STAGE, {"batch": 7}, of.inputs(network=network), tmp_path / "alone")
+    for size in WORKERS:
+        output = tmp_path / str(size)
+        given = [{"batch": 7}, of.graph.uri, network.uri, of.shards.uri, network.uri, str(output)]
+        groups[size](infer_together, *given)
+        for name, column in (("embeddings.parquet", "vector"), ("predictions.parquet", "probability")):
+            one, other = pq.read_table(alone.local(name)), pq.read_table(output / name)
+            assert one["node"].to_pylist() == other["node"].to_pylist()
+            wanted = np.array(one[column].to_pylist())
+            assert np.array(other[column].to_pylist()) == pytest.approx(wanted, abs=1e-5), size
+
+
+@pytest.mark.parametrize(
+    ("name", "lie", "words"),
+    [
+        ("length", None, "edges have no such feature.*They have: weight"),
+        ("weight", -1, "n001 to n003: a weight is not negative, and finite"),
+        ("weight", np.nan, "n001 to n003: a weight is not negative, and finite"),
+        ("weight", 1e300, r"n001 to n003: a weight is not negative, and finite \(got inf\)"),
+        ("kind", None, r"a weight is one number for each edge \(got 'string"),
+    ],
+)
+def test_what_is_no_weight_is_refused_as_in_one_process(tmp_path: Path, name: str, lie: float | None, words: str):
+    """By whoever has the edge."""
+    rows = [(f"n{u:03}", f"n{(u + step) % 12:03}") for u in range(12) for step in (1, 2, 5)]
+    weights = np.ones(len(rows))
+    if lie is not None:
+        weights[rows.index(("n001", "n003"))] = lie
+
+    def make(folder: Path) -> Dataset:
+        features = {"weight": weights} | ({"kind": ["a"] * len(rows)} if name == "kind" else {})
+        nodes = {"label": [f"k{u % 2}" for u in range(12)], "x": np.ones((12, 1), np.float32)}
+        return write_heterograph(
+            folder, {"node": Nodes([f"n{u:03}" for u in range(12)], nodes)},
+            {"edge": Edges("node", "node", rows, features)},
+        )  # fmt: skip
+
+    of, given = Made(tmp_path / "made", make), {**PARAMS, "fanouts": "2,2", "weight": name}
+    with pytest.raises(UserError, match=words):
+        run_stage(STAGE, given, of.inputs(), tmp_path / "alone")
+    resources = Resources.model_validate({"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
+    with pytest.raises(UserError, match=words):
+        execute(STAGE, given, of.inputs(shards=of.shards), str(tmp_path / "workers"), resources,
+                Progress("train", stream=io.StringIO()), "workers")  # fmt: skip

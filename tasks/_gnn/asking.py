@@ -33,6 +33,7 @@ from superworkflow.tasks._gnn.sources import OwnSums, OwnTable, Source
 from superworkflow.tasks._gnn.spent import Spent
 from superworkflow.tasks._gnn.window_rows import WindowRows
 from superworkflow.tasks._heterograph import index_dtype
+from superworkflow.tasks._memory import Memory
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
@@ -130,25 +131,25 @@ class Store:
         asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
         items = sum(each.items for each in window)
         questions = self.owners.ask(asked, "neighbours asked for", Likely(f"receivers, hop {hop}", items))
-        answers = [
-            np.concatenate([
-                _NONE,
-                *(
-                    self._answer(relations[at % len(relations)], hop, window[at // len(relations)], each.asked[rank])
-                    for at, each in enumerate(questions)
-                ),
-            ])
-            for rank in range(self.owners.exchange.size)
-        ]  # fmt: skip
+        memory, answers = self.owners.exchange.memory, []
+        for rank in range(self.owners.exchange.size):
+            parts = [_NONE]
+            for number, each in enumerate(questions):
+                relation, wanted = relations[number % len(relations)], window[number // len(relations)]
+                parts += self._answer(relation, hop, wanted, each.asked[rank])
+            out = memory.array((sum(map(len, parts)),), np.int64)
+            answers.append(np.concatenate(parts, out=out))
         found = self.owners.exchange.swap_likely(answers, "neighbours", Likely(f"senders, hop {hop}", items))
         at = [0] * self.owners.exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
             edge_set = relations[number % len(relations)].number
-            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights)
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights, memory)
         return hops
 
-    def _answer(self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _answer(
+        self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]
+    ) -> list[NDArray[np.int64]]:
         """Counts and degrees of some receivers; senders, positions and, if any, weights of their drawn edges."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, rank = self.owners.book, self.owners.exchange.rank
@@ -164,16 +165,16 @@ class Store:
         else:
             how = size, self.draws.labor, state, lost, starts, whole
             count_draws(indptr, indices, rows, *how)
-            positions = np.empty(starts[-1], np.int64)
+            positions = self.owners.exchange.memory.array((int(starts[-1]),), np.int64)
             draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        senders, weights = np.empty(len(positions), np.int64), []
+        senders, weights = self.owners.exchange.memory.array((len(positions),), np.int64), []
         place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
         if relation.number in self.weights:
             weights = [_packed(self.weights[relation.number][senders])]
         rename(indices, senders)
         if not self._is_direct(hop, relation.number):
             rename(whole.order, senders)
-        return np.concatenate([np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions, *weights])
+        return [np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions, *weights]
 
     def _is_direct(self, hop: int, number: int) -> bool:
         """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
@@ -237,7 +238,7 @@ class Store:
         """Edges of a direct edge set by who has their senders."""
         hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
         senders = hop.senders.astype(np.int64, copy=False)
-        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank)
+        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.memory)
 
     def _own_sums(self, relation: Relation, block: Block, dropout: float) -> OwnSums:
         """What this worker answers others of a direct edge set from, for one batch."""
@@ -307,7 +308,7 @@ def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
     return words.view(np.int64)
 
 
-def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool) -> Hop:
+def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool, memory: Memory) -> Hop:
     """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
 
     Args:
@@ -315,6 +316,7 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], wei
         found: answers by rank.
         at: where those about these receivers begin; moved on to what comes after them.
         weighted: whether there are weights among them.
+        memory: where to put the edges.
     """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
     receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
@@ -330,7 +332,7 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], wei
             at[rank] += len(words)
         given.append(columns)
     np.cumsum(starts, out=starts)
-    made = [np.empty(starts[-1], kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
+    made = [memory.array((int(starts[-1]),), kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
     for of, columns in zip(receivers, given, strict=True):
         for values, out in zip(columns, made, strict=True):
             place_edges(of, starts, read_only(values), out)

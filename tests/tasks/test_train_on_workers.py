@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +36,12 @@ from superworkflow.tasks._gnn.owners import Exchange, Owners
 from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.tensors import read_tensors
+from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.train import STAGE, TrainParams, loop, together
-from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.checkpoint import GROUP_NOTE
+from superworkflow.tasks.train.on_workers import train, trainer_of
 from superworkflow.tasks.train.paces import Paces, slow_one
 from superworkflow.tasks.train.together import shares
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
@@ -301,6 +304,61 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
     assert (tmp_path / "killed again").exists()
     for name in ("model.safetensors", "losses.parquet"):  # as many workers give the same bits
         assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "both, killed" / name).read_bytes()
+
+
+def go_back(worker: Worker, given: dict[str, Any], graph: str, shards: str, folder: str) -> list[bool]:
+    """Whether a worker went back to the checkpoint, and whether anything of it changed then."""
+    own = Path(folder) / str(worker.rank)
+    own.mkdir(exist_ok=True)
+    trainer = trainer_of(worker, TrainParams.model_validate(given), graph, shards, "", own)
+
+    def state() -> list[Any]:
+        arrays = trainer.network.arrays() | trainer.tables.arrays() | trainer.best
+        steps = [each.states().keys() for each in trainer.optimizers]
+        return [asdict(trainer.position), {name: values.tobytes() for name, values in arrays.items()}, steps]
+
+    before = state()
+    try:
+        return [trainer.resume(), before != state()]
+    finally:
+        trainer.close()
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a row less": lambda part: {name: each[:-1] if each.ndim else each for name, each in part.items()},
+    "a row less of the best": lambda part: part | {"best": part["best"][:-1]},
+    "no rows": lambda part: {name: each for name, each in part.items() if name != "rows"},
+    "one number for all rows": lambda part: part | {"rows": np.float32(1).reshape(())},
+    "other numbers": lambda part: part | {"rows": part["rows"].astype(np.float64)},
+    "no best ones": lambda part: {name: each for name, each in part.items() if name != "best"},
+    "a state less": lambda part: {name: each for name, each in part.items() if name != "optimizer.exp_avg"},
+    "a state of another optimizer": lambda part: part | {"optimizer.sum": part["rows"]},
+    "steps by row": lambda part: part | {"optimizer.step": part["rows"]},
+    "no step": lambda part: part | {"optimizer.step": np.float32(1).reshape(())},
+}
+EMBEDDINGS, DENSE = "*-{slot}-embeddings-0-part-{parts}.0", "{slot}.0"
+
+
+def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
+    """Training begins anew, on all of them, with nothing of it, and the log says why."""
+    of, log = made["bare"], io.StringIO()
+    params = TrainParams(**PARAMS, fanouts="3,3", batch=8).model_dump(mode="json")
+    given, kept, told = [params, of.graph.uri, of.shards.uri], tmp_path / "kept", {}
+    cases = {(name, parts): (EMBEDDINGS, damage) for name, damage in DAMAGES.items() for parts in ("0003", "000[23]")}
+    cases["a weight more", ""] = (DENSE, lambda part: part | {"weights.more": np.zeros(3, np.float32)})
+    with local_group([Role("worker", 2)], Checkpoint(kept), Progress("train", stream=log), tmp_path) as two:
+        two.run(train_and_save, *given, "", str(tmp_path / "output"))
+        whole = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+        slot = f"state-{json.loads((kept / GROUP_NOTE).read_text())['saves'] % 2}"
+        for (name, parts), (pattern, damage) in cases.items():
+            for path in (kept / "workers").glob(pattern.format(slot=slot, parts=parts)):
+                write_tensors(path, damage(read_tensors(path)))
+            before = len(log.getvalue())
+            told[name, parts] = [*two.run(go_back, *given, str(tmp_path)), "begins anew" in log.getvalue()[before:]]
+            for path, content in whole.items():
+                path.write_bytes(content)
+        assert two.run(go_back, *given, str(tmp_path)) == [[True, True]] * 2
+    assert told == {case: [[False, False], [False, False], True] for case in cases}
 
 
 @pytest.mark.parametrize("kind", ["one", "two", "typed links"])

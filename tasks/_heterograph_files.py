@@ -111,11 +111,13 @@ def by_name(items: Iterable[Any]) -> list[Any]:
 def stats_of(node_sets: Sequence[NodeSet], edge_sets: Sequence[EdgeSet]) -> dict[str, Stat]:
     """Facts for estimates: nodes, edges, and of each set by its name, or by number where that is not a plain word.
 
-    Of edges also the names of the node sets at their ends; see `end_stats`.
+    Of edges also the names of the node sets at their ends (see `end_stats`), and `reversed_edges`, how many are other
+    ones the other way round.
     """
     stats: dict[str, Stat] = {
         "nodes": sum(each.count for each in node_sets),
         "edges": sum(each.count for each in edge_sets),
+        "reversed_edges": sum(each.count for each in edge_sets if each.reversed_of is not None),
     }
     stats |= {f"nodes.{stat_name(each.name, number)}": each.count for number, each in enumerate(node_sets)}
     stats |= {f"edges.{stat_name(each.name, number)}": each.count for number, each in enumerate(edge_sets)}

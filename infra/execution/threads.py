@@ -11,14 +11,16 @@ processor, some 25 ms, also where nothing is ever multiplied.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 
 _ASKED = "GOMP_SPINCOUNT"
 _TIMES = 1_000
 _CHOSEN_BY = (_ASKED, "OMP_WAIT_POLICY")
 """Who sets one of these has chosen; the second one says whether to ask on or to sleep at once."""
+_NUMBA = "NUMBA_NUM_THREADS"
 _LOGARITHM, _TICKS = "OPENBLAS_THREAD_TIMEOUT", 16
 """Of 2, and which one instead: some 25 µs."""
 
@@ -40,6 +42,38 @@ def limit_numba(threads: int) -> None:
     Where Numba starts its own, it makes their number that of all of OpenMP's in the thread that calls, hence torch's
     too. By itself it takes one for each core, whatever torch was told before.
     """
-    os.environ["NUMBA_NUM_THREADS"] = str(threads)
-    if (numba := sys.modules.get("numba")) is not None:  # imported before this process was forked
+    os.environ[_NUMBA] = str(threads)
+    _tell_numba()
+
+
+@contextlib.contextmanager
+def numba_threads(threads: int) -> Iterator[None]:
+    """Have Numba compute with so many threads meanwhile, unless the environment says how many.
+
+    For a stage: in a pod Numba sees the cores of the whole node, and what a stage tells it is for the thread that does
+    so alone. Where this process has computed with it before, it keeps the threads that it has.
+    """
+    if _NUMBA in os.environ:
+        yield
+        return
+    try:
+        with contextlib.suppress(RuntimeError):
+            limit_numba(threads)
+        yield
+    finally:
+        os.environ.pop(_NUMBA, None)
+        with contextlib.suppress(RuntimeError):
+            _tell_numba()
+
+
+def _tell_numba() -> None:
+    """Have Numba read the environment again, where it was imported before, such as before this process was forked.
+
+    Raises:
+        RuntimeError: it says otherwise, and Numba has started its threads.
+    """
+    numba, pool = sys.modules.get("numba"), sys.modules.get("numba.np.ufunc.parallel")
+    if numba is not None:
         numba.config.reload_config()
+    if pool is not None:
+        setattr(pool, "NUM_THREADS", pool.get_thread_count())  # noqa: B010  # taken when it was imported

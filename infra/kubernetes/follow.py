@@ -65,6 +65,11 @@ class Ended:
     members: tuple[Holding, ...] = ()
 
     @property
+    def made_dataset(self) -> bool:
+        """Whether the Job made the dataset that is there: it ended well, and did not find that another one had."""
+        return self.exit_code == 0 and not (self.final or {}).get("reused")
+
+    @property
     def was_deleted(self) -> bool:
         """Whether the Job was deleted before anything told how it ended."""
         return self.diagnosis is not None and self.diagnosis.reason is Reason.DELETED

@@ -26,7 +26,7 @@ from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
 from superworkflow.infra.kubernetes.jobs import create_job, is_finished, remove_job
 from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
-from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory
+from superworkflow.infra.kubernetes.outcome import failure, job_attempt, launched, peak_memory, vanished
 from superworkflow.infra.kubernetes.owner import own_pod
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.turns import turn
@@ -195,13 +195,13 @@ class KubernetesLauncher(Launcher):
                 work.log(f"starting with {more}: less was not enough for an input of this size before")
                 resources = resources.with_memory(remembered, role)
         raised: set[str] = set()
-        killed = False
+        killed = gone = False
         while True:
             ended, resources, mine = await self._attempt(work, resources)
             reason = ended.diagnosis.reason if ended.diagnosis else None
             dataset = await asyncio.to_thread(_complete, call)
             if dataset is not None:
-                for grown in raised:
+                for grown in raised if ended.made_dataset else ():  # else what was enough was another Job's
                     enough = resources.memory_of(grown)
                     if peak := peak_memory(ended, dataset, grown):
                         enough = min(enough, 2 * peak)
@@ -211,6 +211,13 @@ class KubernetesLauncher(Launcher):
             if not mine and ended.deleted and reason is not Reason.OUT_OF_MEMORY:
                 work.log("the run that owned this Job has ended it; continuing with a new Job")
                 await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))  # not all that waited at once
+                continue
+            if not mine and ended.diagnosis is None:
+                if gone:
+                    raise vanished(call)
+                gone = True
+                work.log("the dataset that another run has made is gone again; making it")
+                await asyncio.sleep(GUEST_SECONDS * random.uniform(1, 2))
                 continue
             if reason is Reason.KILLED and not killed:
                 assert ended.diagnosis is not None

@@ -32,8 +32,15 @@ def job_attempt(
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:
+    """What a launcher returns: figures of the Job that ended, and what it used of what it held where it made the
+    dataset.
+    """
     measured: Measurement = dataset.manifest.measured
-    figures = {**ended.figures, "requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
+    figures = dict(ended.figures)
+    if ended.exit_code is not None:
+        figures |= {"requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
+    if not ended.made_dataset:
+        return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
     if measured.container_peak_memory_bytes is not None:
         figures["container_peak_memory_bytes"] = float(measured.container_peak_memory_bytes)
         figures["used_memory_share"] = measured.container_peak_memory_bytes / resources.memory
@@ -41,6 +48,15 @@ def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[At
         figures["container_cpu_s"] = measured.container_cpu_s
         figures["used_cpu_share"] = measured.container_cpu_s / max(measured.runtime_s, 1e-3) / resources.cpu
     return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
+
+
+def vanished(call: StageCall) -> StageFailed:
+    """The error where datasets that other runs had made were gone each time before they could be used."""
+    remedy = (
+        f"Find out what removes datasets from {call.place.store.uri}, and check that pods and this machine see the "
+        "same store."
+    )
+    return StageFailed(call.node, "another run made its dataset, and it was gone again, twice.", remedy)
 
 
 def failure(asked: StageCall, call: StageCall, ended: Ended) -> SuperworkflowError:

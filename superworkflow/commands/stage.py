@@ -22,6 +22,7 @@ from superworkflow.infra.execution import ending
 from superworkflow.infra.execution.arrow import leave_out_pandas, take_in_pandas
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.execution.measure import out_of_memory_kills
+from superworkflow.infra.execution.threads import numba_threads
 from superworkflow.infra.extras import missing_package
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
@@ -132,6 +133,7 @@ def run(options: argparse.Namespace) -> int:
 
     told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
     with ending.when_asked(), told, _reported(progress, options.events):
+        resources = _resources(options)
         code = read_code(options.code) if options.code else None
         if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
             leave_out_pandas()
@@ -140,11 +142,12 @@ def run(options: argparse.Namespace) -> int:
         stage = _stage(options.name, code)
         params = read_yaml(Path(options.params)) if options.params else {}
         params |= _json(options.params_json, "--params-json") if options.params_json else {}
-        executed = execute(
-            stage, params, _inputs(options.input), options.output, _resources(options), progress, options.engine,
-            options.digest, lost, Claim(options.holder, options.supersedes), code,
-            options.tables_from,
-        )  # fmt: skip
+        with numba_threads(min(resources.threads, available_cpus())):
+            executed = execute(
+                stage, params, _inputs(options.input), options.output, resources, progress, options.engine,
+                options.digest, lost, Claim(options.holder, options.supersedes), code,
+                options.tables_from,
+            )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)
         progress.emit("done", measured=measured, reused=executed.reused, output=executed.dataset.uri)
         if options.report:

@@ -210,15 +210,25 @@ class Network(nn.Module):
         """Weights by name, on the host."""
         return {name: values.detach().cpu().numpy() for name, values in self.state_dict().items()}
 
+    def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Whether these can be its weights; see `arrays`.
+
+        Raises:
+            ValueError: names, shapes or dtypes are another network's.
+        """
+        own = self.state_dict()
+        if own.keys() != arrays.keys() or any(
+            tuple(own[name].shape) != values.shape or values.dtype != np.float32 for name, values in arrays.items()
+        ):
+            raise ValueError("the weights are those of another network")
+
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take weights; see `arrays`.
 
         Raises:
-            ValueError: names or shapes are another network's.
+            ValueError: see `check`.
         """
-        own = self.state_dict()
-        if own.keys() != arrays.keys() or any(tuple(own[name].shape) != arrays[name].shape for name in own):
-            raise ValueError("the weights are those of another network")
+        self.check(arrays)
         self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stats
 
+USUAL_CLASSES = 40
+"""Taken for granted where neither graph nor network tells."""
+
 
 def stored_features(graph: Stats) -> int:
     """About how many bytes the features of all nodes take in the graph's files."""

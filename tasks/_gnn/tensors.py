@@ -56,16 +56,15 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, NDArray[Any]]:
         if len(begin) < 8 or not 0 < (length := struct.unpack("<Q", begin)[0]) <= min(_MOST_HEADER, size - 8):
             raise ValueError("no header of safetensors")
         header = json.loads(stream.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("the header names no tensors")
         room = size - 8 - length
         found: dict[str, NDArray[Any]] = {}
         ends = 0
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
-            dtype, shape = np.dtype(_KINDS[entry["dtype"]]), tuple(entry["shape"])
-            first, last = entry["data_offsets"]
-            if not all(isinstance(each, int) and each >= 0 for each in (*shape, first, last)):
-                raise ValueError(f"tensor {name!r} has no place")
+            dtype, shape, first, last = _place(name, entry)
             if last - first != dtype.itemsize * math.prod(shape) or last > room:
                 raise ValueError(f"tensor {name!r} has not the bytes that its shape needs")
             if mapped and last > first:
@@ -77,3 +76,15 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, NDArray[Any]]:
         if ends != room:
             raise ValueError("the file is longer than its tensors")
     return found
+
+
+def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """What the header says of a tensor: dtype, shape, and where its bytes begin and end."""
+    try:
+        dtype, shape = np.dtype(_KINDS[entry["dtype"]]), tuple(entry["shape"])
+        first, last = entry["data_offsets"]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"tensor {name!r} is not described") from None
+    if not all(type(each) is int and each >= 0 for each in (*shape, first, last)):
+        raise ValueError(f"tensor {name!r} has no place")
+    return dtype, shape, first, last

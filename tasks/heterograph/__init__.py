@@ -102,7 +102,7 @@ def estimate(params: HeterographParams, inputs: Mapping[str, Stats], resources: 
     work_s = (
         6e-7 * (nodes + known("named_edges")) + 4e-7 * edges + 1e-7 * back + 8e-9 * features + 2e-8 * (text + variable)
     )
-    kept = ("nodes", "edges", "node_sets", "edge_sets")
+    kept = ("nodes", "edges", "reversed_edges", "node_sets", "edge_sets")
     facts = {
         name: value
         for name, value in source.items()
@@ -132,8 +132,8 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
         cpu_s=reading.cpu_s + _START_S + work_s,
         output_bytes=output,
         stats={
-            "nodes": nodes, "edges": 2 * edges, "node_sets": 1, "edge_sets": 1, f"nodes.{NODE_SET}": nodes,
-            f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET,
+            "nodes": nodes, "edges": 2 * edges, "reversed_edges": edges, "node_sets": 1, "edge_sets": 1,
+            f"nodes.{NODE_SET}": nodes, f"edges.{EDGE_SET}": 2 * edges, f"edges.{EDGE_SET}.source": NODE_SET,
             f"edges.{EDGE_SET}.target": NODE_SET, "bytes": output,
             f"record_bytes.nodes.{NODE_SET}": stored // max(nodes, 1),
             f"values.nodes.{NODE_SET}": values // 4 // max(nodes, 1), f"values.edges.{EDGE_SET}": 1 if weights else 0,

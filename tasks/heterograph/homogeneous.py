@@ -94,7 +94,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     write_graph_file(job.output, [node_set], [edge_set])
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
-        "node_sets": 1, "edge_sets": 1, "dangling_edges": 0, "parallel_edges": 0, "bytes": job.output.bytes_written,
+        "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
+        "bytes": job.output.bytes_written,
     }  # fmt: skip
     return Output(rows=nodes + arcs, stats=stats)
 

@@ -52,13 +52,14 @@ def estimate(params: HoldoutLinksParams, inputs: Mapping[str, Stats], resources:
     graph = inputs.get("graph", {})
     edges, size = int(graph.get("edges") or 0), int(graph.get("bytes") or 0)
     links = edges // 2  # each has an edge either way
+    rest = 1 - params.test_share - params.validation_share
     return Estimate(
         memory_bytes=_PROCESS_BYTES + 48 * edges,
         cpu_s=_START_S + 3e-7 * edges + 1e-9 * size,
         output_bytes=size,
         stats={
             **graph,
-            "edges": round(edges * (1 - params.test_share - params.validation_share)),
+            **{name: round(int(graph[name] or 0) * rest) for name in ("edges", "reversed_edges") if name in graph},
             "links": links,
             "validation_links": int(links * params.validation_share),
             "test_links": int(links * params.test_share),

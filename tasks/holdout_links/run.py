@@ -48,9 +48,11 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     job.progress.log(f"{len(links)} links of {edges.name}; {sizes[0]} to validate on and {sizes[1]} to test are hidden")
     edge_sets = _write_rest(job, graph, Places(graph, edges).of(hidden))
     held_out.write(job.output)
-    stats = stats_of(list(graph.node_sets.values()), edge_sets)
+    before, stats = graph.dataset.stats, stats_of(list(graph.node_sets.values()), edge_sets)
+    if before.get("reversed_edges") and not stats["reversed_edges"]:  # of an edge list: one set has them both ways
+        stats["reversed_edges"] = int(stats["edges"] or 0) // 2
     return Output(rows=len(hidden), stats={
-        **graph.dataset.stats, **stats, "links": len(links), "validation_links": sizes[0], "test_links": sizes[1],
+        **before, **stats, "links": len(links), "validation_links": sizes[0], "test_links": sizes[1],
         "bytes": job.output.bytes_written,
     })  # fmt: skip
 

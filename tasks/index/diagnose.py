@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.resources import Resources, format_bytes
 from superworkflow.infra.storage.text_file import numbered_lines
 from superworkflow.tasks.index.source import NUMBER, Dialect, lone_return_in
 from superworkflow.tasks.index.text import open_rows
@@ -45,6 +46,23 @@ def bad_row(path: str, dialect: Dialect, where: str, reason: str = "") -> UserEr
     return UserError(
         f"the file cannot be read as {dialect.kind}: {said[0]}",
         where=where, remedy="Set index.format, index.delimiter or index.header to match the file",
+    )  # fmt: skip
+
+
+def too_little_memory(where: str, resources: Resources, given: int, reason: str) -> UserError:
+    """The error for a database that has not enough memory, although it spills to disk.
+
+    Args:
+        where: name of the file for people.
+        resources: of the stage.
+        given: bytes that the database may take of them.
+        reason: what it said.
+    """
+    return UserError(
+        f"too little memory to read and index it: DuckDB may take {format_bytes(given)}, spills the rest to disk, and "
+        f"says: {reason.strip().splitlines()[0]}",
+        where=where, value=f"memory: {format_bytes(resources.memory)}",
+        remedy="Give the stage more memory (resources: memory), or let it run on Spark (engine: spark)",
     )  # fmt: skip
 
 

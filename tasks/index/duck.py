@@ -27,6 +27,11 @@ def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
     return duckdb.connect(config=settings)
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Whether an error is that of a database without room for its work; also one that came through Arrow."""
+    return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory Error" in str(error)
+
+
 def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
     """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number)."""
     table = f"read_parquet({path_literal(path)}, hive_partitioning=false)"

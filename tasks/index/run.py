@@ -22,7 +22,7 @@ from superworkflow.tasks._graph_files import write_graph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import small_pages
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
-from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
 from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
 from superworkflow.tasks.index.rank import label_array, order_by_degree
 from superworkflow.tasks.index.source import Dialect, detect
@@ -141,8 +141,8 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
 
     from superworkflow.tasks.index import duck, relational
 
-    params = job.params
-    connection = duck.connect(sql_memory(job.resources), job.threads, job.scratch)
+    params, memory = job.params, sql_memory(job.resources)
+    connection = duck.connect(memory, job.threads, job.scratch)
     connection.execute("SET preserve_insertion_order = false")
 
     def keep(frame: Any, name: str) -> Any:
@@ -168,8 +168,10 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
         labels = found.vertices.native.order("id").project("node").to_arrow_table()
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.OutOfMemoryException):
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        if duck.lacks_memory(error):
+            raise too_little_memory(where, job.resources, memory, str(error)) from None
+        if not isinstance(error, duckdb.Error):
             raise
         raise bad_row(str(path), dialect, where, str(error)) from None
     finally:
@@ -232,7 +234,8 @@ def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, wh
 
     encoder = Encoder(job.threads, dialect.weighted)
     total = pq.ParquetFile(path).metadata.num_rows
-    connection = duck.connect(max(256 << 20, job.resources.memory // 4), job.threads, job.scratch)
+    memory = max(256 << 20, job.resources.memory // 4)
+    connection = duck.connect(memory, job.threads, job.scratch)
     try:
         for columns, weights in duck.label_batches(connection, str(path), dialect):
             encoder.add_columns(columns, weights, total)
@@ -240,6 +243,8 @@ def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, wh
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
+        if duck.lacks_memory(error):
+            raise too_little_memory(where, job.resources, memory, str(error)) from None
         raise bad_row(str(path), dialect, where, str(error)) from None
     finally:
         connection.close()

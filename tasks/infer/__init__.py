@@ -23,7 +23,7 @@ from pydantic import Field
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, workers_of
+from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mapped_graph, workers_of
 
 
 class InferParams(StageParams):
@@ -35,8 +35,6 @@ class InferParams(StageParams):
 
 _PROCESS_BYTES = 420 << 20
 _START_S = 2.6
-_CLASSES = 40
-"""Where the network does not tell."""
 _NODE_BYTES, _WORKER_NODE_BYTES = 300, 400
 """Of a node: its name, label, split and class as columns; of the first worker's also its places in parts."""
 
@@ -46,7 +44,7 @@ def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resour
     graph, network = inputs.get("graph", {}), inputs.get("network", {})
     nodes, edges = max(1, int(graph.get("nodes") or 1)), int(graph.get("edges") or 0)
     hidden, layers = int(network.get("hidden") or 256), int(network.get("layers") or 2)
-    classes, values = int(network.get("classes") or _CLASSES), feature_values(graph)
+    classes, values = int(network.get("classes") or USUAL_CLASSES), feature_values(graph)
     width = values / nodes or hidden
     products = 2.0 * nodes * hidden * (width + (layers - 1) * hidden)
     sums = 1.0 * edges * (width + (layers - 1) * hidden)
@@ -73,7 +71,7 @@ def estimate_on_workers(params: InferParams, inputs: Mapping[str, Stats], resour
     alone, workers = estimate(params, inputs, resources), workers_of(resources)
     graph, network = inputs.get("graph", {}), inputs.get("network", {})
     nodes, hidden = max(1, int(graph.get("nodes") or 1)), int(network.get("hidden") or 256)
-    classes, values = int(network.get("classes") or _CLASSES), feature_values(graph) or nodes * hidden
+    classes, values = int(network.get("classes") or USUAL_CLASSES), feature_values(graph) or nodes * hidden
     rows = nodes * (3 * hidden + 2 * classes) + values * (2 * workers + 1) // workers
     weights = int(graph.get("edges") or 0) // workers if network.get("weighted") else 0
     memory = _PROCESS_BYTES + 4 * (rows + weights) + _WORKER_NODE_BYTES * nodes

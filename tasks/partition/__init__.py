@@ -72,13 +72,22 @@ class PartitionParams(StageParams):
 
 
 _PROCESS_BYTES = 140 << 20
-_EDGE_BYTES, _COARSE_BYTES = 24.0, 38.0
-"""Of an edge where METIS divides the graph: the graph, METIS's copy and the next coarser one; and all coarser ones."""
+_ENTRY_BYTES, _COARSE_BYTES = 24.0, 38.0
+"""Of an entry where METIS divides the graph: the graph, METIS's copy and the next coarser one; and all coarser ones."""
 _CLUSTERED_BYTES, _CLUSTERED_S = 18.5, 1e-6
-"""Of an edge where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
+"""Of an entry where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
 _START_S = 0.7
 _CACHED = 100_000
 """Nodes of which what METIS keeps of each lies in the cache."""
+
+
+def entries_of(graph: Stats) -> int:
+    """Entries of the rows that METIS reads, as far as facts of a graph tell: each edge has one at both its ends, and
+    those that are others the other way round have the same. Where nothing tells of these, every edge is taken to have
+    one.
+    """
+    edges = int(graph.get("edges") or 0)
+    return edges if "reversed_edges" not in graph else 2 * (edges - int(graph["reversed_edges"] or 0))
 
 
 def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
@@ -90,10 +99,11 @@ def estimate(params: PartitionParams, inputs: Mapping[str, Stats], resources: Re
     levels = parts.bit_length() - 1
     metis = params.method == "metis" and parts > 1
     counting = 6e-9 * edges * (levels + 1) + 1e-7 * nodes
-    read_s = 1.5e-7 * max(1.0, nodes / _CACHED) ** 0.19  # an edge at each level: ends of larger graphs are farther off
-    clustered = edges > MOST_ENTRIES
-    held = (_CLUSTERED_BYTES if clustered else _EDGE_BYTES + _COARSE_BYTES) * edges + 120 * nodes
-    dividing = _CLUSTERED_S * edges if clustered else (read_s * edges + 6e-7 * nodes) * max(1, levels)
+    read_s = 1.5e-7 * max(1.0, nodes / _CACHED) ** 0.19  # an entry at each level: of larger graphs they are farther off
+    entries = entries_of(graph)
+    clustered = entries > MOST_ENTRIES
+    held = (_CLUSTERED_BYTES if clustered else _ENTRY_BYTES + _COARSE_BYTES) * entries + 120 * nodes
+    dividing = _CLUSTERED_S * entries if clustered else (read_s * entries + 6e-7 * nodes) * max(1, levels)
     facts = {name: value for name, value in graph.items() if name in ("nodes", "edges", "node_sets", "edge_sets")}
     return Estimate(
         memory_bytes=int(_PROCESS_BYTES + (held if metis else 30 * nodes)),

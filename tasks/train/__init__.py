@@ -27,7 +27,7 @@ from pydantic import Field, field_validator, model_validator
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
-from superworkflow.tasks._gnn.sizes import feature_values, mean_values, workers_of
+from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mean_values, workers_of
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -200,8 +200,6 @@ class TrainParams(StageParams):
 _PROCESS_BYTES = 350 << 20
 """Resident set of the interpreter with NumPy, Arrow, torch and the compiled kernels."""
 _START_S = 1.4
-_CLASSES = 40
-"""Taken for granted: what comes before does not tell."""
 _NODES_AN_EDGE = 0.6
 """Different nodes among those drawn."""
 
@@ -234,7 +232,7 @@ def estimate(params: TrainParams, inputs: Mapping[str, Stats], resources: Resour
     step_s = 4e-3 + flops / 3e10 + 1.5e-9 * moved + 4e-8 * drawn
     steps = params.epochs * -(-trained // batch)
     validation = 1.3
-    weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * _CLASSES) * 2
+    weights = 4 * (width * params.hidden + (params.layers - 1) * params.hidden**2 + params.hidden * USUAL_CLASSES) * 2
     activations = 12 * sum(rows[i] * widths[params.layers - i] for i in range(params.layers + 1))
     memory = _PROCESS_BYTES + 5 * weights + (3 + params.lookahead) * activations // 2 + 16 * nodes + round(40 * drawn)
     return Estimate(

@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._gnn.network import Network
@@ -25,6 +26,7 @@ GROUP_NOTE = "workers.json"
 UNUSABLE = "training begins anew: there is a checkpoint, and it cannot be used"
 ANOTHERS = f"{UNUSABLE} (one process and workers each go on from their own)"
 Arrays = dict[str, NDArray[Any]]
+_Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass
@@ -40,13 +42,15 @@ class Position:
         saves: how often all was saved.
     """
 
-    epoch: int = 0
-    step: int = 0
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
+
+    epoch: _Count = 0
+    step: _Count = 0
     losses: list[list[float]] = field(default_factory=list)
     epochs: list[dict[str, float]] = field(default_factory=list)
-    best: int = 0
-    worse: int = 0
-    saves: int = 0
+    best: _Count = 0
+    worse: _Count = 0
+    saves: _Count = 0
 
     @property
     def slot(self) -> str:
@@ -123,8 +127,56 @@ def noted_position(kept: Kept, tell: Callable[[str], None]) -> Position | None:
     """How far the last state is; None where there is none. `tell` is called with why one cannot be read."""
     try:
         text = kept.noted()
-        return None if text is None else Position(**json.loads(text))
-    except (OSError, ValueError, TypeError) as error:
+        return None if text is None else TypeAdapter(Position).validate_json(text)
+    except (OSError, ValueError) as error:
+        tell(f"{UNUSABLE} ({reason_of(error)})")
+        return None
+
+
+class SavedNetwork(NamedTuple):
+    """Of a checkpoint that is whole, and of this network: weights, the best ones, and the optimizers' states."""
+
+    weights: Arrays
+    best: Arrays
+    states: list[dict[int, Arrays]]
+
+    def take(self, network: Network, optimizers: list[Optimizer]) -> None:
+        """Go back to them."""
+        network.load_arrays(self.weights)
+        for optimizer, given in zip(optimizers, self.states, strict=True):
+            optimizer.load(given)
+
+
+def read_checkpoint(
+    kept: Kept, position: Position, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
+) -> SavedNetwork | None:
+    """The checkpoint of a position; None where it is not whole, or not of this network.
+
+    Args:
+        kept: where it is.
+        position: as it was noted.
+        network, optimizers: whose it must be; nothing of them changes.
+        tell: called with why it cannot be used.
+    """
+    try:
+        parts: dict[str, Arrays] = {"weights": {}, "best": {}, "optimizer": {}}
+        for name, values in kept.read(position.slot).items():
+            part, _, key = name.partition(".")
+            if part not in parts:
+                raise ValueError(f"{name} is no part of it")
+            parts[part][key] = values
+        saved = SavedNetwork(
+            parts["weights"],
+            parts["best"],
+            [_states_of(number, parts["optimizer"]) for number in range(len(optimizers))],
+        )
+        network.check(saved.weights)
+        if saved.best or position.best:
+            network.check(saved.best)
+        for optimizer, given in zip(optimizers, saved.states, strict=True):
+            optimizer.check(given)
+        return saved
+    except (OSError, ValueError) as error:
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
@@ -139,24 +191,12 @@ def load_checkpoint(
         network, optimizers: what goes back, both new; they are as they were where None is returned.
         tell: called with why one that is there cannot be used.
     """
-    try:
-        position = noted_position(kept, tell)
-        if position is None:
-            return None
-        parts: dict[str, Arrays] = {"weights": {}, "best": {}, "optimizer": {}}
-        for name, values in kept.read(position.slot).items():
-            part, _, key = name.partition(".")
-            parts[part][key] = values
-        restored = [_states_of(number, parts["optimizer"]) for number in range(len(optimizers))]
-        for optimizer, given in zip(optimizers, restored, strict=True):
-            optimizer.load(given)
-        network.load_arrays(parts["weights"])  # last, since it cannot be undone
-        return position, parts["best"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        for optimizer in optimizers:
-            optimizer.load({})
-        tell(f"{UNUSABLE} ({reason_of(error)})")
+    position = noted_position(kept, tell)
+    saved = None if position is None else read_checkpoint(kept, position, network, optimizers, tell)
+    if position is None or saved is None:
         return None
+    saved.take(network, optimizers)
+    return position, saved.best
 
 
 def _states_of(optimizer: int, arrays: Arrays) -> dict[int, Arrays]:

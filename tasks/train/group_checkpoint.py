@@ -22,6 +22,8 @@ from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, K
 from superworkflow.tasks.train.optimizers import Optimizer
 
 _PIECE_BYTES = 32 << 20
+_KEPT = "optimizer."
+"""Names of what the optimizer keeps begin with it."""
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
 """Of this worker's rows of each node set, where those of each part begin and end."""
 
@@ -86,7 +88,7 @@ def save_tables(
     for number, (name, rows) in enumerate(tables.arrays().items()):
         arrays = {"rows": rows} | ({"best": best[name]} if best else {})
         for key, value in states.get(number, {}).items():
-            arrays[f"optimizer.{key}"] = torch.as_tensor(value).detach().cpu().numpy()
+            arrays[_KEPT + key] = torch.as_tensor(value).detach().cpu().numpy()
         for part, bounds in parts.items():
             low, high = bounds[name]
             some = {key: values[low:high] if values.ndim else values for key, values in arrays.items()}
@@ -94,7 +96,8 @@ def save_tables(
 
 
 class SavedTables(NamedTuple):
-    """By node set the rows of a worker's parts and the best ones; what the optimizer keeps by number of the table."""
+    """Of a checkpoint that is whole: by node set the rows of a worker's parts and the best ones; by number of the table
+    what the optimizer keeps."""
 
     rows: Arrays
     best: Arrays
@@ -107,34 +110,61 @@ class SavedTables(NamedTuple):
             optimizer.load(self.states)
 
 
-def read_tables(kept: Kept, slot: str, parts: Parts, tables: Tables, tell: Callable[[str], None]) -> SavedTables | None:
-    """What was saved of the rows of this worker's parts; None where it is not there as a whole.
+def read_tables(
+    kept: Kept, slot: str, parts: Parts, tables: Tables, optimizer: Optimizer, has_best: bool,
+    tell: Callable[[str], None],
+) -> SavedTables | None:  # fmt: skip
+    """What was saved of the rows of this worker's parts; None where it is not whole, or not of these tables.
 
     Args:
         kept: where it is.
         slot: in which.
         parts: this worker's.
-        tables: its rows.
-        tell: called with what is missing.
+        tables, optimizer: its rows, and what trains them; nothing of them changes.
+        has_best: whether best ones were saved.
+        tell: called with why it cannot be used.
     """
-    rows, best, states = Arrays(), Arrays(), {}
+    rows, best, states = Arrays(), Arrays(), dict[int, Arrays]()
     try:
-        for number, (name, own) in enumerate(tables.arrays().items()):
-            read = [kept.read(_name(slot, number, part)) for part in parts]
+        for number, (name, own) in enumerate(tables.rows.items()):
+            read = {part: kept.read(_name(slot, number, part)) for part in parts}
+            for part, arrays in read.items():
+                low, high = parts[part][name]
+                _check_part(arrays, (high - low, *own.shape[1:]), has_best, f"part {part} of the embeddings of {name}")
+            first, *others = read.values()
+            if any(not _are_of_one_state(first, each) for each in others):
+                raise ValueError(f"parts of the embeddings of {name} are not of one state")
             whole = {
-                key: np.concatenate([each[key] for each in read]) if values.ndim else values
-                for key, values in read[0].items()
+                key: np.concatenate([each[key] for each in read.values()]) if values.ndim else values
+                for key, values in first.items()
             }
-            if any(values.ndim and values.shape != own.shape for values in whole.values()):
-                raise ValueError(f"embeddings of {name} have another shape")
             rows[name] = whole.pop("rows")
-            if "best" in whole:
+            if has_best:
                 best[name] = whole.pop("best")
-            states[number] = {key.partition(".")[2]: values for key, values in whole.items()}
-    except (OSError, ValueError, KeyError) as error:
+            if whole:  # there are none before the first step
+                states[number] = {key.removeprefix(_KEPT): values for key, values in whole.items()}
+        optimizer.check(states)
+    except (OSError, ValueError) as error:
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
     return SavedTables(rows, best, states)
+
+
+def _are_of_one_state(part: Arrays, other: Arrays) -> bool:
+    """Whether two parts have arrays of the same names, and the same numbers where these are not by row."""
+    return part.keys() == other.keys() and all(
+        values.ndim == other[name].ndim and (values.ndim > 0 or values == other[name]) for name, values in part.items()
+    )
+
+
+def _check_part(arrays: Arrays, shape: tuple[int, ...], has_best: bool, what: str) -> None:
+    """Whether it can be a part of so many rows. Raises ValueError."""
+    given = {name: values for name, values in arrays.items() if not name.startswith(_KEPT)}
+    if given.keys() != ({"rows", "best"} if has_best else {"rows"}):
+        raise ValueError(f"{what} has {', '.join(sorted(given)) or 'no rows'}")
+    by_row = [*given.values(), *(each for each in arrays.values() if each.ndim)]
+    if any(each.shape != shape or each.dtype != np.float32 for each in by_row):
+        raise ValueError(f"{what} has another shape or kind")
 
 
 def _name(slot: str, table: int, part: int) -> str:

@@ -12,12 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 State = dict[str, Any]
 """Of one parameter: `step`, int, how many it has taken; and tensors of its shape."""
+Saved = Mapping[int, Mapping[str, NDArray[Any]]]
+"""States as arrays, by the number of the parameter: `step` int64 [], the others float32 of its shape."""
 _STEP = "step"
 
 
@@ -58,19 +61,31 @@ class Optimizer(ABC):
         """What it keeps, by the number of the parameter; of none before its first step."""
         return self._states
 
-    def load(self, states: Mapping[int, Mapping[str, NDArray[Any]]]) -> None:
-        """Go on from copies of what another one kept.
+    def check(self, states: Saved) -> None:
+        """Whether these can be its states.
 
         Raises:
-            ValueError: it is not of these parameters and this kind.
+            ValueError: they are not of these parameters and this kind.
         """
-        found = dict[int, State]()
         for number, given in states.items():
             if not 0 <= number < len(self._parameters) or given.keys() != {_STEP, *self.keeps}:
                 raise ValueError(f"no state of parameter {number}: {', '.join(sorted(given))}")
-            like = self._parameters[number]
-            if any(given[name].shape != like.shape for name in self.keeps):
+            steps, kept = given[_STEP], [given[name] for name in self.keeps]
+            if any(each.shape != self._parameters[number].shape for each in kept) or steps.ndim:
                 raise ValueError(f"the state of parameter {number} has another shape")
+            if any(each.dtype != np.float32 for each in kept) or steps.dtype != np.int64 or steps < 1:
+                raise ValueError(f"the state of parameter {number} is of another kind")
+
+    def load(self, states: Saved) -> None:
+        """Go on from copies of what another one kept.
+
+        Raises:
+            ValueError: see `check`.
+        """
+        self.check(states)
+        found = dict[int, State]()
+        for number, given in states.items():
+            like = self._parameters[number]
             found[number] = {
                 name: torch.tensor(given[name], dtype=like.dtype, device=like.device) for name in self.keeps
             }

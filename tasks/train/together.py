@@ -33,8 +33,8 @@ from superworkflow.tasks.train.checkpoint import (
     STATE,
     Arrays,
     Position,
-    load_checkpoint,
     noted_position,
+    read_checkpoint,
     save_checkpoint,
 )
 from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
@@ -245,21 +245,22 @@ class TogetherTrainer(Trainer):
     def resume(self) -> bool:
         """Go back to the group's checkpoint, if there is one that is whole; each worker reads the rows of its parts."""
         tell = self._worker.log if self._worker.rank == 0 else _nothing
-        position, saved = noted_position(self._kept, tell), None
+        position, saved, tables = noted_position(self._kept, tell), None, None
         if position is not None:
-            saved = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables, self._worker.log)
+            saved = read_checkpoint(self._kept, position, self.network, self.optimizers[:1], tell)
+            tables = read_tables(self._kept, self._slot(position), self._mine.parts, self.tables, self.optimizers[-1],
+                                 position.best > 0, self._worker.log)  # fmt: skip
         elif self._worker.load(STATE) is not None:
             tell(ANOTHERS)
-        lacking = torch.tensor([float(saved is None)])
-        dist.all_reduce(lacking)
-        if saved is None or lacking:
+        lacking = torch.tensor([float(saved is None or tables is None)])
+        dist.all_reduce(lacking)  # all go back, or none
+        if position is None or saved is None or tables is None or lacking:
             return False
-        found = load_checkpoint(self._kept, self.network, self.optimizers[:1], tell)
-        if found is not None:
-            saved.take(self.tables, self.optimizers[-1])
-            self.position, self.best = found
-            self.best |= {_ROWS + name: rows for name, rows in saved.best.items()}
-        return found is not None
+        saved.take(self.network, self.optimizers[:1])
+        tables.take(self.tables, self.optimizers[-1])
+        self.position = position
+        self.best = saved.best | {_ROWS + name: rows for name, rows in tables.best.items()}
+        return True
 
     def _is_due(self) -> bool:
         """As the first worker has wished in the last step, so that all save at once."""

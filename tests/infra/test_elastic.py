@@ -114,6 +114,18 @@ def test_an_item_that_ends_its_members_is_named_and_fails_alone(tmp_path: Path) 
         assert list(role.map(end_itself, [8, 4])) == [-1, 0]
 
 
+def threads_of_numba(worker: ElasticWorker, item: int) -> int:
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def test_members_compute_with_the_threads_of_their_role(tmp_path: Path) -> None:
+    """Not with as many as the machine has cores."""
+    with _group(tmp_path, Told(), most=1) as group:
+        assert list(group.role("tensor").map(threads_of_numba, [1])) == [1]
+
+
 def test_a_member_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
     def on_event(event: dict[str, Any]) -> None:
         found = re.fullmatch(r"item 1 begun by (\d+)", str(event.get("message")))

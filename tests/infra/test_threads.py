@@ -1,7 +1,8 @@
-"""How long threads of OpenMP wait before they sleep: as the library itself tells what it was given."""
+"""How long threads of OpenMP wait before they sleep, and how many Numba takes: as the libraries themselves tell."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.infra.execution.threads import sleep_soon
+from superworkflow.infra.launch.forked import PROGRAM, ForkServer
 
 MINE = """
 from superworkflow.infra.diagram import Superworkflow
@@ -54,6 +56,62 @@ def test_threads_of_a_stage_sleep_soon(tmp_path: Path, given: dict[str, str], ex
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == expected
+
+
+COUNTS = MINE.replace(
+    """    import torch
+
+    job.output.json("sum.json", {"sum": float(torch.ones(1 << 20).sum())})
+""",
+    """    from concurrent.futures import ThreadPoolExecutor
+
+    import numba
+    import numpy as np
+
+    @numba.njit(parallel=True)
+    def places(out):
+        for i in numba.prange(len(out)):
+            out[i] = numba.get_thread_id()
+
+    def used():
+        out = np.zeros(1000, np.int64)
+        places(out)
+        return [numba.config.NUMBA_NUM_THREADS, numba.get_num_threads(), len(np.unique(out))]
+
+    with ThreadPoolExecutor(1) as pool:
+        job.output.json("threads.json", [used(), pool.submit(used).result()])
+""",
+)
+
+
+@pytest.mark.parametrize("preloaded", [False, True], ids=["a fresh process", "a fork that has Numba"])
+@pytest.mark.parametrize(("given", "expected"), [({}, 1), ({"NUMBA_NUM_THREADS": "2"}, 2)], ids=["by cpu", "chosen"])
+def test_a_stage_computes_with_as_many_threads_of_numba_as_it_has_cpu(
+    tmp_path: Path, preloaded: bool, given: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its own threads calls Numba, and however many cores it sees."""
+    (tmp_path / "mine.py").write_text(COUNTS)
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    arguments = ["stage", "adds", "--code", str(tmp_path / "mine.py"), "--input", f"table={tmp_path / 'table.csv'}",
+                 "--output", str(tmp_path / "out"), "--resources-json", '{"cpu": 1, "memory": "1Gi"}']  # fmt: skip
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    if preloaded:
+        server = ForkServer(["index"])
+        child = server.start(arguments, os.environ)
+        assert child is not None
+        child.stdin.close()
+        said, code = child.stdout.read(), child.wait()
+        child.stdout.close()
+        server.close()
+    else:
+        done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True)
+        said, code = done.stdout + done.stderr, done.returncode
+    assert code == 0, said
+    for config, threads, took_part in json.loads((tmp_path / "out" / "threads.json").read_text()):
+        assert (config, threads) == (expected, expected)
+        assert took_part <= expected
 
 
 def test_threads_of_openblas_sleep_soon_unless_somebody_chose() -> None:

@@ -183,7 +183,16 @@ def test_what_plans_are_told(tmp_path: Path, ending: str) -> None:
     told = STAGE.estimate(HeterographParams(), {"graph": stats}, Resources(cpu=2))
     made = run_stage(folder, tmp_path / "out").dataset.stats
     rough = 0.5 if ending == "tfrecord.gz" else 0.02  # how far it unpacks is a guess
-    for name in ("nodes", "edges", "nodes.paper", "edges.cites", "edges.back", "node_sets", "edge_sets"):
+    for name in (
+        "nodes",
+        "edges",
+        "reversed_edges",
+        "nodes.paper",
+        "edges.cites",
+        "edges.back",
+        "node_sets",
+        "edge_sets",
+    ):
         assert told.stats[name] == pytest.approx(made[name], rel=rough), name
     assert told.output_bytes == pytest.approx(made["bytes"], rel=max(0.3, rough))
 

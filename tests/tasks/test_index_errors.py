@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -152,6 +154,38 @@ def test_a_damaged_page_late_in_a_parquet_file(tmp_path, engine):
         stream.seek(at)
         stream.write(b"\xff" * 40)
     assert "damaged" in message(path, engine)
+
+
+SHORT = """
+import sys
+from superworkflow.__main__ import main
+from superworkflow.tasks.index import duck
+connect = duck.connect
+duck.connect = lambda memory, threads, scratch: connect(4_000_000, threads, scratch)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"), [("relational", "csv"), ("relational", "parquet"), ("compiled", "parquet")]
+)
+@pytest.mark.parametrize("events", [False, True], ids=["for people", "for a launcher"])
+def test_too_little_memory_is_told_with_what_to_do(tmp_path, engine, kind, events):
+    path, rng = tmp_path / f"g.{kind}", np.random.default_rng(1)
+    nodes = [[f"a-node-with-a-name-{number:012d}" for number in side] for side in rng.integers(0, 50_000, (2, 200_000))]
+    if kind == "csv":
+        path.write_text("".join(f"{source},{target}\n" for source, target in zip(*nodes, strict=True)))
+    else:
+        pq.write_table(pa.table(nodes, ["source", "target"]), path)
+    given = ["stage", "index", "--input", f"edges={path}", "--output", str(tmp_path / "out"), "--memory", "256Mi"]
+    given += ["--params-json", f'{{"engine": "{engine}"}}', *(["--events"] if events else [])]
+    done = subprocess.run([sys.executable, "-c", SHORT, *given], capture_output=True, text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 2, told
+    assert "Traceback" not in told
+    words = ("g.csv" if kind == "csv" else "g.parquet", "too little memory", "memory: 256.0 MiB", "engine: spark")
+    assert all(word in told for word in words), told
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_contradicting_parameters(tmp_path):

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +16,11 @@ import pytest
 from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
+from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import Estimate
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks import partition, shard
+from superworkflow.tasks import holdout_links, partition, shard
 from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.parts import Parts
 from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
@@ -28,6 +31,7 @@ from superworkflow.tasks.partition.graph import Symmetric, binding, constraints_
 from superworkflow.tasks.partition.metis import bisect
 from superworkflow.tasks.partition.run import bisection_imbalance
 from tests.tasks.gnn_graphs import one_kind, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 from tests.tasks.planetoid import write_planetoid
 
@@ -213,6 +217,44 @@ def test_refuses_what_is_no_power_of_two(parts):
 def test_parts_by_the_size_of_the_graph():
     params = partition.PartitionParams()
     assert [params.parts_of(nodes) for nodes in (1, 5, 60, 10**6, 10**9)] == [1, 4, 8, 32, 256]
+
+
+def test_plans_count_the_entries_that_the_stage_counts(tmp_path: Path):
+    """Of sets that are reversed and that are not, of an edge list, and of what is left when links are held out."""
+    rng = np.random.default_rng(4)
+    pairs = sorted({(min(u, v), max(u, v)) for u, v in rng.integers(0, 60, (300, 2)).tolist() if u != v})
+    names = [f"n{number:02}" for number in range(60)]
+    cites = Edges("paper", "paper", [(names[u], names[v]) for u, v in pairs])
+    papers, back = {"paper": Nodes(names)}, Edges("paper", "paper", reversed_of="cites")
+    (tmp_path / "edges.csv").write_text("".join(f"{u},{v}\n" for u, v in pairs))
+    graphs = {
+        "one way": write_heterograph(tmp_path / "one-way", papers, {"cites": cites}),
+        "both ways": write_heterograph(tmp_path / "both-ways", papers, {"cites": cites, "back": back}),
+        "edge list": run_stage(HETEROGRAPH, {}, {"edges": str(tmp_path / "edges.csv")}, tmp_path / "list"),
+    }
+    for name in list(graphs):
+        given = {"graph": graphs[name].uri}
+        graphs[f"{name}, rest"] = run_stage(holdout_links.STAGE, {}, given, tmp_path / f"{name}-rest")
+    for name, graph in graphs.items():
+        entries = len(symmetric(HeteroGraph.open(graph)).adjacency)
+        assert partition.entries_of(graph.stats) == entries, name
+        whole = graphs[name.removesuffix(", rest")].stats
+        planned = holdout_links.STAGE.estimate(holdout_links.HoldoutLinksParams(), {"graph": whole}, Resources()).stats
+        assert "rest" not in name or partition.entries_of(planned) == pytest.approx(entries, abs=4), name
+
+
+def test_plans_take_the_branch_that_the_stage_takes():
+    """With six million edges one way METIS would have more entries than it is given; without that fact one an edge."""
+
+    def estimated(**facts: int) -> Estimate:
+        return partition.STAGE.estimate(partition.PartitionParams(), {"graph": {"nodes": 10**6, **facts}}, Resources())
+
+    one_way = estimated(edges=6_000_000, reversed_edges=0)
+    assert one_way == replace(estimated(edges=12_000_000, reversed_edges=6_000_000), cpu_s=one_way.cpu_s,
+                              mapped_bytes=one_way.mapped_bytes, stats=one_way.stats)  # fmt: skip
+    both_ways = estimated(edges=6_000_000, reversed_edges=3_000_000)
+    assert both_ways.memory_bytes == estimated(edges=6_000_000).memory_bytes
+    assert both_ways.memory_bytes > one_way.memory_bytes  # of METIS's graph, which is not of clusters
 
 
 def test_refuses_more_parts_than_nodes(tmp_path: Path):

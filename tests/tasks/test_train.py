@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -142,26 +143,46 @@ def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Tra
     return Trainer(Network(shape, 42), data.known, Classification(targets), params, ahead, kept, lambda: None, progress)
 
 
-@pytest.mark.parametrize("damage", ["optimizer", "weights"])
-def test_nothing_is_taken_from_a_checkpoint_that_does_not_fit(tmp_path, graph, damage):
+DAMAGES = {
+    "is shorter": lambda values: values[..., :-1],
+    "is of other numbers": lambda values: values.astype(np.int64),
+    "is missing": lambda values: None,
+}
+
+
+@pytest.mark.parametrize("part", ["optimizer", "weights", "best"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nothing_is_taken_from_a_checkpoint_that_does_not_fit(tmp_path, graph, part, damage):
     """Training that begins anew begins with the first weights."""
     kept, log = Folder(tmp_path / "kept"), io.StringIO()
     trainer = _trainer(graph, SMALL, kept, log)
     for each in trainer.epoch(0):
         trainer.step(*each)
-    save_checkpoint(kept, trainer.network, trainer.optimizers, {}, trainer.position)
+    trainer.position.best = 1
+    save_checkpoint(kept, trainer.network, trainer.optimizers, trainer.network.arrays(), trainer.position)
     whole = _trainer(graph, SMALL, kept, log)
     assert whole.resume()
     assert whole.optimizers[0].states().keys() == trainer.optimizers[0].states().keys()
     assert weights_of(whole) == weights_of(trainer)
     saved = kept.read(trainer.position.slot)
-    part = next(name for name in reversed(saved) if name.startswith(f"{damage}.") and saved[name].ndim)
-    kept.write(trainer.position.slot, {**saved, part: saved[part][..., :-1]})
+    name = next(name for name in reversed(saved) if name.startswith(f"{part}.") and saved[name].ndim)
+    damaged = {**saved, name: DAMAGES[damage](saved[name])}
+    kept.write(trainer.position.slot, {name: values for name, values in damaged.items() if values is not None})
     again, first = _trainer(graph, SMALL, kept, log), _trainer(graph, SMALL, kept, log)
     assert not again.resume()
     assert "training begins anew" in log.getvalue()
     assert weights_of(again) == weights_of(first)
     assert not again.optimizers[0].states()
+
+
+@pytest.mark.parametrize(
+    "note", ["[1]", '{"saves": "x"}', '{"saves": -1}', '{"losses": 7}', '{"speed": 7}', '{"saves": 1', ""]
+)
+def test_a_note_that_is_none_names_no_checkpoint(tmp_path, graph, note):
+    kept, log = Folder(tmp_path), io.StringIO()
+    kept.note(note)
+    assert not _trainer(graph, SMALL, kept, log).resume()
+    assert "training begins anew" in log.getvalue()
 
 
 def weights_of(trainer: Trainer) -> dict[str, bytes]:
@@ -389,4 +410,12 @@ def test_tensors_are_read_as_they_were_written(tmp_path):
     for broken in (whole[:-1], whole[:20], b"", whole + b"x", b"\xff" * 8 + whole[8:]):
         (tmp_path / "t").write_bytes(broken)
         with pytest.raises(ValueError):
+            read_tensors(tmp_path / "t")
+    place = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    for header in (7, ["a"], {"a": 7}, {"a": {}}, {"a": place | {"dtype": "F7"}}, {"a": place | {"dtype": []}},
+                   {"a": place | {"shape": 2}}, {"a": place | {"shape": ["2"]}}, {"a": place | {"shape": [True, 2]}},
+                   {"a": place | {"data_offsets": [8]}}, {"a": place | {"data_offsets": ["0", 8]}}):  # fmt: skip
+        text = json.dumps(header).encode()
+        (tmp_path / "t").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+        with pytest.raises(ValueError, match=r"tensor|header"):
             read_tensors(tmp_path / "t")

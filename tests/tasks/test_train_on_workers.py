@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import json
 import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
@@ -34,14 +40,16 @@ from superworkflow.tasks._gnn.owners import Exchange, Owners
 from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
 from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.tensors import read_tensors
+from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.train import STAGE, TrainParams, loop, together
-from superworkflow.tasks.train.on_workers import train
+from superworkflow.tasks.train.checkpoint import GROUP_NOTE
+from superworkflow.tasks.train.on_workers import train, trainer_of
 from superworkflow.tasks.train.paces import Paces, slow_one
 from superworkflow.tasks.train.together import shares
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
+from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
 
 PARAMS = {"hidden": 16, "epochs": 3, "lookahead": 2}
@@ -303,6 +311,61 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
         assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "both, killed" / name).read_bytes()
 
 
+def go_back(worker: Worker, given: dict[str, Any], graph: str, shards: str, folder: str) -> list[bool]:
+    """Whether a worker went back to the checkpoint, and whether anything of it changed then."""
+    own = Path(folder) / str(worker.rank)
+    own.mkdir(exist_ok=True)
+    trainer = trainer_of(worker, TrainParams.model_validate(given), graph, shards, "", own)
+
+    def state() -> list[Any]:
+        arrays = trainer.network.arrays() | trainer.tables.arrays() | trainer.best
+        steps = [each.states().keys() for each in trainer.optimizers]
+        return [asdict(trainer.position), {name: values.tobytes() for name, values in arrays.items()}, steps]
+
+    before = state()
+    try:
+        return [trainer.resume(), before != state()]
+    finally:
+        trainer.close()
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a row less": lambda part: {name: each[:-1] if each.ndim else each for name, each in part.items()},
+    "a row less of the best": lambda part: part | {"best": part["best"][:-1]},
+    "no rows": lambda part: {name: each for name, each in part.items() if name != "rows"},
+    "one number for all rows": lambda part: part | {"rows": np.float32(1).reshape(())},
+    "other numbers": lambda part: part | {"rows": part["rows"].astype(np.float64)},
+    "no best ones": lambda part: {name: each for name, each in part.items() if name != "best"},
+    "a state less": lambda part: {name: each for name, each in part.items() if name != "optimizer.exp_avg"},
+    "a state of another optimizer": lambda part: part | {"optimizer.sum": part["rows"]},
+    "steps by row": lambda part: part | {"optimizer.step": part["rows"]},
+    "no step": lambda part: part | {"optimizer.step": np.float32(1).reshape(())},
+}
+EMBEDDINGS, DENSE = "*-{slot}-embeddings-0-part-{parts}.0", "{slot}.0"
+
+
+def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
+    """Training begins anew, on all of them, with nothing of it, and the log says why."""
+    of, log = made["bare"], io.StringIO()
+    params = TrainParams(**PARAMS, fanouts="3,3", batch=8).model_dump(mode="json")
+    given, kept, told = [params, of.graph.uri, of.shards.uri], tmp_path / "kept", {}
+    cases = {(name, parts): (EMBEDDINGS, damage) for name, damage in DAMAGES.items() for parts in ("0003", "000[23]")}
+    cases["a weight more", ""] = (DENSE, lambda part: part | {"weights.more": np.zeros(3, np.float32)})
+    with local_group([Role("worker", 2)], Checkpoint(kept), Progress("train", stream=log), tmp_path) as two:
+        two.run(train_and_save, *given, "", str(tmp_path / "output"))
+        whole = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+        slot = f"state-{json.loads((kept / GROUP_NOTE).read_text())['saves'] % 2}"
+        for (name, parts), (pattern, damage) in cases.items():
+            for path in (kept / "workers").glob(pattern.format(slot=slot, parts=parts)):
+                write_tensors(path, damage(read_tensors(path)))
+            before = len(log.getvalue())
+            told[name, parts] = [*two.run(go_back, *given, str(tmp_path)), "begins anew" in log.getvalue()[before:]]
+            for path, content in whole.items():
+                path.write_bytes(content)
+        assert two.run(go_back, *given, str(tmp_path)) == [[True, True]] * 2
+    assert told == {case: [[False, False], [False, False], True] for case in cases}
+
+
 @pytest.mark.parametrize("kind", ["one", "two", "typed links"])
 def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
     """Of gcn, and of a typed graph whose authors have learned embeddings; means are the same bytes."""
@@ -328,14 +391,59 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
                     assert first == second
 
 
-def test_targets_are_evened_out():
-    rng = np.random.default_rng(3)
-    for size in (1, 2, 5):
-        for count in (0, 1, 7, 40):
-            owners = np.minimum(rng.integers(0, size + 2, count), size - 1)
-            found = shares(owners, size)
-            counts = np.bincount(found, minlength=size)
-            assert counts.sum() == count
-            assert counts.max() - counts.min() <= 1
-            moved = np.maximum(0, np.bincount(owners, minlength=size) - counts).sum()
-            assert (found != owners).sum() == moved
+@pytest.mark.parametrize("features", [True, False], ids=["features", "embeddings"])
+def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_path: Path, features: bool):
+    """Of four workers one owns all three targets, of which a step has two or one, and the only one to validate on."""
+    names = [f"n{number:02}" for number in range(16)]
+    ends = [(each, names[(at + by) % 16]) for at, each in enumerate(names) for by in (1, 5, 11, 15)]
+    given: dict[str, Any] = {
+        "label": ["a", "b", "a", "b", *["a"] * 12], "split": [*["train"] * 3, "validation", *["test"] * 12]
+    }  # fmt: skip
+    if features:
+        given["numbers"] = np.random.default_rng(5).normal(size=(16, 4)).astype(np.float32)
+    graph = write_heterograph(tmp_path / "graph", {"node": Nodes(names, given)}, {"edge": Edges("node", "node", ends)})
+    parts = run_stage(partition.STAGE, {"parts": 4, "method": "contiguous"}, {"graph": graph.uri}, tmp_path / "parts")
+    shards = run_stage(shard.STAGE, {}, {"graph": graph.uri, "partition": parts.uri}, tmp_path / "shards")
+    params = {**PARAMS, "fanouts": "3,3", "batch": 2}
+    alone = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "alone", 1)
+    whole = TrainParams(**params).model_dump(mode="json")
+    told = group.run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
+    with alone.parquet("losses.parquet") as file:
+        losses = file.read(["loss"])["loss"].to_pylist()
+    assert len(losses) == 6
+    assert pq.read_table(tmp_path / "together/losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
+    for name in ("validation_accuracy", "validation_loss"):
+        epochs = [json.loads((tmp_path / run / "history.json").read_text()) for run in ("alone", "together")]
+        assert [each[name] for each in epochs[1]] == pytest.approx([each[name] for each in epochs[0]], abs=1e-4)
+    assert told[0]["facts"].keys() == alone.stats.keys()
+
+
+@st.composite
+def owned(draw: st.DrawFn) -> tuple[NDArray[np.int64], int]:
+    """Owners of a step's targets, of which there may be fewer than workers, or none, and some may own none."""
+    size = draw(st.integers(1, 7))
+    owning = draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=size))
+    return np.array(draw(st.lists(st.sampled_from(owning), max_size=40)), np.int64), size
+
+
+@hypothesis.given(owned())
+@hypothesis.settings(max_examples=300, deadline=None)
+def test_targets_are_evened_out(case: tuple[NDArray[np.int64], int]):
+    """Each target has one worker, nobody more than one more than another, and as few as possible move."""
+    owners, size = case
+    before = owners.copy()
+    found = shares(owners, size)
+    assert found.shape == owners.shape
+    assert all(0 <= each < size for each in found.tolist())
+    counts, own = np.bincount(found, minlength=size), np.bincount(owners, minlength=size)
+    assert counts.max() - counts.min() <= 1
+    each, more = divmod(len(owners), size)
+    stay = max(  # of all ways to say who has one more
+        sum(min(own[rank], each + (rank in chosen)) for rank in range(size))
+        for chosen in itertools.combinations(range(size), more)
+    )
+    assert (found == owners).sum() == stay
+    assert (owners == before).all()
+    for dtype in (np.int8, np.int32):  # all workers come to the same, whatever they asked before
+        shares(owners[::-1], size)
+        assert shares(owners.astype(dtype), size).tolist() == found.tolist()

@@ -13,6 +13,7 @@ from typing import Any
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.member import Setup
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Link, outcome_of
+from superworkflow.infra.execution.threads import limit_numba
 
 LEFT = 128 + signal.SIGTERM
 """Exit status of a member that was asked to leave; 0 is for the end of the group."""
@@ -40,6 +41,7 @@ def do_tasks(setup: Setup) -> int:
     def sign() -> dict[str, Any]:
         return {**about, "leaving": any(link.leaving for link in _links)}
 
+    limit_numba(setup.threads)
     link = Link(setup.address, Keys.of(setup.token), sign)
     _links.append(link)
     link.greet(sign())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
@@ -21,6 +22,8 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
 from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.by_weight import ByWeight
+from superworkflow.tasks._gnn.dividing import divided
+from superworkflow.tasks._gnn.dropped import NOTHING
 from superworkflow.tasks._gnn.half import sum_half
 from superworkflow.tasks._gnn.kernels import (
     Renumbered,
@@ -40,7 +43,10 @@ from superworkflow.tasks._gnn.mean_kernels import (
     spread_back,
     transpose,
 )
+from superworkflow.tasks._gnn.near import Near, SharedMeans
+from superworkflow.tasks._gnn.part_kernels import copy_rows, place_edges, place_in_rows, rename
 from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.sources import OwnSums
 from superworkflow.tasks._gnn.weighted import spread_weighted, sum_weighted
 from superworkflow.tasks._heterograph import HeteroGraph, Rows
 from superworkflow.tasks._kept import Kept
@@ -153,10 +159,32 @@ def _compile_batches(graph: HeteroGraph) -> None:
     draw_edges(indptr, indices, nodes, read_only(nodes), *given, marks, np.empty(2 * _VERTICES, np.int64))
     of_part = nodes, read_only(nodes), 2, np.uint64(0), lost, starts, part
     ByWeight({0: graph.rows("edge")}, by_weight, [2]).positions(0, *of_part)
+    _compile_parts_of_rows(indptr, indices, nodes)
     edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))
     draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
+
+
+def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:
+    """What a worker that has a part calls, as one of two that has the first half of the nodes."""
+    table, half = np.ones((_VERTICES // 2, 1), np.float32), _VERTICES // 2
+    numbers, starts, senders = np.arange(half, dtype=np.int32), indptr.copy(), np.arange(len(indices))
+    place_in_rows(indptr, nodes, indptr[:-1], starts, senders.copy(), senders)
+    rename(indices, senders)
+    rename(read_only(np.arange(_VERTICES, dtype=np.int32)), senders)
+    for values in (senders, np.ones(len(senders), np.float32)):
+        place_edges(nodes, starts, read_only(values), values.copy())
+    edges = divided("node", starts, senders, np.array([0, half, _VERTICES]), 0, np.empty)
+    asked = read_only(np.array([~half]))
+    sums = OwnSums(table, half, numbers, NOTHING)
+    sums.write(asked, out := np.empty(1, np.float32))
+    order, _ = edges.asked.route
+    means = SharedMeans(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32), edges.sum_starts,
+                        ~order, starts)  # fmt: skip
+    means.fill(np.empty((_VERTICES, 1), np.float32), 0)
+    copy_rows(read_only(table), nodes[:1].copy(), out)
+    Near(table, out, np.zeros(1, np.int64)).rows()
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.book import Route
 from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.degrees import degrees_of
-from superworkflow.tasks._gnn.dividing import Divided, divided
+from superworkflow.tasks._gnn.dividing import Divided, NewArray, divided
 from superworkflow.tasks._gnn.dropped import of_senders
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.near import Near, SharedMeans, Table
 from superworkflow.tasks._gnn.network import Known
-from superworkflow.tasks._gnn.owners import Owners, Question, Route
+from superworkflow.tasks._gnn.owners import Owners, Question
 from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
 from superworkflow.tasks._gnn.rooms import Likely
 from superworkflow.tasks._gnn.shape import Level, Relation
@@ -33,7 +34,6 @@ from superworkflow.tasks._gnn.sources import OwnSums, OwnTable, Source
 from superworkflow.tasks._gnn.spent import Spent
 from superworkflow.tasks._gnn.window_rows import WindowRows
 from superworkflow.tasks._heterograph import index_dtype
-from superworkflow.tasks._memory import Memory
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
@@ -131,20 +131,20 @@ class Store:
         asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
         items = sum(each.items for each in window)
         questions = self.owners.ask(asked, "neighbours asked for", Likely(f"receivers, hop {hop}", items))
-        memory, answers = self.owners.exchange.memory, []
+        answers = []
         for rank in range(self.owners.exchange.size):
             parts = [_NONE]
             for number, each in enumerate(questions):
                 relation, wanted = relations[number % len(relations)], window[number // len(relations)]
                 parts += self._answer(relation, hop, wanted, each.asked[rank])
-            out = memory.array((sum(map(len, parts)),), np.int64)
+            out = self.owners.exchange.array((sum(map(len, parts)),), np.int64)
             answers.append(np.concatenate(parts, out=out))
         found = self.owners.exchange.swap_likely(answers, "neighbours", Likely(f"senders, hop {hop}", items))
-        at = [0] * self.owners.exchange.size
+        at, array = [0] * self.owners.exchange.size, self.owners.exchange.array
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
             edge_set = relations[number % len(relations)].number
-            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights, memory)
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights, array)
         return hops
 
     def _answer(
@@ -165,9 +165,9 @@ class Store:
         else:
             how = size, self.draws.labor, state, lost, starts, whole
             count_draws(indptr, indices, rows, *how)
-            positions = self.owners.exchange.memory.array((int(starts[-1]),), np.int64)
+            positions = self.owners.exchange.array((int(starts[-1]),), np.int64)
             draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        senders, weights = self.owners.exchange.memory.array((len(positions),), np.int64), []
+        senders, weights = self.owners.exchange.array((len(positions),), np.int64), []
         place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
         if relation.number in self.weights:
             weights = [_packed(self.weights[relation.number][senders])]
@@ -238,7 +238,7 @@ class Store:
         """Edges of a direct edge set by who has their senders."""
         hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
         senders = hop.senders.astype(np.int64, copy=False)
-        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.memory)
+        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.array)
 
     def _own_sums(self, relation: Relation, block: Block, dropout: float) -> OwnSums:
         """What this worker answers others of a direct edge set from, for one batch."""
@@ -308,7 +308,7 @@ def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
     return words.view(np.int64)
 
 
-def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool, memory: Memory) -> Hop:
+def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool, array: NewArray) -> Hop:
     """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
 
     Args:
@@ -316,7 +316,7 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], wei
         found: answers by rank.
         at: where those about these receivers begin; moved on to what comes after them.
         weighted: whether there are weights among them.
-        memory: where to put the edges.
+        array: makes arrays for the edges.
     """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
     receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
@@ -332,7 +332,7 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], wei
             at[rank] += len(words)
         given.append(columns)
     np.cumsum(starts, out=starts)
-    made = [memory.array((int(starts[-1]),), kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
+    made = [array((int(starts[-1]),), kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
     for of, columns in zip(receivers, given, strict=True):
         for values, out in zip(columns, made, strict=True):
             place_edges(of, starts, read_only(values), out)

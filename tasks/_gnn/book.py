@@ -1,9 +1,9 @@
-"""Who of the workers owns which nodes."""
+"""Who of the workers owns which nodes, and what is asked of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,3 +35,24 @@ class Book:
     def own(self, node_set: str, nodes: NDArray[np.int64], rank: int) -> NDArray[np.int64]:
         """Rows of nodes among those of their owner."""
         return self.places[node_set][nodes].astype(np.int64) - int(self.bounds[node_set][rank])
+
+
+class Route(NamedTuple):
+    """How nodes are asked for: places that sort them by owner, and how many each owner has."""
+
+    order: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+class Parted(NamedTuple):
+    """What is to be asked of each owner, who answers with rows.
+
+    Args:
+        node_set: of the nodes.
+        route: of the rows.
+        parts: by rank, what to send.
+    """
+
+    node_set: str
+    route: Route
+    parts: list[NDArray[np.int64]]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._gnn.book import Parted, Route
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.owners import Parted, Route
 from superworkflow.tasks._gnn.part_kernels import count_senders, split_senders
-from superworkflow.tasks._memory import Memory
+
+NewArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
+"""Makes an array, not filled, of a shape and a type."""
 
 
 class Divided(NamedTuple):
@@ -32,7 +35,7 @@ class Divided(NamedTuple):
 
 def divided(
     node_set: str, starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], mine: int,
-    memory: Memory,
+    array: NewArray,
 ) -> Divided:  # fmt: skip
     """Divide drawn edges.
 
@@ -41,14 +44,14 @@ def divided(
         starts, senders: of the edges of each receiver [r + 1], [edges]; senders by new numbers.
         bounds: new numbers at which each worker's nodes begin, and the end [workers + 1].
         mine: rank of this worker.
-        memory: where to put them.
+        array: makes arrays for them.
     """
     starts, senders, bounds = map(read_only, (starts, senders, bounds))
     edges, sums = (np.empty(len(bounds) - 1, np.int64) for _ in range(2))
     count_senders(starts, senders, bounds, edges, sums)
-    own, edges[mine], sums[mine] = memory.array((int(edges[mine]),), np.int64), 0, 0
+    own, edges[mine], sums[mine] = array((int(edges[mine]),), np.int64), 0, 0
     ends = np.cumsum(edges) - edges
-    asked, cuts = memory.array((int(edges.sum()),), np.int64), ends[1:].copy()
+    asked, cuts = array((int(edges.sum()),), np.int64), ends[1:].copy()
     own_starts, sum_starts = (np.empty(len(starts), np.int64) for _ in range(2))
     ranks = np.empty(sums.sum(), np.uint16)
     split_senders(starts, senders, bounds, mine, ends, own_starts, own, asked, sum_starts, ranks)

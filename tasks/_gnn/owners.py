@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.book import Book
+from superworkflow.tasks._gnn.book import Book, Parted, Route
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.near import Near
 from superworkflow.tasks._gnn.rooms import Likely, Rooms
@@ -30,17 +30,19 @@ class Exchange:
 
     Args:
         group: of torch.distributed; one thread at a time may use it.
+        memory: where arrays that cross are, for who exchanges arrays of the same sizes again and again. What a thread
+            beside the first one frees goes back to the system otherwise, which gives it out again as huge pages full of
+            zeros; and what crosses once would stay.
 
     `sent` counts the bytes that have left this worker, by what they are, `count` the exchanges, and `waited` their
-    seconds. `memory` is where large arrays that cross are: what threads beside the first one free would go back to the
-    system.
+    seconds.
     """
 
-    def __init__(self, group: Any):
+    def __init__(self, group: Any, memory: Memory | None = None):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self.sent: dict[str, int] = {}
         self.waited, self.count = 0.0, 0
-        self.memory = Memory()
+        self._memory = memory
         self._leaving, self._coming = ([Rooms() for _ in range(self.size)] for _ in range(2))
 
     def swap(
@@ -113,6 +115,10 @@ class Exchange:
         self._note(kind, out.nbytes + sum(each.nbytes for each in rest.values()))
         return found
 
+    def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array for what crosses, or is made of it; not filled."""
+        return np.empty(shape, dtype) if self._memory is None else self._memory.array(shape, dtype)
+
     def everyone(self, values: NDArray[Any], kind: str, *, alike: bool = False) -> NDArray[Any]:
         """The arrays of all workers, one after the other by rank; `alike` where all have the same length."""
         coming = [len(values)] * self.size if alike else None
@@ -123,7 +129,7 @@ class Exchange:
 
     def _all_to_all(self, out: torch.Tensor, leaving: Sequence[int], coming: Sequence[int]) -> torch.Tensor:
         """One exchange: so many values to each rank, and so many from each."""
-        received = torch.from_numpy(self.memory.array((sum(coming), *out.shape[1:]), out.numpy().dtype))
+        received = torch.from_numpy(self.array((sum(coming), *out.shape[1:]), out.numpy().dtype))
         dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
         self.count += 1
         return received
@@ -142,27 +148,6 @@ class Exchange:
             work.wait()
         self.count += 1
         return {rank: each.numpy() for rank, each in found.items()}
-
-
-class Route(NamedTuple):
-    """How nodes are asked for: places that sort them by owner, and how many each owner has."""
-
-    order: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-
-class Parted(NamedTuple):
-    """What is to be asked of each owner, who answers with rows.
-
-    Args:
-        node_set: of the nodes.
-        route: of the rows.
-        parts: by rank, what to send.
-    """
-
-    node_set: str
-    route: Route
-    parts: list[NDArray[np.int64]]
 
 
 class Question(NamedTuple):
@@ -277,7 +262,7 @@ class Owners:
             0 if rank == mine else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
             for rank in range(size)
         ]
-        out, at = self.exchange.memory.array((sum(leaving),), np.float32), 0
+        out, at = self.exchange.array((sum(leaving),), np.float32), 0
         for rank in range(size):
             for (question, source), of in zip(pairs, lengths, strict=True):
                 if of[rank]:

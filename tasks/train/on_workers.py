@@ -39,6 +39,7 @@ from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.summed import sums_of
 from superworkflow.tasks._gnn.weighted import sum_weighted
 from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks._memory import Memory
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
@@ -162,7 +163,7 @@ def store_of(
         apart = {*numbers, *(weights if shape.weight else ())}
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
     draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
-    owners = Owners(mine.book, Exchange(dist.new_group(backend="gloo")))
+    owners = Owners(mine.book, Exchange(dist.new_group(backend="gloo"), Memory()))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
     store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
@@ -177,7 +178,8 @@ def _scaled_sums(store: Store, mine: Mine) -> NDArray[np.float32]:
     ((name, features),) = store.piece.features.items()
     scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    near, edges = read_only(mine.near(store.owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
+    owners = Owners(mine.book, Exchange(store.owners.exchange.group))
+    near, edges = read_only(mine.near(owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
     if number in store.weights:
         sum_weighted(near, *edges, read_only(store.weights[number]), sums)
     else:

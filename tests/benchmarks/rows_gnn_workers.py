@@ -30,6 +30,8 @@ CASES = (("", DRAWN), (", all neighbours outermost", OUTERMOST))
 QUICK, SMALL, LARGE = (20_000, 170_000), (200_000, 2_000_000), (1_000_000, 10_000_000)
 STEPS = 8
 """Of a round; a multiple of the window that stage train prepares ahead."""
+WARM_UP = 32
+"""Steps until a process gets hardly any memory anew from the system."""
 WORKERS = {2: 1.7, 4: 1 / 0.3}
 """How many times fewer CPU seconds the slowest of so many is to take than one alone."""
 HALF = 2.0
@@ -48,6 +50,8 @@ def workers(setting: Setting) -> list[Row]:
         for more, fanouts in CASES:
             asked = {"work": "train", "params": {**SAGE, "fanouts": fanouts}, "steps": STEPS}
             first = {count: each.ask(**asked) for count, each in groups.items()}
+            for each in groups.values():
+                each.ask(**{**asked, "steps": WARM_UP})
             sides = {str(count): lambda each=each, asked=asked: each.ask(**asked) for count, each in groups.items()}  # type: ignore[misc]
             told = alternate(sides, setting.rounds)
             cost = {count: median([max(each["cpu_s"]) / STEPS for each in told[str(count)]]) for count in counts}

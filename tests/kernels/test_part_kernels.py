@@ -18,7 +18,6 @@ from superworkflow.tasks._gnn.near import Near, NearRows, SharedMeans, Table
 from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
 from superworkflow.tasks._gnn.sources import OwnSums, OwnTable
 from superworkflow.tasks._gnn.window_rows import WindowRows
-from superworkflow.tasks._memory import Memory
 from tests.kernels.test_gnn_kernels import rows_of
 
 widths = st.sampled_from([1, 3, 16, 17, 40])
@@ -95,7 +94,7 @@ def test_means_to_which_owners_add_their_shares(nodes, receivers, most, workers,
     MeanRows(table, of.order, senders.astype(np.int64), starts, mask).fill(wanted, at)
     tables = [table[of.own(rank)] for rank in range(workers)]
     for rank in range(workers):
-        edges = divided("n", starts, senders.astype(np.int64), of.bounds, rank, Memory())
+        edges = divided("n", starts, senders.astype(np.int64), of.bounds, rank, np.empty)
         order, counts = edges.asked.route
         assert counts[rank] == len(edges.asked.parts[rank]) == 0
         values = [np.empty(0, np.float32)]

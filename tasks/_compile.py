@@ -24,7 +24,7 @@ from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
 from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.dividing import divided
 from superworkflow.tasks._gnn.dropped import NOTHING
-from superworkflow.tasks._gnn.half import sum_half
+from superworkflow.tasks._gnn.half import as_read
 from superworkflow.tasks._gnn.kernels import (
     Renumbered,
     count_draws,
@@ -132,20 +132,20 @@ def _compile_batches(graph: HeteroGraph) -> None:
     (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
     starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
     rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
-    sum_edges(read_only(rows), starts, senders, out)
     spread_edges(read_only(out), starts, senders, rows)
     weights = read_only(np.ones(len(senders), np.float32))
     sum_weighted(read_only(rows), starts, senders, weights, out)
     spread_weighted(read_only(out), starts, senders, weights, rows)
-    sum_half(read_only(rows.astype(np.float16).view(np.uint16)), starts, senders, out)
     by_weight = {0: np.ones(len(graph.rows("edge").indices), np.float32)}
     draws = Draws([level], [2], False, frozenset(), 0)
     Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, draws, by_weight).batch({"node": np.arange(3)}, 0, 0, 0)
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
     indptr, indices = map(read_only, graph.rows("edge"))
-    table = read_only(rows)
-    gather_rows(table, read_only(block.receivers["node"]), 0, np.uint64(0), out, 0)
-    gather_means(table, indices, read_only(block.hops[0].positions), starts, 0, np.uint64(0), out, 0)
+    table, positions = read_only(rows), read_only(block.hops[0].positions)
+    for values in (table, read_only(as_read(rows.astype(np.float16)))):
+        sum_edges(values, starts, senders, out)
+        gather_rows(values, read_only(block.receivers["node"]), 0, np.uint64(0), out, 0)
+        gather_means(values, indices, positions, starts, 0, np.uint64(0), out, 0)
     mean_rows(table, starts, senders, out, 0)
     begins, receivers = np.zeros(len(rows) + 2, np.int64), np.empty(len(senders), np.int32)
     transpose(starts, senders, begins, receivers)

@@ -1,35 +1,37 @@
-"""Sums of rows of float16, which compiled code reads as bits and widens."""
+"""Rows of float16, which compiled code reads as bits and widens where it reads a number."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba as nb
 import numpy as np
+from numba.core import types
+from numba.extending import overload
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.kernels import AHEAD, ask_rows
+
+def as_read(table: NDArray[Any]) -> NDArray[Any]:
+    """A table of float32, or the bits of one of float16."""
+    return table.view(np.uint16) if table.dtype == np.float16 else table
 
 
 @nb.njit(inline="always")
 def widened(bits: Any) -> Any:
-    """A finite float16 as float32: exponent and mantissa moved in place and scaled, which is exact."""
+    """A finite float16 as float32: sign, exponent and mantissa moved in place and scaled, which is exact."""
     word = np.uint32(bits)
-    size = np.uint32((word & np.uint32(0x7FFF)) << np.uint32(13)).view(np.float32) * np.float32(2.0**112)
-    return -size if word & np.uint32(0x8000) else size
+    moved = (word & np.uint32(0x7FFF)) << np.uint32(13) | (word & np.uint32(0x8000)) << np.uint32(16)
+    return np.uint32(moved).view(np.float32) * np.float32(2.0**112)
 
 
-@nb.njit(parallel=True, cache=True)
-def sum_half(
-    values: NDArray[np.uint16], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
-) -> None:
-    """`kernels.sum_edges` of values [n, d] that are the bits of float16."""
-    width, flat = values.shape[1], values.reshape(-1)
-    for i in nb.prange(len(starts) - 1):
-        for c in range(width):
-            out[i, c] = np.float32(0)
-        for e in range(starts[i], starts[i + 1]):
-            ask_rows(flat, width, senders, e + AHEAD, 1)
-            sender = senders[e]
-            for c in range(width):
-                out[i, c] += widened(values[sender, c])
+def value_of(number: Any) -> Any:
+    """What a number of a table is, as kernels are given it: see `as_read`."""
+    raise NotImplementedError("kernels alone call it")
+
+
+@overload(value_of, strict=False)  # it would have annotations of types in both, or in none
+def _value_of(number: Any) -> Callable[[Any], Any]:
+    if isinstance(number, types.Integer):
+        return lambda number: widened(number)
+    return lambda number: number

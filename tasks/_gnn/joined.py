@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn.dropped import Dropped
+from superworkflow.tasks._gnn.half import as_read
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.mean_kernels import (
     gather_means,
@@ -35,9 +36,9 @@ class Fixed(Protocol):
 
 
 class OwnRows(NamedTuple):
-    """Rows of a table [n, width], of these nodes."""
+    """Rows of a table [n, width] of float32 or float16, of these nodes."""
 
-    table: NDArray[np.float32]
+    table: NDArray[Any]
     nodes: NDArray[np.int64]
     dropped: Dropped
 
@@ -46,13 +47,15 @@ class OwnRows(NamedTuple):
         return int(self.table.shape[1])
 
     def fill(self, out: NDArray[np.float32], at: int) -> None:
-        gather_rows(read_only(self.table), read_only(self.nodes), self.dropped.share, self.dropped.word, out, at)
+        gather_rows(
+            read_only(as_read(self.table)), read_only(self.nodes), self.dropped.share, self.dropped.word, out, at
+        )
 
 
 class MeanRows(NamedTuple):
-    """Means of the rows of a table [n, width] over drawn edges; `indices` and `positions` say of which nodes."""
+    """Means of rows of such a table over drawn edges; `indices` and `positions` say of which nodes."""
 
-    table: NDArray[np.float32]
+    table: NDArray[Any]
     indices: NDArray[Any]
     positions: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -64,7 +67,7 @@ class MeanRows(NamedTuple):
 
     def fill(self, out: NDArray[np.float32], at: int) -> None:
         edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
-        gather_means(read_only(self.table), *edges, self.dropped.share, self.dropped.word, out, at)
+        gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, at)
 
 
 class Ready(NamedTuple):

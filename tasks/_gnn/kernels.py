@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._draw import draw_uniform
+from superworkflow.tasks._gnn.half import value_of
 from superworkflow.tasks._prefetch import prefetch, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix, uniform
 
@@ -246,10 +247,10 @@ def ask_rows(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
 
 
 @nb.njit(parallel=True, cache=True)
-def sum_edges(
-    values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
-) -> None:
-    """Sum the rows of each receiver's senders: values [n, d], starts [r + 1], senders [e], out [r, d]."""
+def sum_edges(values: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]) -> None:
+    """Sum the rows of each receiver's senders: values [n, d] as `half.as_read` gives them, starts [r + 1], senders [e],
+    out [r, d].
+    """
     width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         for c in range(width):
@@ -258,7 +259,7 @@ def sum_edges(
             ask_rows(flat, width, senders, e + AHEAD, 1)
             sender = senders[e]
             for c in range(width):
-                out[i, c] += values[sender, c]
+                out[i, c] += value_of(values[sender, c])
 
 
 @nb.njit(parallel=True, cache=True)

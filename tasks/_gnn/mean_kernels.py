@@ -14,6 +14,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.tasks._gnn.half import value_of
 from superworkflow.tasks._gnn.kernels import AHEAD, ask_rows
 from superworkflow.tasks._prefetch import prefetch_far, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix
@@ -36,14 +37,14 @@ def _ask_at(flat: Any, width: Any, indices: Any, positions: Any, e: Any, count: 
 @nb.njit(nogil=True)
 def add(row: Any, one: Any) -> None:
     for c in range(len(row)):
-        row[c] += one[c]
+        row[c] += value_of(one[c])
 
 
 @nb.njit(nogil=True)
 def add_four(row: Any, one: Any, two: Any, three: Any, four: Any) -> None:
     """One after the other, so that the sum is that of four calls of `add`."""
     for c in range(len(row)):
-        row[c] = (((row[c] + one[c]) + two[c]) + three[c]) + four[c]
+        row[c] = (((row[c] + value_of(one[c])) + value_of(two[c])) + value_of(three[c])) + value_of(four[c])
 
 
 @nb.njit(nogil=True)
@@ -55,7 +56,7 @@ def add_masked(row: Any, one: Any, node: Any, dropped: Any, state: Any, words: A
         words[i] = mix(own + np.uint64(i + 1) * GAMMA)
     lanes = words.view(np.uint16)
     for c in range(len(row)):
-        row[c] += one[c] * (scale if lanes[c] >= dropped else np.float32(0))
+        row[c] += value_of(one[c]) * (scale if lanes[c] >= dropped else np.float32(0))
 
 
 @nb.njit(nogil=True)
@@ -67,13 +68,13 @@ def end_mean(row: Any, count: Any) -> None:
 
 @nb.njit(parallel=True, cache=True)
 def gather_rows(
-    table: NDArray[np.float32], nodes: NDArray[np.int64], dropped: int, state: np.uint64, out: NDArray[np.float32],
+    table: NDArray[Any], nodes: NDArray[np.int64], dropped: int, state: np.uint64, out: NDArray[np.float32],
     at: int,
 ) -> None:  # fmt: skip
     """Rows of nodes, after dropout.
 
     Args:
-        table: of all nodes [n, d].
+        table: of all nodes [n, d]; see `half.as_read`.
         nodes: [r].
         dropped, state: as `kernels.fill_masks` takes them; 0 for no dropout.
         out: [r, at least at + d], of which columns from `at` on are filled.
@@ -92,13 +93,13 @@ def gather_rows(
 
 @nb.njit(parallel=True, cache=True)
 def gather_means(
-    table: NDArray[np.float32], indices: NDArray[Any], positions: NDArray[np.int64], starts: NDArray[np.int64],
+    table: NDArray[Any], indices: NDArray[Any], positions: NDArray[np.int64], starts: NDArray[np.int64],
     dropped: int, state: np.uint64, out: NDArray[np.float32], at: int,
 ) -> None:  # fmt: skip
     """Means of the rows of drawn neighbours, each after dropout; 0 of none.
 
     Args:
-        table: of all nodes [n, d].
+        table: of all nodes [n, d]; see `half.as_read`.
         indices: of the edge set.
         positions: of the drawn edges [e].
         starts: where those of each receiver begin [r + 1].

@@ -233,10 +233,10 @@ class Network(nn.Module):
 
 
 def _is_table(values: object) -> bool:
-    """Whether the kernels read rows of it where they are: it is float32."""
+    """Whether the kernels read rows of it where they are."""
     if isinstance(values, Table):
         return True
-    return isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous
+    return isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16) and values.flags.c_contiguous
 
 
 def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: Dropped) -> Fixed:

@@ -7,7 +7,7 @@ import numpy as np
 
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.half import sum_half
+from superworkflow.tasks._gnn.half import as_read
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
@@ -41,10 +41,7 @@ def run(job: StageRun[AggregateParams]) -> Output:
                 starts = indptr[first : first + piece + 1]
                 means = np.empty((len(starts) - 1, width), np.float32)
                 ends = read_only(indices[starts[0] : starts[-1]])
-                if values.dtype == np.float16:
-                    sum_half(read_only(values.view(np.uint16)), read_only(starts - starts[0]), ends, means)
-                else:
-                    sum_edges(read_only(values), read_only(starts - starts[0]), ends, means)
+                sum_edges(read_only(as_read(values)), read_only(starts - starts[0]), ends, means)
                 means /= np.maximum(np.diff(starts), 1).astype(np.float32)[:, None]
                 stream.write(means.data)
                 job.progress.update(done + first + len(means), total, "nodes")

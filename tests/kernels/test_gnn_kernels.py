@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from superworkflow.tasks._draw import Work
 from superworkflow.tasks._gnn import mean_kernels
-from superworkflow.tasks._gnn.half import sum_half
+from superworkflow.tasks._gnn.dropped import Dropped
+from superworkflow.tasks._gnn.half import as_read
+from superworkflow.tasks._gnn.joined import MeanRows, OwnRows
 from superworkflow.tasks._gnn.kernels import (
     ALL,
     Renumbered,
@@ -109,7 +111,7 @@ def test_sums_by_weight_their_transpose_and_sums_of_float16(receivers, senders, 
     np.add.at(counts, ends, 1)
     values = (rng.normal(size=(senders, width)) * 10.0 ** rng.integers(-7, 3)).astype(np.float16)
     out = np.empty((receivers, width), np.float32)
-    sum_half(read_only(values.view(np.uint16)), indptr, indices, out)
+    sum_edges(read_only(as_read(values)), indptr, indices, out)
     assert out == pytest.approx(counts @ values.astype(np.float64), rel=1e-5, abs=1e-3)
     sum_weighted(read_only(values.astype(np.float32)), indptr, indices, read_only(weights), out)
     assert out == pytest.approx(dense @ values.astype(np.float64), rel=1e-4, abs=1e-3)
@@ -255,6 +257,12 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     assert out[:, at : at + width] == pytest.approx(dense @ (table * mask), abs=1e-5)
     mean_kernels.gather_rows(read_only(table), nodes, *given)
     assert (out[:, at : at + width] == (table * mask)[nodes]).all()
+    half, found = table.astype(np.float16), out.copy()
+    OwnRows(half, nodes, Dropped(dropped, seed)).fill(found, at)
+    np.testing.assert_array_equal(found[:, at : at + width], (half.astype(np.float32) * mask)[nodes])
+    for values, rows in ((half, found), (half.astype(np.float32), out)):
+        MeanRows(values, indices, positions, starts, Dropped(dropped, seed)).fill(rows, at)
+    np.testing.assert_array_equal(found, out)
     mean_kernels.mean_rows(read_only(table), starts, indices, out, at)
     assert out[:, at : at + width] == pytest.approx(dense @ table, abs=1e-5)
     assert (np.delete(out, np.s_[at : at + width], 1) == 7).all()

@@ -112,14 +112,16 @@ def test_layers_and_gradients(tmp_path, case, typed):
         assert gradient.numpy() == pytest.approx(weights[name].grad.numpy(), abs=1e-5), name
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("typed", [False, True])
-def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed):
+def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     """The same draws read from tables of all nodes: rows, gradients, and dropout; and by products of bfloat16."""
     made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph")
     values = TrainParams(hidden=8, layers=3, fanouts="3,2,4", label="paper.venue" if typed else "")
     _, targets, shape, data = prepared(made, values)
     (name,) = shape.head.node_sets
     network, found = Network(shape, 3), []
+    data.known.features = {each: table.astype(kind) for each, table in data.known.features.items()}
     direct = network.direct(0, data.known)
     assert direct
     for each in (frozenset(), direct):

@@ -37,6 +37,8 @@ from superworkflow.tasks._heterograph import index_dtype
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
+_KINDS = (np.int64, np.int64, np.float32)
+"""Of what owners tell of edges: senders, positions, weights."""
 _NOTHING_LOST = read_only(_NONE)
 
 
@@ -144,13 +146,15 @@ class Store:
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
             edge_set = relations[number % len(relations)].number
-            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, edge_set in self.weights, array)
+            kinds = _KINDS[:1] if self._is_direct(hop, edge_set) else _KINDS[: 2 + (edge_set in self.weights)]
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, kinds, array)
         return hops
 
     def _answer(
         self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]
     ) -> list[NDArray[np.int64]]:
-        """Counts and degrees of some receivers; senders, positions and, if any, weights of their drawn edges."""
+        """Counts and degrees of some receivers; senders of their drawn edges, unless these are direct positions, and
+        weights if there are any."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
         book, rank = self.owners.book, self.owners.exchange.rank
         rows = book.own(relation.receivers, nodes, rank)
@@ -172,9 +176,11 @@ class Store:
         if relation.number in self.weights:
             weights = [_packed(self.weights[relation.number][senders])]
         rename(indices, senders)
-        if not self._is_direct(hop, relation.number):
-            rename(whole.order, senders)
-        return [np.diff(starts), indptr[rows + 1] - indptr[rows], senders, positions, *weights]
+        told = [np.diff(starts), indptr[rows + 1] - indptr[rows], senders]
+        if self._is_direct(hop, relation.number):
+            return told
+        rename(whole.order, senders)
+        return [*told, positions, *weights]
 
     def _is_direct(self, hop: int, number: int) -> bool:
         """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
@@ -308,14 +314,16 @@ def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
     return words.view(np.int64)
 
 
-def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], weighted: bool, array: NewArray) -> Hop:
+def _joined(
+    route: Route, found: Sequence[NDArray[np.int64]], at: list[int], kinds: Sequence[Any], array: NewArray
+) -> Hop:
     """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
 
     Args:
         route: by which the receivers were asked for.
         found: answers by rank.
         at: where those about these receivers begin; moved on to what comes after them.
-        weighted: whether there are weights among them.
+        kinds: the first of `_KINDS`, of what is told of each edge.
         array: makes arrays for the edges.
     """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
@@ -324,16 +332,17 @@ def _joined(route: Route, found: Sequence[NDArray[np.int64]], at: list[int], wei
         begin = at[rank] + 2 * len(of)
         counts, degrees[of] = found[rank][at[rank] : begin].reshape(2, -1)
         edges, starts[of + 1] = int(counts.sum()), counts
-        columns = [*found[rank][begin : begin + 2 * edges].reshape(2, edges)]
-        at[rank] = begin + 2 * edges
-        if weighted:
-            words = found[rank][at[rank] : at[rank] + (edges + 1) // 2]
-            columns.append(np.ascontiguousarray(words).view(np.float32)[:edges])
-            at[rank] += len(words)
+        columns = []
+        for kind in kinds:
+            end = begin + -(-edges * np.dtype(kind).itemsize // 8)
+            columns.append(np.ascontiguousarray(found[rank][begin:end]).view(kind)[:edges])
+            begin = end
         given.append(columns)
+        at[rank] = begin
     np.cumsum(starts, out=starts)
-    made = [array((int(starts[-1]),), kind) for kind in (np.int64, np.int64, np.float32)[: 2 + weighted]]
+    made = [array((int(starts[-1]),), kind) for kind in kinds]
     for of, columns in zip(receivers, given, strict=True):
         for values, out in zip(columns, made, strict=True):
             place_edges(of, starts, read_only(values), out)
-    return Hop(starts, made[0], made[1], degrees, made[2] if weighted else None)
+    positions, weights = made[1] if len(made) > 1 else _NONE, made[2] if len(made) > 2 else None
+    return Hop(starts, made[0], positions, degrees, weights)

@@ -31,7 +31,7 @@ class Hop(NamedTuple):
     Args:
         starts: where those of each receiver begin, int64 [receivers + 1].
         senders: places of the senders among the nodes of their set, int32 [edges].
-        positions: of the edges in their set, int64 [edges].
+        positions: of the edges in their set, int64 [edges]; empty where a worker reads means of others' nodes as sums.
         degrees: of the receivers, of which so many were drawn, int64 [receivers].
         weights: of the edges, float32 [edges], where they came with them; None where there are none, or whoever reads
             them has those of the whole set.

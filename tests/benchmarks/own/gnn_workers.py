@@ -60,7 +60,7 @@ def stepped(
             losses.append(trainer.step(*prepared))
         else:
             ready(trainer.network, *prepared[1:])
-        edges += sum(len(hop.positions) for block in prepared[1].blocks for hop in block.hops.values())
+        edges += sum(int(hop.starts[-1]) for block in prepared[1].blocks for hop in block.hops.values())
     return {
         "cpu_s": time.process_time() - cpu, "open_cpu_s": opened, "wall_s": time.perf_counter() - wall, "edges": edges,
         "sent": {name: size - before.get(name, 0) for name, size in trainer.sent.items()}, "losses": losses,

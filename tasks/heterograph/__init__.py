@@ -137,6 +137,7 @@ def _estimate_homogeneous(params: HeterographParams, inputs: Mapping[str, Stats]
             f"edges.{EDGE_SET}.target": NODE_SET, "bytes": output,
             f"record_bytes.nodes.{NODE_SET}": stored // max(nodes, 1),
             f"values.nodes.{NODE_SET}": values // 4 // max(nodes, 1), f"values.edges.{EDGE_SET}": 1 if weights else 0,
+            "labelled": min(nodes, labelled) or None,
         },
         parallel=0.4, start_s=_START_S, base_bytes=_PROCESS_BYTES, kind="edges",
     )  # fmt: skip

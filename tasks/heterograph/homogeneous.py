@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,7 +87,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     if features is not None:
         features.write(rank)
         job.progress.update(3, 4, "parts")
-    found += _write_labels(job, names, place=len(found))
+    described, labelled = _write_labels(job, names, place=len(found))
+    found += described
     node_set = NodeSet(NODE_SET, nodes, tuple(found))
     edge_set = EdgeSet(EDGE_SET, NODE_SET, NODE_SET, arcs, None, tuple(weighted))
     write_graph_file(job.output, [node_set], [edge_set])
@@ -97,6 +97,8 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
         "bytes": job.output.bytes_written,
     }  # fmt: skip
+    if labelled is not None:
+        stats["labelled"] = labelled
     return Output(rows=nodes + arcs, stats=stats)
 
 
@@ -261,10 +263,12 @@ def _without_features(job: StageRun[HeterographParams], missing: pa.Array, sourc
     )  # fmt: skip
 
 
-def _write_labels(job: StageRun[HeterographParams], names: pa.Array, place: int) -> Iterator[Feature]:
-    """Write labels and splits, as features of these numbers on."""
+def _write_labels(
+    job: StageRun[HeterographParams], names: pa.Array, place: int
+) -> tuple[list[Feature], int | None]:  # fmt: skip
+    """Write labels and splits, as features of these numbers on; says how many nodes have a label."""
     if "labels" not in job.sources:
-        return
+        return [], None
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri, splits=True)
     node = _nodes_of(rows, names, source.uri)
@@ -289,12 +293,14 @@ def _write_labels(job: StageRun[HeterographParams], names: pa.Array, place: int)
     given: dict[str, Any] = {LABEL: [list(each) if several else next(iter(each), "") for each in found]}
     if splits.any():
         given[SPLIT] = splits.tolist()
+    described = []
     for number, (name, values) in enumerate(given.items(), place):
         feature = Feature(name, STRING, (None,) if several and name == LABEL else ())
         kind = pa.large_list(pa.large_string()) if feature.shape else pa.large_string()
         column = pa.array(values, kind).cast(string_type(feature))
         write_feature(job.output, feature_stem("nodes", 0, number), feature, column)
-        yield feature
+        described.append(feature)
+    return described, len(lists)
 
 
 def _nodes_of(rows: Rows, names: pa.Array, where: str) -> NDArray[np.int64]:

@@ -75,3 +75,11 @@ def test_workers_hold_what_the_stage_in_process_maps():
         plain = stage.estimates["workers"](stage.params(), {"graph": facts, "network": {}}, group)
         heavy = stage.estimates["workers"](stage.params(**params), {"graph": facts, "network": network}, group)
         assert heavy.memory_bytes - plain.memory_bytes == 4 * 3 * 10**7 // 2
+
+
+def test_steps_are_those_of_the_nodes_that_have_labels():
+    """Where that is not known all have some."""
+    stage, graph = load_stage("train"), {"nodes": 10_000_000, "edges": 300_000_000, "bytes": 1 << 30}
+    params = stage.params(train_share=0.1, epochs=5)
+    times = [stage.estimate(params, {"graph": graph | more}, Resources()).cpu_s for more in ({"labelled": 10**6}, {})]
+    assert 9 < times[1] / times[0] < 10

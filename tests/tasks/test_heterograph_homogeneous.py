@@ -56,6 +56,7 @@ def test_a_table_of_features_lists_the_nodes(tmp_path):
     assert graph.node_feature("node", "features").tolist() == wanted
     assert graph.node_feature("node", "label").to_pylist() == [b"blue", b"blue", b"", b"red", b"red"]
     assert graph.node_feature("node", "split").to_pylist() == [b"train", b"", b"", b"test", b"validation"]
+    assert graph.dataset.stats["labelled"] == 4
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 PATIENCE_SECONDS = 10.0
 """So long after the first signal further ones do nothing."""
-
-_AGAIN_SECONDS = 0.05
-"""So long after an `Interrupted` that Python dropped it is raised again."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,8 +39,6 @@ class _Interruption:
         self._last_words = last_words
         self._first: tuple[int, float] | None = None
         self._taken: dict[signal.Signals, object] = {}
-        self._hook = sys.unraisablehook
-        self._again: threading.Timer | None = None
 
     @property
     def number(self) -> int | None:
@@ -56,31 +50,12 @@ class _Interruption:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 previous = signal.signal(number, self._handle)
                 self._taken.setdefault(number, previous)
-        sys.unraisablehook = self._dropped
 
     def restore(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-        sys.unraisablehook = self._hook
         for number, previous in self._taken.items():
             signal.signal(number, previous)  # type: ignore[arg-type]  # what `signal` itself returned
 
-    def _dropped(self, told: Any) -> None:
-        """Where the signal came in a destructor or in a weak reference's callback, out of which nothing is raised."""
-        if not isinstance(told.exc_value, Interrupted) or self._first is None:
-            self._hook(told)
-            return
-        main = threading.main_thread().ident
-        assert main is not None
-        self._again = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, [main, self._first[0]])
-        self._again.daemon = True
-        self._again.start()
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-            raise Interrupted(number)
         if self._first is None:
             self._first = number, time.monotonic()
             raise Interrupted(number)

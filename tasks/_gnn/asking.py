@@ -21,7 +21,7 @@ from superworkflow.tasks._gnn.book import Route
 from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.dividing import Divided, NewArray, divided
-from superworkflow.tasks._gnn.dropped import of_senders
+from superworkflow.tasks._gnn.dropped import of_senders, share_of
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks._gnn.near import Near, SharedMeans, Table
 from superworkflow.tasks._gnn.network import Known
@@ -249,7 +249,7 @@ class Store:
     def _own_sums(self, relation: Relation, block: Block, dropout: float) -> OwnSums:
         """What this worker answers others of a direct edge set from, for one batch."""
         name = relation.senders
-        dropped = of_senders(block.state, dropout, self.numbers[name])
+        dropped = of_senders(block.state, share_of(dropout), self.numbers[name])
         return OwnSums(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
 
     def _means(

@@ -31,12 +31,12 @@ def share_of(dropout: float) -> int:
     return min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
 
 
-def of_senders(state: int, dropout: float, node_set: int) -> Dropped:
+def of_senders(state: int, share: int, node_set: int) -> Dropped:
     """Of a layer's senders.
 
     Args:
         state: of the layer's masks; see `batches.Block`.
-        dropout: share of entries that are dropped.
+        share: of entries that are dropped, as `share_of` makes it.
         node_set: number of the set.
     """
-    return Dropped(share_of(dropout), streams.state(state, 0, node_set))
+    return Dropped(share, streams.state(state, 0, node_set))

@@ -287,7 +287,7 @@ class _Masks:
     """Dropout of one layer, by nodes and positions of edges."""
 
     def __init__(self, block: Block, dropout: float, device: torch.device):
-        self._state, self._device, self._dropout = block.state, device, dropout
+        self._state, self._device = block.state, device
         self._dropped = share_of(dropout)
 
     def dropped(self, *kind: int) -> Dropped:
@@ -296,7 +296,7 @@ class _Masks:
 
     def senders(self, node_set: int) -> Dropped:
         """Of rows of senders, by the number of their set."""
-        return of_senders(self._state, self._dropout, node_set)
+        return of_senders(self._state, self._dropped, node_set)
 
     def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:
         """Some entries of the rows of these items set to 0, the others scaled up."""

@@ -104,7 +104,6 @@ class Trainer:
         Raises:
             UserError: training diverged.
         """
-        self.network.train()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         value = self._learn(example, batch, known)
@@ -173,7 +172,6 @@ class Trainer:
 
     def _judged(self, batches: Iterator[Prepared], count: int) -> tuple[float, float]:
         """Mean loss and figure of the batches of so many items."""
-        self.network.eval()
         loss, figure = 0.0, 0.0
         for example, batch, known in batches:
             found = self._judge(example, batch, known)

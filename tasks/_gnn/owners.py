@@ -6,6 +6,7 @@ time. What a worker owns itself goes the same way without leaving it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from superworkflow.tasks._gnn.book import Book, Parted, Route
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.near import Near
 from superworkflow.tasks._gnn.rooms import Likely, Rooms
+from superworkflow.tasks._gnn.shared_buffers import SharedBuffers
 from superworkflow.tasks._gnn.sources import OwnTable, Source
 from superworkflow.tasks._memory import Memory
 
@@ -33,16 +35,17 @@ class Exchange:
         memory: where arrays that cross are, for who exchanges arrays of the same sizes again and again. What a thread
             beside the first one frees goes back to the system otherwise, which gives it out again as huge pages full of
             zeros; and what crosses once would stay.
+        shared: buffers of the group; without them arrays cross by TCP.
 
     `sent` counts the bytes that have left this worker, by what they are, `count` the exchanges, and `waited` their
     seconds.
     """
 
-    def __init__(self, group: Any, memory: Memory | None = None):
+    def __init__(self, group: Any, memory: Memory | None = None, shared: SharedBuffers | None = None):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self.sent: dict[str, int] = {}
         self.waited, self.count = 0.0, 0
-        self._memory = memory
+        self._memory, self._shared = memory, shared
         self._leaving, self._coming = ([Rooms() for _ in range(self.size)] for _ in range(2))
 
     def swap(
@@ -93,7 +96,7 @@ class Exchange:
         for rank in others:  # and the length before each
             leaving[rank] = 1 + self._leaving[rank].room(likely)
             coming[rank] = 1 + self._coming[rank].room(likely)
-        out, ends = np.zeros(sum(leaving), np.int64), np.cumsum([0, *leaving])
+        out, ends = self.leaving(sum(leaving), np.int64), np.cumsum([0, *leaving])
         for rank in others:
             first = outgoing[rank][: leaving[rank] - 1]
             out[ends[rank]] = len(outgoing[rank])
@@ -119,10 +122,32 @@ class Exchange:
         """An array for what crosses, or is made of it; not filled."""
         return np.empty(shape, dtype) if self._memory is None else self._memory.array(shape, dtype)
 
+    def leaving(self, length: int, dtype: Any) -> NDArray[Any]:
+        """An array for what leaves in the next exchange, for which it need not be copied then; not filled."""
+        if self._shared is None:
+            return self.array((length,), dtype)
+        return self._shared.room(length * np.dtype(dtype).itemsize).view(dtype)
+
     def everyone(self, values: NDArray[Any], kind: str, *, alike: bool = False) -> NDArray[Any]:
         """The arrays of all workers, one after the other by rank; `alike` where all have the same length."""
         coming = [len(values)] * self.size if alike else None
         return np.concatenate(self.swap([values] * self.size, kind, coming))
+
+    def add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of all workers' values [n], float32, the same bits on each of them.
+
+        Args:
+            values: of this worker, in what `leaving` has made; not to be read any more.
+        """
+        self._note("gradients", values.nbytes * (self.size > 1))
+        if self._shared is None:
+            dist.all_reduce(values, group=self.group)
+            return values
+        first, *others = (each.view(np.float32) for each in self._shared.everyone(_bytes_of(values)))
+        total = first.copy()
+        for each in others:
+            total += each
+        return torch.from_numpy(total)
 
     def _note(self, kind: str, size: int) -> None:
         self.sent[kind] = self.sent.get(kind, 0) + size
@@ -130,7 +155,12 @@ class Exchange:
     def _all_to_all(self, out: torch.Tensor, leaving: Sequence[int], coming: Sequence[int]) -> torch.Tensor:
         """One exchange: so many values to each rank, and so many from each."""
         received = torch.from_numpy(self.array((sum(coming), *out.shape[1:]), out.numpy().dtype))
-        dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
+        if self._shared is None:
+            dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
+        else:
+            size = out.element_size() * math.prod(out.shape[1:])
+            counts = ([size * count for count in of] for of in (leaving, coming))
+            self._shared.exchange(_bytes_of(out), next(counts), _bytes_of(received), next(counts))
         self.count += 1
         return received
 
@@ -148,6 +178,11 @@ class Exchange:
             work.wait()
         self.count += 1
         return {rank: each.numpy() for rank, each in found.items()}
+
+
+def _bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = values.numpy().reshape(-1).view(np.uint8)
+    return found
 
 
 class Question(NamedTuple):
@@ -262,7 +297,7 @@ class Owners:
             0 if rank == mine else sum(int(each.route.counts[rank]) * source.width for each, source in pairs)
             for rank in range(size)
         ]
-        out, at = self.exchange.array((sum(leaving),), np.float32), 0
+        out, at = self.exchange.leaving(sum(leaving), np.float32), 0
         for rank in range(size):
             for (question, source), of in zip(pairs, lengths, strict=True):
                 if of[rank]:

@@ -35,6 +35,7 @@ from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.owners import Exchange, Owners
 from superworkflow.tasks._gnn.shape import Shape
 from superworkflow.tasks._gnn.shards import Shards
+from superworkflow.tasks._gnn.shared_buffers import shared_buffers
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.summed import sums_of
 from superworkflow.tasks._gnn.weighted import sum_weighted
@@ -163,7 +164,8 @@ def store_of(
         apart = {*numbers, *(weights if shape.weight else ())}
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
     draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
-    owners = Owners(mine.book, Exchange(dist.new_group(backend="gloo"), Memory()))
+    group = dist.new_group(backend="gloo")
+    owners = Owners(mine.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
     store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)

@@ -24,6 +24,7 @@ from superworkflow.tasks._gnn.batches import Batch, Lost, lost_of
 from superworkflow.tasks._gnn.mine import Mine
 from superworkflow.tasks._gnn.network import Known, Network, table_name
 from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.shared_buffers import shared_buffers
 from superworkflow.tasks._gnn.tables import Tables, gathered
 from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task
 from superworkflow.tasks._heterograph import Rows
@@ -81,9 +82,11 @@ class TogetherTrainer(Trainer):
         super().__init__(network, Known({}), task, params, None, GroupKept(worker, folder), lambda: None, _Told(worker))
         self._store, self._mine, self._rows, self._weights = store, mine, rows, weights
         self._worker, self._folder = worker, folder
-        self._owners = owners = Owners(mine.book, Exchange(dist.group.WORLD))
+        exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
+        self._owners = owners = Owners(mine.book, exchange)
         self.tables = Tables(network.shape, mine.piece.numbers, owners, params.seed, network.device)
-        self.optimizers = optimizers_of(network.parameters(), self.tables.rows.values(), params)
+        self._dense = list(network.parameters())
+        self.optimizers = optimizers_of(self._dense, self.tables.rows.values(), params)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
         self._whole: Arrays = {}
         self._all_save = False
@@ -188,15 +191,15 @@ class TogetherTrainer(Trainer):
             known: what it has read for the step.
             learned: rows that it has read, with their gradients.
         """
-        dense = list(self.network.parameters())
+        dense = self._dense
         has = [0.0 if each.grad is None else 1.0 for each in dense]
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
         wish = float(super()._is_due() and self._worker.rank == 0)
-        flat = torch.cat([*(part * count for part in parts), torch.tensor([*has, wish, value * count, float(count)])])
+        told, exchange = torch.tensor([*has, wish, value * count, float(count)]), self._owners.exchange
+        flat = torch.from_numpy(exchange.leaving(sum(map(len, parts)) + len(told), np.float32))
+        torch.cat([*(part.mul_(count) for part in parts), told], out=flat)
         with self.paces.waiting():
-            dist.all_reduce(flat)
-        sent = self._owners.exchange.sent
-        sent["gradients"] = sent.get("gradients", 0) + flat.nbytes * (self._worker.size > 1)
+            flat = exchange.add_up(flat)
         wished, value, total = flat[-3:].tolist()
         self._all_save = self._all_save or wished > 0
         if not math.isfinite(value):

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, layout, save
 from superworkflow.infra.engines.workers.group import Checkpoint
@@ -83,7 +82,7 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
         ahead = threading.current_thread().name.startswith("look-ahead")
         spans.append(("exchange ahead" if ahead else "exchange", began, time.monotonic()))
 
-    swap, rest, add, close = Exchange._all_to_all, Exchange._send_rest, dist.all_reduce, TogetherTrainer.close
+    swap, rest, add, close = Exchange._all_to_all, Exchange._send_rest, Exchange.add_up, TogetherTrainer.close
 
     def late_swap(*args: Any) -> Any:
         with late(delay_s):
@@ -104,7 +103,7 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
 
     Exchange._all_to_all = late_swap  # type: ignore[method-assign]
     Exchange._send_rest = late_rest  # type: ignore[method-assign]
-    dist.all_reduce = late_add
+    Exchange.add_up = late_add  # type: ignore[method-assign]
     TogetherTrainer.close = noted  # type: ignore[method-assign]
     torch.set_num_threads(worker.threads)
     try:
@@ -112,7 +111,7 @@ def delayed(worker: Worker, delay_s: float, sums: bool, *given: Any) -> dict[str
     finally:
         Exchange._all_to_all = swap  # type: ignore[method-assign]
         Exchange._send_rest = rest  # type: ignore[method-assign]
-        dist.all_reduce = add
+        Exchange.add_up = add  # type: ignore[method-assign]
         TogetherTrainer.close = close  # type: ignore[method-assign]
     return {"wall_s": told["wall_s"], "steps": told["facts"].get("steps"), "spans": spans, "exchanges": counts[0]}
 

@@ -7,6 +7,7 @@ once, and what it started ends with it, as after a SIGKILL.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -15,9 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 PATIENCE_SECONDS = 10.0
 """So long after the first signal further ones do nothing."""
+
+_AGAIN_SECONDS = 0.05
+"""So long after it could not be raised, `Interrupted` is tried again."""
+
+_POSTPONED_SECONDS = 2.0
+"""For so long at most it waits for SQLAlchemy to come back."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,6 +47,9 @@ class _Interruption:
         self._last_words = last_words
         self._first: tuple[int, float] | None = None
         self._taken: dict[signal.Signals, object] = {}
+        self._hook = sys.unraisablehook
+        self._main = threading.get_ident()
+        self._is_installed = self.is_owed = False
 
     @property
     def number(self) -> int | None:
@@ -50,20 +61,54 @@ class _Interruption:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 previous = signal.signal(number, self._handle)
                 self._taken.setdefault(number, previous)
+        sys.unraisablehook, self._is_installed = self._dropped, True
 
     def restore(self) -> None:
+        self._is_installed, sys.unraisablehook = False, self._hook
         for number, previous in self._taken.items():
             signal.signal(number, previous)  # type: ignore[arg-type]  # what `signal` itself returned
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
         if self._first is None:
-            self._first = number, time.monotonic()
-            raise Interrupted(number)
-        if time.monotonic() - self._first[1] < PATIENCE_SECONDS:
+            self._first, self.is_owed = (number, now), True
+        if self.is_owed:
+            # Cut off there, a transaction may stay open, and lock the database against all who close the records.
+            if now - self._first[1] < _POSTPONED_SECONDS and _is_within(frame, "sqlalchemy"):
+                self._send_again()
+                return
+            self.is_owed = False
+            raise Interrupted(self._first[0])
+        if now - self._first[1] < PATIENCE_SECONDS:
             _write("ending the stages and closing the records; this takes a few seconds\n")
             return
         _write(f"ended at once\n{self._last_words}\n")
         os._exit(128 + number)
+
+    def _dropped(self, told: Any) -> None:
+        """Python prints and forgets what is raised in a destructor or in a weak reference's callback."""
+        if isinstance(told.exc_value, Interrupted) and self._first is not None:
+            self.is_owed = True
+            self._send_again()
+        else:
+            self._hook(told)
+
+    def _send_again(self) -> None:
+        # `threading.Thread` takes a lock, which the interrupted code may hold.
+        _thread.start_new_thread(self._send, ())
+
+    def _send(self) -> None:
+        time.sleep(_AGAIN_SECONDS)
+        if self._is_installed and self.is_owed and self._first is not None:
+            signal.pthread_kill(self._main, self._first[0])
+
+
+def _is_within(frame: FrameType | None, package: str) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").split(".")[0] == package:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _current: _Interruption | None = None
@@ -90,6 +135,8 @@ def interruptible(last_words: str = "") -> Iterator[None]:
     _current.install()
     try:
         yield
+        if _current.is_owed and _current.number is not None:
+            raise Interrupted(_current.number)
     except BaseException:
         if _current.number is not None:
             raise Interrupted(_current.number) from None

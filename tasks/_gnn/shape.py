@@ -47,6 +47,11 @@ class Level(NamedTuple):
     senders: tuple[str, ...]
 
 
+def reads_means(model: str, aggregator: str) -> bool:
+    """Whether a network's layers read means of neighbours' rows."""
+    return model == "rgcn" or (model == "sage" and aggregator == "mean")
+
+
 @dataclass(frozen=True)
 class Head:
     """What a network's last layer makes, and for which task.
@@ -139,7 +144,7 @@ class Shape:
     @property
     def reads_means(self) -> bool:
         """Whether layers read means of neighbours' rows, so that the first one can take them from tables of all."""
-        return self.model == "rgcn" or (self.model == "sage" and self.aggregator == "mean")
+        return reads_means(self.model, self.aggregator)
 
     def numbers(self) -> dict[str, int]:
         """Of the node sets, in random streams."""

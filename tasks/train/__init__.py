@@ -27,6 +27,7 @@ from pydantic import Field, field_validator, model_validator
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.tasks._gnn.shape import reads_means
 from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mean_values, workers_of
 
 ALL = "all"
@@ -193,8 +194,7 @@ class TrainParams(StageParams):
     @property
     def sums_features(self) -> bool:
         """Whether the first layer reads means of neighbours' features, which no step changes."""
-        mean = self.model == "rgcn" or (self.model == "sage" and self.aggregator == "mean")
-        return mean and not self.sums_weights and self.sizes[-1] < 0
+        return reads_means(self.model, self.aggregator) and not self.sums_weights and self.sizes[-1] < 0
 
 
 _PROCESS_BYTES = 350 << 20

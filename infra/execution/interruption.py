@@ -105,7 +105,7 @@ class _Interruption:
 
 def _is_within(frame: FrameType | None, package: str) -> bool:
     while frame is not None:
-        if frame.f_globals.get("__name__", "").split(".")[0] == package:
+        if str(frame.f_globals.get("__name__")).split(".")[0] == package:
             return True
         frame = frame.f_back
     return False

@@ -157,7 +157,9 @@ def executor_template(settings: KubernetesSettings, labels: Mapping[str, str]) -
     Spark gives the container the argument `executor`, which is a command of ours.
     """
     volumes, mounts = volumes_and_mounts(settings)
-    container = container_spec(settings, environment(settings, threads=1), mounts)
+    # One thread for each of its Python processes, of which there is one a core; Numba sees the cores of the whole node.
+    variables = {"NUMBA_NUM_THREADS": "1", **environment(settings, threads=1)}
+    container = container_spec(settings, variables, mounts)
     container |= {"name": CONTAINER, "workingDir": "/tmp"}
     template: Json = {
         "apiVersion": "v1",

@@ -88,6 +88,8 @@ def test_executors_are_as_the_stages_pods() -> None:
     assert theirs["securityContext"]["readOnlyRootFilesystem"] is True
     assert theirs["envFrom"] == [{"secretRef": {"name": "s3"}}]
     assert {"name": "AWS_ENDPOINT_URL", "value": "http://s3"} in theirs["env"]
+    for library in ("NUMBA", "OMP"):  # a Python process of an executor has one core
+        assert {"name": f"{library}_NUM_THREADS", "value": "1"} in theirs["env"]
     assert {"name": "volume-0", "mountPath": "/data", "readOnly": False} in theirs["volumeMounts"]
     assert {"name": "volume-0", "hostPath": {"path": "/srv"}} in executor["volumes"]
     assert {"name": "tmp", "mountPath": "/tmp"} in theirs["volumeMounts"]

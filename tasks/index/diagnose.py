@@ -62,7 +62,8 @@ def too_little_memory(where: str, resources: Resources, given: int, reason: str)
         f"too little memory to read and index it: DuckDB may take {format_bytes(given)}, spills the rest to disk, and "
         f"says: {reason.strip().splitlines()[0]}",
         where=where, value=f"memory: {format_bytes(resources.memory)}",
-        remedy="Give the stage more memory (resources: memory), or let it run on Spark (engine: spark)",
+        remedy="Give the stage more memory (resources: memory) or the disk that it spills to more room, or let it run "
+        "on Spark (engine: spark)",
     )  # fmt: skip
 
 

@@ -20,9 +20,8 @@ from superworkflow.tasks._gnn.mean_kernels import (
     transpose,
 )
 from superworkflow.tasks._gnn.sums import Edges
-from superworkflow.tasks._memory import Memory
+from superworkflow.tasks._memory import BATCHES
 
-_MATRICES = Memory(most=4)
 _NO_EDGES, _NOBODY = read_only(np.zeros(1, np.int64)), read_only(np.empty(0, np.int32))
 
 
@@ -139,7 +138,7 @@ class _Joined(torch.autograd.Function):
     ) -> torch.Tensor:
         given = [each.detach().contiguous().numpy() for each in rows]
         widths = [given[part.of].shape[1] if isinstance(part, Own | Mean) else part.width for part in parts]
-        out = _MATRICES.array((receivers, sum(widths)), np.float32)
+        out = BATCHES.array((receivers, sum(widths)), np.float32)
         for at, part in zip(_begins(widths), parts, strict=True):
             if isinstance(part, Own):
                 out[:, at : at + given[part.of].shape[1]] = given[part.of][:receivers]
@@ -158,7 +157,7 @@ class _Joined(torch.autograd.Function):
             if not context.needs_input_grad[3 + number]:
                 found.append(None)
                 continue
-            out = _MATRICES.array(values.shape, np.float32)
+            out = BATCHES.array(values.shape, np.float32)
             mine = [
                 (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
                 if isinstance(part, Own | Mean) and part.of == number

@@ -159,8 +159,8 @@ class Exchange:
             dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
         else:
             size = out.element_size() * math.prod(out.shape[1:])
-            counts = ([size * count for count in of] for of in (leaving, coming))
-            self._shared.exchange(_bytes_of(out), next(counts), _bytes_of(received), next(counts))
+            there, here = ([size * count for count in of] for of in (leaving, coming))
+            self._shared.exchange(_bytes_of(out), there, _bytes_of(received), here)
         self.count += 1
         return received
 

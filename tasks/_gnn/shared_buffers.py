@@ -40,7 +40,7 @@ class _Buffer:
     """A worker's own, of `size` bytes."""
 
     def __init__(self, size: int):
-        self.size, self.number = size, os.memfd_create("superworkflow-exchange")
+        self.number = os.memfd_create("superworkflow-exchange")
         weakref.finalize(self, os.close, self.number).atexit = False
         os.ftruncate(self.number, size)
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.number, size), np.uint8)
@@ -66,7 +66,7 @@ class SharedBuffers:
     def room(self, size: int) -> NDArray[np.uint8]:
         """Where to write what the next exchange sends, so that it need not be copied; not filled."""
         own = self._own[self._turn]
-        if own is None or own.size < size:
+        if own is None or len(own.bytes) < size:
             own = self._own[self._turn] = _Buffer(max(_LEAST, 1 << (size - 1).bit_length()))
         return own.bytes[:size]
 
@@ -110,7 +110,7 @@ class SharedBuffers:
         """
         own = self._own[self._turn]
         assert own is not None
-        told = torch.tensor([(own.number, own.size, *share) for share in leaving])
+        told = torch.tensor([(own.number, len(own.bytes), *share) for share in leaving])
         heard = torch.empty_like(told)
         dist.all_to_all_single(heard, told, group=self._group)
         theirs = [_Told(*each) for each in heard.tolist()]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from superworkflow.infra.masking import masked
-
-if TYPE_CHECKING:
-    from superworkflow.infra.launch.base import Attempt
-    from superworkflow.infra.records import StageRecord
 
 
 class SuperworkflowError(Exception):
     """Base of all errors that this project raises on purpose.
 
-    Where it ended a stage that had been launched:
+    Set by the launcher and the flow where it ended a stage that had been launched; their types belong to layers above
+    this one:
 
-        attempts: every try of that stage, for its cost.
-        record: what is to be recorded of it, with state `failed`.
+        attempts: every `Attempt` at that stage, for its cost.
+        record: the `StageRecord` to write, with state `failed`.
     """
 
     exit_code = 1
-    attempts: tuple[Attempt, ...] = ()
-    record: StageRecord | None = None
+    attempts: tuple[Any, ...] = ()
+    record: Any = None
 
     def __init__(self, *words: str):
         super().__init__(*map(masked, words))  # many name a URL

@@ -1,11 +1,10 @@
-"""Which extra of the distribution installs a package, for those who installed fewer than what they ask for needs."""
+"""Extras of the distribution by the package that each installs, to say what to install where an import fails."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
 
-from superworkflow.infra.engines import engines
 from superworkflow.infra.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
@@ -19,8 +18,10 @@ EXTRAS: Mapping[str, str] = {
     "flask": "dashboard", "werkzeug": "dashboard",
     "psycopg": "postgres",
     "aiohttp": "kubernetes", "kubernetes_asyncio": "kubernetes", "prefect_kubernetes": "kubernetes",
-} | {package: extra for each in engines() for package, extra in each.packages.items()}  # fmt: skip
-"""Extra by the package that is imported. One that several extras have stands beside the first that suffices."""
+    "fugue_spark": "spark", "py4j": "spark", "pyspark": "spark", "zmq": "workers",
+}  # fmt: skip
+"""Extra by imported package. A package of several extras has the smallest one that suffices; engines' packages are
+repeated from `Engine.packages`."""
 
 
 def install_line(extra: str) -> str:

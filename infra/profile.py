@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from superworkflow.infra.engines import IN_PROCESS, engine, engine_names
+from superworkflow.infra.engines import engine, engine_names
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.params import nearest
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.settings import read_yaml
+from superworkflow.infra.stage import IN_PROCESS
 
 FOLDER = Path(__file__).parent / "profiles"
 

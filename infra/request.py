@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superworkflow.infra.diagram import Diagram, Given, Superworkflow
-from superworkflow.infra.engines import engine
+from superworkflow.infra.engines import engine, image_kind
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import require_extra
 from superworkflow.infra.gpus import check_gpus
@@ -161,7 +161,7 @@ def check_machine(request: Request) -> None:
         placement = profile.placement(node.name, node.stage.name)
         name = placement.engine
         try:
-            for extra in dict.fromkeys([node.stage.image_kind(name), *engine(name).packages.values()]):
+            for extra in dict.fromkeys([image_kind(node.stage, name), *engine(name).packages.values()]):
                 require_extra(extra)
             check_gpus(placement, f"profile {profile.name}: {profile.path(node.name, node.stage.name)}")
             node.stage.check_machine(node.params)

@@ -17,14 +17,13 @@ makes the same dataset, whatever its threads, engine or machine; its `version` i
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
-from superworkflow.infra.engines import IN_PROCESS, engine
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.import_strings import imported
 from superworkflow.infra.params import P
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
@@ -33,6 +32,9 @@ from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 
 Stats = Mapping[str, Stat]
+
+IN_PROCESS = "in-process"
+"""The engine that every stage has: its own process."""
 
 LOOK_BYTES = 32 << 20
 """Of a source that plans look at."""
@@ -86,7 +88,7 @@ class Input:
         """What estimates are told of a source."""
         known: dict[str, Stat] = {"bytes": source.total_bytes, "files": len(source.files())}
         if self.stats:
-            known |= _imported(self.stats)(source, look_bytes)
+            known |= imported(self.stats)(source, look_bytes)
         return known
 
 
@@ -232,7 +234,7 @@ class Stage(Generic[P]):
             UserError: as the stage's own check says.
         """
         if self.check:
-            _imported(self.check)(params)
+            imported(self.check)(params)
 
     def check_engine(self, name: str, where: str) -> None:
         """Refuse an engine that this stage does not have.
@@ -254,10 +256,6 @@ class Stage(Generic[P]):
         """The prediction of the work on an engine."""
         return self.estimates.get(name, self.estimate)(params, inputs, resources)
 
-    def image_kind(self, on: str = IN_PROCESS) -> str:
-        """Kind of image that holds what the stage needs on an engine."""
-        return engine(on).image or self.image
-
     def function(self, on: str = IN_PROCESS) -> Callable[[StageRun[P]], Output]:
         """Import the function that does the work on an engine.
 
@@ -265,10 +263,4 @@ class Stage(Generic[P]):
             UserError: the stage does not have this engine.
         """
         self.check_engine(on, "--engine")
-        return cast("Callable[[StageRun[P]], Output]", _imported(self.run if on == IN_PROCESS else self.engines[on]))
-
-
-def _imported(text: str) -> Any:
-    """What an import string `module:name` names."""
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
+        return cast("Callable[[StageRun[P]], Output]", imported(self.run if on == IN_PROCESS else self.engines[on]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from superworkflow.infra.engines import IN_PROCESS
+from superworkflow.infra.stage import IN_PROCESS
 from superworkflow.tasks import load_stage, stage_names
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from typing import Any
 
 from superworkflow.infra.engines.base import Engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
-
-IN_PROCESS = "in-process"
-"""The engine that every stage has."""
+from superworkflow.infra.stage import IN_PROCESS, Stage
 
 
 @functools.cache
@@ -36,6 +35,11 @@ def engine(name: str) -> Engine:
     found = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").ENGINE
     assert isinstance(found, Engine)
     return found
+
+
+def image_kind(stage: Stage[Any], name: str) -> str:
+    """Kind of image that holds what a stage needs on an engine."""
+    return engine(name).image or stage.image
 
 
 def engines() -> list[Engine]:

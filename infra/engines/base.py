@@ -1,11 +1,11 @@
-"""The contract of every engine: what computes inside a stage.
+"""Contract of every engine: what computes inside a stage.
 
 An engine is a package of this room, named as the engine with `_` for `-`, with an `ENGINE`. The package itself is
 light: profiles and plans read it. What opens its sessions, and what it does on a cluster, is imported where needed.
 
 Nothing outside of the package knows the name. An engine whose stages need more than their own process names groups of
 members (`Group` of the resources) by their roles: the executors of a cluster of its own, say, or ranks. On Kubernetes
-these are pods beside the stage's Job; `OnCluster` of `infra.kubernetes.engines` says what it does there.
+these are pods beside the stage's Job; an `OnCluster` (`infra.kubernetes.engines`) defines what it does there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from superworkflow.infra.engines.expected import Expected, by_members, in_own_pr
 from superworkflow.infra.resources import Group, Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.kubernetes.engines import OnCluster
     from superworkflow.infra.stage import Estimate
 
 
@@ -46,6 +45,8 @@ class Engine:
     """What the stage's own process is called where it has members, such as `driver`."""
     commands: ClassVar[Mapping[str, str]] = {}
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
+    on_cluster: str = "superworkflow.infra.kubernetes.engines:OnCluster"
+    """Import string of its `OnCluster`, which Kubernetes launchers open (`infra.kubernetes.engines.engine_on_cluster`)."""
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
         """Of the resources that a profile gives, those that this engine uses: groups of other engines are left out.
@@ -86,10 +87,3 @@ class Engine:
         What a stage needs by itself says nothing of what it needs where members do the work.
         """
         return f"{stage}.{role or self.own_role}" if self.groups(resources) else stage
-
-    @property
-    def on_cluster(self) -> OnCluster:
-        """What it does on Kubernetes."""
-        from superworkflow.infra.kubernetes.engines import OnCluster
-
-        return OnCluster()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.code_file import INPUT, CodeFile
-from superworkflow.infra.engines import IN_PROCESS, engines
 from superworkflow.infra.engines import engine as engine_named
+from superworkflow.infra.engines import engines
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution.collecting import collect
 from superworkflow.infra.execution.compiling import clock
@@ -31,7 +31,7 @@ from superworkflow.infra.execution.measure import (
 from superworkflow.infra.params import P, nearest, parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, format_bytes
-from superworkflow.infra.stage import Output, Stage, StageRun
+from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
 from superworkflow.infra.storage.attempt import remove_marker
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from superworkflow.infra.engines import IN_PROCESS, engine, engine_names
+from superworkflow.infra.engines import engine, engine_names
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
@@ -19,6 +19,7 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
+from superworkflow.infra.stage import IN_PROCESS
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 

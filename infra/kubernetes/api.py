@@ -63,7 +63,7 @@ class KubernetesApi:
             UserError: there are none, or they cannot be read.
         """
         if settings.credentials is not None:
-            from superworkflow.infra.orchestration.credentials import client_of_block
+            from superworkflow.infra.kubernetes.credentials import client_of_block
 
             client, namespace = await client_of_block(settings.credentials), "default"
         else:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
+from superworkflow.infra.engines import engine
+from superworkflow.infra.import_strings import imported
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.members import Members
 from superworkflow.infra.kubernetes.rights import Check
@@ -70,3 +74,9 @@ class OnCluster:
     def account(self, settings: KubernetesSettings) -> str | None:
         """Service account of stages whose image is of the engine's own kind; None for that of all stages."""
         return None
+
+
+@functools.cache
+def engine_on_cluster(name: str) -> OnCluster:
+    """The part of an engine that launchers on Kubernetes use, by the engine's name."""
+    return cast("OnCluster", imported(engine(name).on_cluster)())

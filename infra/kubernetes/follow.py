@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from superworkflow.infra.engines import IN_PROCESS
-from superworkflow.infra.engines import engine as engine_named
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
+from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.members import Members
 from superworkflow.infra.kubernetes.patience import Patience
 from superworkflow.infra.kubernetes.pod_log import read_log
@@ -24,6 +23,7 @@ from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 from superworkflow.infra.plan.holdings import Holding
 from superworkflow.infra.progress import parse_event
 from superworkflow.infra.resources import Group
+from superworkflow.infra.stage import IN_PROCESS
 
 RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""
@@ -114,7 +114,7 @@ class JobFollower:
         self._patience = Patience(settings, self._say)
         self._members: Sequence[Members] = ()
         if groups:
-            self._members = engine_named(engine).on_cluster.members(api, settings, name, groups, self._say)
+            self._members = engine_on_cluster(engine).members(api, settings, name, groups, self._say)
         self._log: asyncio.Task[None] | None = None
         self._log_pod = ""
         self._log_ended = asyncio.Event()

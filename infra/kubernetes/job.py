@@ -12,6 +12,7 @@ from typing import Any
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.pod import container_spec, environment, pod_spec, quantities, volumes_and_mounts
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
@@ -77,7 +78,7 @@ def job_manifest(
     }
     found = engine(call.placement.engine)
     if groups := found.groups(resources):
-        found.on_cluster.shape(manifest, settings, groups, stage_image(call, settings), labels)
+        engine_on_cluster(call.placement.engine).shape(manifest, settings, groups, stage_image(call, settings), labels)
     return manifest
 
 

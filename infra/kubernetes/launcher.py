@@ -21,6 +21,7 @@ from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import StageFailed, SuperworkflowError
 from superworkflow.infra.kubernetes.accounts import Account
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
@@ -276,7 +277,7 @@ class KubernetesLauncher(Launcher):
         keeper: asyncio.Task[None] | None = None
         try:
             if not there:
-                job = await create_job(api, job, computes.on_cluster.secret() if groups else {})
+                job = await create_job(api, job, engine_on_cluster(call.placement.engine).secret() if groups else {})
             job_is_there()
             self._followers.add(follower)
             keeper = asyncio.create_task(hold.keep(), name=f"hold {name}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from superworkflow.infra.engines import engine, engines
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.follow import JobFollower
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.jobs import remove_job
@@ -42,7 +43,7 @@ async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Ch
     checks = [Check("cluster", True, f"{api.server}, Kubernetes {version.get('gitVersion', '?')}, {api.namespace}")]
     checks += await asyncio.gather(*(own_right(api, *right) for right in RIGHTS))
     for name in dict.fromkeys(each.engine for each in _placements(profile).values() if _groups(each)):
-        checks += await engine(name).on_cluster.checks(api, settings)
+        checks += await engine_on_cluster(name).checks(api, settings)
     checks += await _sizes(api, profile)
     where = Location.of(store)
     if where.local_path is not None and not settings.covers(where.uri):
@@ -207,7 +208,8 @@ def probe_manifest(settings: KubernetesSettings, image: str, store: str) -> Json
     manifest = job_manifest(call, settings, resources, launcher="check")
     pod = manifest["spec"]["template"]["spec"]
     pod["containers"][0]["args"] = ["probe", "--store", store]
-    for each in engines():
-        if each.image and image == settings.images.get(each.image) and (name := each.on_cluster.account(settings)):
-            pod["serviceAccountName"] = name
+    for found in engines():
+        of_engine = found.image and image == settings.images.get(found.image)
+        if of_engine and (account := engine_on_cluster(found.name).account(settings)):
+            pod["serviceAccountName"] = account
     return manifest

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from superworkflow.infra.diagram import Given, Node
+from superworkflow.infra.engines import image_kind
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
 from superworkflow.infra.plan.autosize import placed
@@ -57,7 +58,7 @@ def run_node(
             output=location.uri,
             placement=placement,
             labels=labels,
-            image_kind=node.stage.image_kind(placement.engine),
+            image_kind=image_kind(node.stage, placement.engine),
             digest=node.digest,
             expected_memory=_expected_memory(node, request, placement, stats),
             code=node.code.keep(request.store) if node.code is not None else "",

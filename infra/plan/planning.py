@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from superworkflow.infra.diagram import Node
-from superworkflow.infra.engines import IN_PROCESS, engine
+from superworkflow.infra.engines import engine
 from superworkflow.infra.plan.autosize import placed
 from superworkflow.infra.plan.cost import PriceTable
 from superworkflow.infra.plan.forecast import Forecast, Forecaster
@@ -18,6 +18,7 @@ from superworkflow.infra.plan.timeline import Task, timeline
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
+from superworkflow.infra.stage import IN_PROCESS
 from superworkflow.infra.storage.manifest import Stat
 
 

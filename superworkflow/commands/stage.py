@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from superworkflow.infra.code_file import CodeFile, read_code
-from superworkflow.infra.engines import IN_PROCESS, engine_names
+from superworkflow.infra.engines import engine_names
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.execution import ending
 from superworkflow.infra.execution.arrow import leave_out_pandas, take_in_pandas
@@ -27,7 +27,7 @@ from superworkflow.infra.extras import missing_package
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
 from superworkflow.infra.settings import read_yaml
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.stage import IN_PROCESS, Input, Stage
 from superworkflow.infra.storage import patience
 from superworkflow.infra.storage.lease import Claim
 from superworkflow.infra.storage.lock import LeaseLost

@@ -10,20 +10,21 @@ import pytest
 
 from superworkflow.__main__ import COMMANDS, INTERNAL, main
 from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
-from superworkflow.infra.engines import IN_PROCESS, engine, engine_names, engines, member_commands
+from superworkflow.infra.engines import engine, engine_names, engines, member_commands
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.extras import EXTRAS
 from superworkflow.infra.import_strings import check_import
+from superworkflow.infra.kubernetes.engines import OnCluster, engine_on_cluster
 from superworkflow.infra.placements import node_names
 from superworkflow.infra.profile import load_profile, profile_names
 from superworkflow.infra.resources import Executors, Resources
-from superworkflow.infra.stage import Estimate
+from superworkflow.infra.stage import IN_PROCESS, Estimate
 from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("infra", "superworkflow", "sweeps", "dashboards")
-KEYS = {"infra/kubernetes/settings.py", "infra/resources.py"}
-"""Keys of profiles that name an engine: of its service account, of its kind of image, and of its members."""
+KEYS = {"infra/kubernetes/settings.py", "infra/resources.py", "infra/extras.py"}
+"""Keys of profiles that name an engine: of its service account, of its kind of image, and of its members; its extra."""
 ORDINARY = {"workers"}
 """Names that are words of which others have a use as well; as an engine's they would stand in quotes."""
 
@@ -38,7 +39,7 @@ def test_engines_are_found_by_name() -> None:
 @pytest.mark.parametrize("name", engine_names())
 def test_every_engine_keeps_the_contract(name: str) -> None:
     found = engine(name)
-    assert set(found.packages.values()) <= set(EXTRAS.values())
+    assert found.packages.items() <= EXTRAS.items()
     assert bool(found.roles) == bool(found.own_role)
     for command, function in found.commands.items():
         assert command not in {**COMMANDS, **INTERNAL}
@@ -51,7 +52,8 @@ def test_every_engine_keeps_the_contract(name: str) -> None:
     assert expected.own.cpu_s == 10 + expected.start_cpu_s
     assert found.sizing_key("walk", alone) == "walk"
     assert found.used(alone, on_cluster=True) is alone
-    assert found.on_cluster is not None
+    check_import(found.on_cluster, name)
+    assert isinstance(engine_on_cluster(name), OnCluster)
 
 
 def test_only_an_engine_spells_its_name() -> None:

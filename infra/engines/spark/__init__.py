@@ -15,7 +15,6 @@ from superworkflow.infra.engines.expected import Beginning, Expected, by_members
 from superworkflow.infra.resources import Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.kubernetes.engines import OnCluster
     from superworkflow.infra.stage import Estimate
 
 
@@ -41,6 +40,7 @@ class Spark(Engine):
     roles = ("executor",)
     own_role = "driver"
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
+    on_cluster = "superworkflow.infra.engines.spark.cluster:SparkOnCluster"
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
         """Java and its session start first; the work is that of Python's processes, in executors if there are any."""
@@ -57,13 +57,6 @@ class Spark(Engine):
         from superworkflow.infra.engines.spark.session import settings_from_environment
 
         return settings_from_environment()
-
-    @property
-    def on_cluster(self) -> OnCluster:
-        """See `Engine`."""
-        from superworkflow.infra.engines.spark.cluster import SparkOnCluster
-
-        return SparkOnCluster()
 
 
 ENGINE = Spark()

@@ -17,7 +17,6 @@ from superworkflow.infra.engines.expected import Beginning, Expected, by_members
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.kubernetes.engines import OnCluster
     from superworkflow.infra.stage import Estimate
 
 ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
@@ -46,6 +45,7 @@ class WorkerGroups(Engine):
     members_are_processes = True
     own_role = "coordinator"
     commands: ClassVar[Mapping[str, str]] = {"worker": "superworkflow.infra.engines.workers.agent:join"}
+    on_cluster = "superworkflow.infra.engines.workers.cluster:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
         """See `Engine`."""
@@ -77,13 +77,6 @@ class WorkerGroups(Engine):
         """See `Engine`."""
         names = {"address": ADDRESS_VARIABLE, "token": TOKEN_VARIABLE}
         return {key: os.environ[name] for key, name in names.items() if name in os.environ}
-
-    @property
-    def on_cluster(self) -> OnCluster:
-        """See `Engine`."""
-        from superworkflow.infra.engines.workers.cluster import WorkersOnCluster
-
-        return WorkersOnCluster()
 
 
 ENGINE = WorkerGroups()

@@ -15,6 +15,7 @@ import superworkflow.infra.kubernetes
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.workers.cluster import TALKS, WorkerPods
 from superworkflow.infra.kubernetes.api import KubernetesApi
+from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.job import job_manifest
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
@@ -40,7 +41,7 @@ def _worker(job: Any, role: str) -> Any:
     groups = engine("workers").groups(Resources.model_validate({"workers": WORKERS}))
     name = job["metadata"]["name"]
     api = cast("KubernetesApi", None)  # nothing is asked of the cluster
-    found = {each.role: each for each in engine("workers").on_cluster.members(api, SETTINGS, name, groups, print)}
+    found = {each.role: each for each in engine_on_cluster("workers").members(api, SETTINGS, name, groups, print)}
     followed = found[role]
     assert isinstance(followed, WorkerPods)
     template = job["spec"]["template"]
@@ -118,7 +119,7 @@ def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None
 
     def follow() -> Any:
         api = cast("KubernetesApi", cluster)
-        (found,) = engine("workers").on_cluster.members(api, SETTINGS, name, groups, told.append)
+        (found,) = engine_on_cluster("workers").members(api, SETTINGS, name, groups, told.append)
         return found
 
     def look() -> list[str]:

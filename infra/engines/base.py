@@ -46,7 +46,7 @@ class Engine:
     commands: ClassVar[Mapping[str, str]] = {}
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
     on_cluster: str = "superworkflow.infra.kubernetes.engines:OnCluster"
-    """Import string of its `OnCluster`, which Kubernetes launchers open (`infra.kubernetes.engines.engine_on_cluster`)."""
+    """Import string of its `OnCluster`, which launchers on Kubernetes open."""
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
         """Of the resources that a profile gives, those that this engine uses: groups of other engines are left out.

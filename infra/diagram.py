@@ -14,9 +14,10 @@ from typing import Any
 from superworkflow.infra.code_file import INPUT, CodeFile
 from superworkflow.infra.declarations import check_declarations
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Stats, input_stats
 from superworkflow.infra.outcomes import Drift, Metric, Model, Outcome, Picture
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import LOOK_BYTES, Stage, Stats
+from superworkflow.infra.stage import LOOK_BYTES, Stage
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.names import is_word
@@ -63,7 +64,7 @@ class Node:
         if isinstance(given, Source):
             return self.stage.inputs[name].stats_of(given, look_bytes)
         assert isinstance(given, Dataset)
-        return given.stats
+        return input_stats(given)
 
 
 def _input_digests(stage: Stage[Any], inputs: Mapping[str, Node | Given], code: CodeFile | None) -> dict[str, str]:

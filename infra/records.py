@@ -15,10 +15,7 @@ from superworkflow.infra.plan.cost import PriceTable, unified_cost
 from superworkflow.infra.plan.holdings import Holding, consecutive, held, shortened
 from superworkflow.infra.promotion import Decision
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.manifest import Manifest, Stat
-
-METRIC_PREFIX, DRIFT_PREFIX = "metrics.", "drift."
-"""Stats under these prefixes are the quality that a run is judged by, and how far its data are from earlier ones."""
+from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Manifest, Stat, prefixed
 
 
 @dataclass(frozen=True)
@@ -116,19 +113,12 @@ class StageRecord:
     @property
     def metrics(self) -> dict[str, float]:
         """Quality among the stats, without its prefix."""
-        return self._under(METRIC_PREFIX)
+        return prefixed(self.stats, METRIC_PREFIX)
 
     @property
     def drift(self) -> dict[str, float]:
         """Figures of drift among the stats, without their prefix."""
-        return self._under(DRIFT_PREFIX)
-
-    def _under(self, prefix: str) -> dict[str, float]:
-        return {
-            name.removeprefix(prefix): float(value)
-            for name, value in self.stats.items()
-            if name.startswith(prefix) and isinstance(value, int | float)
-        }
+        return prefixed(self.stats, DRIFT_PREFIX)
 
     def document(self) -> dict[str, Any]:
         """As in a run's JSON document."""

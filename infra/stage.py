@@ -4,8 +4,8 @@ A stage is one module in `tasks/` with a `STAGE` object. The module itself is li
 function that does the work is named by an import string, so that plans and flows need none of its libraries:
 
     STAGE = Stage(
-        name="degrees", version="1", params=DegreesParams, inputs={"graph": Input("index dataset")},
-        run="superworkflow.tasks.degrees.run:run", image="cpu", estimate=estimate,
+        name="degrees", run="superworkflow.tasks.degrees.run:run", inputs={"graph": Input("index dataset")},
+        params=DegreesParams, estimate=estimate,
     )
 
     # tasks/degrees/run.py
@@ -23,15 +23,14 @@ from pathlib import Path
 from typing import Generic, cast
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate, Stats, estimate_from_bytes
 from superworkflow.infra.import_strings import imported
-from superworkflow.infra.params import P
+from superworkflow.infra.params import P, StageParams
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.manifest import Stat
+from superworkflow.infra.storage.manifest import DRIFT_PREFIX, METRIC_PREFIX, Stat
 from superworkflow.infra.storage.source import Source
-
-Stats = Mapping[str, Stat]
 
 IN_PROCESS = "in-process"
 """The engine that every stage has: its own process."""
@@ -98,52 +97,20 @@ class Output:
 
     Args:
         rows: rows in the field's sense, such as vertices of a graph.
-        stats: facts that later stages, plans and records read from the manifest. Numbers under `metrics.` are quality,
-            those under `drift.` say how far the data are from what they were; see `Stage.drift`.
+        stats: facts that later stages, plans and records read from the manifest.
+        metrics: quality by name, as `Stage.metrics` declares it; `f1@0.5` is `f1` at a setting.
+        drift: distance of the data from earlier ones by name, as `Stage.drift` declares it.
     """
 
     rows: int
     stats: Stats = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    drift: Mapping[str, float] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """Prediction of a stage before it runs.
-
-    Args:
-        memory_bytes: peak memory of the stage's process.
-        cpu_s: CPU seconds on one current core of a server.
-        output_bytes: bytes of data files.
-        stats: predicted facts of the output, which the estimates of later stages read.
-        parallel: share of the work after the start that threads divide among themselves (Amdahl).
-        start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
-        base_bytes: of `memory_bytes`, what a process has by then.
-        mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
-        kind: names the algorithm where a stage has several, of which one says nothing of another.
-        coordinator_s: of `cpu_s`, where members of groups do the work, what the stage's own process does of it.
-        coordinator_bytes: there, what its own process takes for that beyond `base_bytes`.
-    """
-
-    memory_bytes: int
-    cpu_s: float
-    output_bytes: int
-    stats: Stats = field(default_factory=dict)
-    parallel: float = 0.9
-    start_s: float = 0.0
-    base_bytes: int = 0
-    mapped_bytes: int = 0
-    kind: str = ""
-    coordinator_s: float = 0.0
-    coordinator_bytes: int = 0
-
-    def runtime_s(self, threads: int) -> float:
-        """Wall seconds on `threads` cores."""
-        return self.start_s + (self.cpu_s - self.start_s) * (1 - self.parallel + self.parallel / threads)
-
-    @property
-    def divided(self) -> float:
-        """Share of all that threads divide among themselves."""
-        return self.parallel * (1 - self.start_s / self.cpu_s) if self.cpu_s > 0 else 0.0
+    def manifest_stats(self) -> dict[str, Stat]:
+        """Everything as the manifest keeps it: metrics and drift under their prefixes."""
+        figures = {METRIC_PREFIX + name: value for name, value in self.metrics.items()}
+        return {**self.stats, **figures, **{DRIFT_PREFIX + name: value for name, value in self.drift.items()}}
 
 
 @dataclass
@@ -188,13 +155,14 @@ class Stage(Generic[P]):
 
     Args:
         name: lower-case word, also the folder in the store.
-        version: raised when the same parameters and inputs give another result.
-        params: parameter model.
+        run: the work in the stage's own process: a function of a `StageRun`, or its import string `module:function`,
+            which imports its libraries only where it runs.
         inputs: input datasets and files by name.
-        run: import string `module:function` of the work, in the stage's own process.
+        params: parameter model; without one the stage has no parameters.
+        version: raised when the same parameters and inputs give another result.
         engines: import strings of the same work on other engines, by engine.
         estimate: (parameters, stats of each input by name, resources) to a prediction; the stats of a source are
-            those of `Input.stats_of`.
+            those of `Input.stats_of`, those of a dataset have its `bytes` too. By default in proportion to input bytes.
         image: kind of image that holds what the stage needs in process: `cpu` or `torch`. An engine may have a kind
             of its own.
         estimates: predictions of the work on other engines, by engine, where it differs from that in process. Memory
@@ -204,19 +172,19 @@ class Stage(Generic[P]):
             it has them imported beforehand.
         check: import string of a function of the parameters that raises UserError where this machine cannot do what
             they ask for, such as train on a GPU.
-        metrics: names of the figures that it may report as stats under `metrics.`, without their settings.
+        metrics: names of the figures that it may report as `Output.metrics`, without their settings.
         steps: of a stage that reports intermediate values (`Progress.report`): the number of them, from its parameters.
             Sweeps stop trials early by these, and plan for so many.
-        drift: names of the figures that it may report as stats under `drift.`: 0 where nothing has changed, and larger
+        drift: names of the figures that it may report as `Output.drift`: 0 where nothing has changed, and larger
             where more has.
     """
 
     name: str
-    version: str
-    params: type[P]
+    run: str | Callable[[StageRun[P]], Output]
     inputs: Mapping[str, Input]
-    run: str
-    estimate: Callable[[P, Mapping[str, Stats], Resources], Estimate]
+    params: type[P] = StageParams  # type: ignore[assignment]
+    version: str = "1"
+    estimate: Callable[[P, Mapping[str, Stats], Resources], Estimate] = estimate_from_bytes
     image: str = "cpu"
     help: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -263,4 +231,13 @@ class Stage(Generic[P]):
             UserError: the stage does not have this engine.
         """
         self.check_engine(on, "--engine")
-        return cast("Callable[[StageRun[P]], Output]", imported(self.run if on == IN_PROCESS else self.engines[on]))
+        if on == IN_PROCESS and not isinstance(self.run, str):
+            return self.run
+        return cast(
+            "Callable[[StageRun[P]], Output]", imported(self.run_path if on == IN_PROCESS else self.engines[on])
+        )
+
+    @property
+    def run_path(self) -> str:
+        """Import string of the work in process."""
+        return self.run if isinstance(self.run, str) else f"{self.run.__module__}:{self.run.__qualname__}"

@@ -47,7 +47,7 @@ def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
             raise UserError("a stage in a file runs in process: other engines would not find its functions",
                             where=f"{code.uri}: stage {stage.name}", value=", ".join(stage.engines),
                             remedy="Leave engines out, or make an installed package")  # fmt: skip
-        for text in filter(None, [stage.run, stage.check]):
+        for text in filter(None, [stage.run_path, stage.check]):
             check_import(text, f"{code.uri}: stage {stage.name}")
     return own
 

@@ -17,9 +17,10 @@ from pydantic import Field
 from superworkflow.infra.diagram import Diagram, Superworkflow
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 
@@ -79,7 +80,7 @@ def scale(job: StageRun[ScaleParams]) -> Output:
         job.output.array("too-large.npy", np.zeros(GIB // 64, dtype=np.uint8))
     value = number * job.params.factor
     job.output.json("scaled/value.json", {"value": value})
-    return Output(rows=1, stats={"value": value, "resumed": resumed, "metrics.value@1": value})
+    return Output(rows=1, stats={"value": value, "resumed": resumed}, metrics={"value@1": value})
 
 
 def estimate_count(params: CountParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

@@ -23,9 +23,10 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
+from superworkflow.infra.stage import Output, Stage, StageRun
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 

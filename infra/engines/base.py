@@ -17,7 +17,7 @@ from superworkflow.infra.engines.expected import Expected, by_members, in_own_pr
 from superworkflow.infra.resources import Group, Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.stage import Estimate
+    from superworkflow.infra.estimate import Estimate
 
 
 class Engine:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from superworkflow.infra.resources import Group, Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.stage import Estimate
+    from superworkflow.infra.estimate import Estimate
 
 
 @dataclass(frozen=True)

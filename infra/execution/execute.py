@@ -234,7 +234,7 @@ def _commit(
     )  # fmt: skip
     return writer.commit(
         stage=stage.name, version=stage.version, params=identity, inputs=given,
-        stats=result.stats, measured=measured, software=software_versions(), engine=engine,
+        stats=result.manifest_stats(), measured=measured, software=software_versions(), engine=engine,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from superworkflow.infra.diagram import Given, Node
 from superworkflow.infra.engines import image_kind
 from superworkflow.infra.errors import SuperworkflowError
+from superworkflow.infra.estimate import input_stats
 from superworkflow.infra.launch.base import Event, Launched, Launcher, StageCall
 from superworkflow.infra.plan.autosize import placed
 from superworkflow.infra.plan.history import remember
@@ -114,7 +115,7 @@ def _expected_memory(
 def _stats(node: Node, request: Request) -> dict[str, Mapping[str, Stat]]:
     """True stats of the inputs."""
     return {
-        name: request.store.open(given.stage.name, given.digest).stats
+        name: input_stats(request.store.open(given.stage.name, given.digest))
         if isinstance(given, Node)
         else node.stats_of(name)
         for name, given in node.inputs.items()

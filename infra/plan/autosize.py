@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.engines import engine
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources, available_cpus
-from superworkflow.infra.stage import Estimate
 from superworkflow.infra.storage.manifest import Stat
 
 HEADROOM = 1.25

@@ -15,12 +15,13 @@ from typing import Any
 
 from superworkflow.infra.engines import engine
 from superworkflow.infra.engines.expected import Expected, MembersExpected
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.execution.measure import processor
 from superworkflow.infra.plan.fit import Parts, fitted
 from superworkflow.infra.plan.history import History, LaunchRecord
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Stage, Stats
+from superworkflow.infra.stage import Stage
 
 FORKED_START = 0.3
 """Share of a stage's start that is left where its process is forked from one that has the imports done."""

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.diagram import Node
+from superworkflow.infra.estimate import input_stats
 from superworkflow.infra.launch.base import Launched
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
@@ -180,6 +181,6 @@ def _facts(node: Node, name: str, store: Store, output: Dataset) -> dict[str, St
     """Stats of an input as estimates read them; of a source, what a look at it tells and what the stage found in it."""
     given = node.inputs[name]
     if isinstance(given, Node):
-        return dict(store.open(given.stage.name, given.digest).stats)
+        return dict(input_stats(store.open(given.stage.name, given.digest)))
     known = node.stats_of(name, _LOOK_BYTES)
     return dict(known) if isinstance(given, Dataset) else {**output.stats, **known}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from superworkflow.infra.diagram import Node
 from superworkflow.infra.engines import engine
+from superworkflow.infra.estimate import estimate_from_bytes, input_stats, predicted_stats
 from superworkflow.infra.plan.autosize import placed
 from superworkflow.infra.plan.cost import PriceTable
 from superworkflow.infra.plan.forecast import Forecast, Forecaster
@@ -58,7 +59,8 @@ class PlannedStage:
         cpu_s: CPU seconds, of members too.
         resources: those of the profile, or chosen where it says `auto`.
         memory_fits: whether that memory holds the predicted peak.
-        runs: how many recorded runs of the stage the prediction rests on; 0 where it is built in.
+        runs: how many recorded runs of the stage the prediction rests on.
+        built_in: without records it rests on an estimate of the stage's own, else on the bytes of its inputs alone.
         end_s: when it ends, in seconds after the run's first stage began; 0 for a cached one.
         engine: what computes.
         start_s: of `seconds`, those before the work begins: pods, process, engine.
@@ -84,6 +86,7 @@ class PlannedStage:
     width: int = 1
     groups: tuple[PlannedGroup, ...] = ()
     gpu_s: float = 0.0
+    built_in: bool = True
 
     @property
     def fits(self) -> bool:
@@ -95,7 +98,9 @@ class PlannedStage:
         """What the prediction rests on, for people."""
         if self.state == "cached":
             return "itself"
-        return f"{self.runs} run{'s' if self.runs > 1 else ''}" if self.runs else "built-in"
+        if self.runs:
+            return f"{self.runs} run{'s' if self.runs > 1 else ''}"
+        return "built-in" if self.built_in else "input bytes"
 
 
 def plan(request: Request) -> list[PlannedStage]:
@@ -123,14 +128,14 @@ def plan(request: Request) -> list[PlannedStage]:
         dataset = request.store.find(node.stage.name, node.digest)
         if dataset is not None:
             measured = dataset.manifest.measured
-            known[node.name] = dataset.stats
+            known[node.name] = input_stats(dataset)
             memory, cpu_s, seconds = measured.memory_bytes, measured.cpu_s, measured.runtime_s
             output_bytes, fits, runs = dataset.manifest.bytes, True, 0
             start_s, width = 0.0, 1
             tasks.append(Task(node.name, (), 0.0, 0.0, 0.0))
         else:
             estimate = node.stage.estimate_on(placement.engine, node.params, stats, resources)
-            known[node.name] = estimate.stats
+            known[node.name] = predicted_stats(estimate)
             forecast = forecaster.of(
                 node.stage, node.params, stats, placement.model_copy(update={"resources": resources})
             )
@@ -159,6 +164,7 @@ def plan(request: Request) -> list[PlannedStage]:
                 start_s=start_s,
                 width=width,
                 groups=groups,
+                built_in=node.stage.estimate is not estimate_from_bytes,
             )
         )
     cores = available_cpus() if request.profile.launcher == "process" else None

@@ -26,6 +26,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lock import Right
 from superworkflow.infra.storage.manifest import (
     MANIFEST_NAME,
+    METRIC_PREFIX,
     FileEntry,
     InputEntry,
     Manifest,
@@ -33,6 +34,7 @@ from superworkflow.infra.storage.manifest import (
     NewerFormat,
     Stat,
     format_of,
+    prefixed,
 )
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.infra.storage.scratch import Scratch
@@ -112,6 +114,11 @@ class Dataset:
     @property
     def stats(self) -> Mapping[str, Stat]:
         return self.manifest.stats
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Quality that the stage reported, by name."""
+        return prefixed(self.stats, METRIC_PREFIX)
 
     def files(self, pattern: str = "*") -> list[str]:
         """Names of the data files that match a shell pattern, sorted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,19 @@ class Measurement(BaseModel):
 
 class NewerFormat(ValueError):
     """A manifest that a later version of this project wrote."""
+
+
+METRIC_PREFIX, DRIFT_PREFIX = "metrics.", "drift."
+"""Prefixes of quality and of drift among a dataset's stats."""
+
+
+def prefixed(stats: Mapping[str, Stat], prefix: str) -> dict[str, float]:
+    """Numbers among stats under a prefix, by their names without it."""
+    return {
+        name.removeprefix(prefix): float(value)
+        for name, value in stats.items()
+        if name.startswith(prefix) and isinstance(value, int | float)
+    }
 
 
 class Manifest(BaseModel):

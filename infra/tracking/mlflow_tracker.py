@@ -25,6 +25,7 @@ from superworkflow.infra.records import RunRecord, StageRecord, Used
 from superworkflow.infra.storage.databases import sqlite_url
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.manifest import METRIC_PREFIX
 from superworkflow.infra.tracking.addresses import MLFLOW_VARIABLE
 from superworkflow.infra.tracking.base import (
     DATASETS_TAG,
@@ -206,7 +207,7 @@ class MlflowTracker(Tracker):
         }
         start = int((record.ended - record.runtime_s - record.compile_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)
-        stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith("metrics.")}
+        stats = {f"stat/{name}": value for name, value in record.stats.items() if not name.startswith(METRIC_PREFIX)}
         figures = {
             "seconds": record.runtime_s,
             "queued_seconds": record.queued_s,

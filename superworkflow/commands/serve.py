@@ -42,7 +42,7 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
     loaded = [load_stage(name) for name in dict.fromkeys(stages)]
     compiled = False
     for stage in loaded:
-        importlib.import_module(stage.run.partition(":")[0])
+        importlib.import_module(stage.run_path.partition(":")[0])
         if "numba" in sys.modules and not compiled:
             compiled = True
             _warm_numba()

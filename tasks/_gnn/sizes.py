@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from superworkflow.infra.estimate import Stats
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Stats
 
 USUAL_CLASSES = 40
 """Taken for granted where neither graph nor network tells."""

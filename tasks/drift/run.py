@@ -38,4 +38,4 @@ def run(job: StageRun[DriftParams]) -> Output:
             job.progress.log("the embeddings have too few nodes in common: they are not compared")
         figures |= found
     job.output.json("drift.json", figures)
-    return Output(rows=len(shared), stats={f"drift.{name}": value for name, value in figures.items()})
+    return Output(rows=len(shared), drift=figures)

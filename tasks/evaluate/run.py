@@ -88,7 +88,7 @@ def run(job: StageRun[EvaluateParams]) -> Output:
     )
     _write(job, "scores.parquet", table)
     judged = facts.get("labelled_nodes") or facts.get("link_test_pairs") or 0
-    return Output(rows=int(judged), stats=facts | {f"metrics.{name}": value for name, value in metrics.items()})
+    return Output(rows=int(judged), stats=facts, metrics=metrics)
 
 
 def summary(scores: list[Score]) -> dict[str, float]:

@@ -35,9 +35,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks._csr_size import MOST_ARCS, PIECE
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index

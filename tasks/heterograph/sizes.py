@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from superworkflow.infra.stage import Stats
+from superworkflow.infra.estimate import Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import DESCRIPTION_BYTES, Source
 from superworkflow.infra.storage.text_file import unpacked

@@ -24,9 +24,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 
 
 class HoldoutParams(StageParams):

@@ -20,9 +20,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mapped_graph, workers_of
 
 

@@ -27,6 +27,7 @@ def run(job: StageRun[LabelParams]) -> Output:
         rows=len(labels.kinds),
         stats={
             "labelled_nodes": len(labels.vertices), "labels": len(labels.names), "unknown_labels": unknown,
-            "drift.labels_unknown_share": share, "bytes": job.output.bytes_written,
+            "bytes": job.output.bytes_written,
         },
+        drift={"labels_unknown_share": share},
     )  # fmt: skip

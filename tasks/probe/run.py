@@ -118,7 +118,8 @@ def _judge(
     }  # fmt: skip
     return Output(
         rows=sum(len(inputs[split]) for split in judged),
-        stats=facts | {f"metrics.{name}": value for name, value in metrics.items()},
+        stats=facts,
+        metrics=metrics,
     )
 
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks.sample.expected import estimate
 
 MOST_REPEATS = 1000

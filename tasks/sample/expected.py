@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._paths import paths_in

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from superworkflow.infra.engines.spark.session import python_memory
+from superworkflow.infra.estimate import Stats
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun, Stats
+from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.expected import estimate
 from superworkflow.tasks.sample.run import read_spec

@@ -47,7 +47,7 @@ def run(job: StageRun[ScoreParams]) -> Output:
         raise UserError("no node is left to judge the predictions by", where=predictions.uri,
                         remedy="Put labelled nodes into the splits validation and test")  # fmt: skip
     job.output.json("metrics.json", metrics)
-    return Output(rows=judged, stats={f"metrics.{name}": value for name, value in metrics.items()})
+    return Output(rows=judged, metrics=metrics)
 
 
 def _trained_on(predictions: Dataset) -> pa.Array:

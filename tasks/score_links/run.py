@@ -52,7 +52,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         metrics |= {f"mrr@{split}": float((1 / ranks).mean()), f"hits_at_k@{split}": float((ranks <= params.k).mean())}
     job.output.json("metrics.json", metrics)
     judged = sum(map(len, held_out.links.values()))
-    return Output(rows=judged, stats={f"metrics.{name}": value for name, value in metrics.items()})
+    return Output(rows=judged, metrics=metrics)
 
 
 def average_precision(positives: Vectors, negatives: Vectors) -> float:

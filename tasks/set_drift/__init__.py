@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 
 
 class SetDriftParams(StageParams):

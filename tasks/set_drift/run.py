@@ -23,7 +23,7 @@ def run(job: StageRun[SetDriftParams]) -> Output:
     figures = changed("nodes_changed", now.node_sets, before.node_sets)
     figures |= changed("edges_changed", now.edge_sets, before.edge_sets)
     job.output.json("drift.json", figures)
-    return Output(rows=len(figures), stats={f"drift.{name}": value for name, value in figures.items()})
+    return Output(rows=len(figures), drift=figures)
 
 
 def changed(figure: str, now: Sets, before: Sets) -> dict[str, float]:

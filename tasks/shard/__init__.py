@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks._gnn.sizes import edge_values, feature_values, mapped_graph
 
 

@@ -24,9 +24,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks._gnn.shape import reads_means
 from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mean_values, workers_of
 

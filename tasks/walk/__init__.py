@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.config import JsonDict
 
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries, table_bytes
 
 SHARD_BYTES = 32 << 20

@@ -10,8 +10,9 @@ import importlib
 from typing import Literal
 
 from superworkflow.infra.engines.spark.session import python_memory
+from superworkflow.infra.estimate import Stats
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun, Stats
+from superworkflow.infra.stage import Output, StageRun
 from superworkflow.tasks.walk import WalkParams, estimate
 
 Mode = Literal["replicated", "partitioned"]

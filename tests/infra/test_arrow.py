@@ -32,7 +32,8 @@ print(json.dumps([imported, pa.array(pd.Series([1.0, float("nan")])).null_count]
 MINE = """
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Estimate, Input, Output, Stage
+from superworkflow.infra.estimate import Estimate
+from superworkflow.infra.stage import Input, Output, Stage
 
 
 def missing(job):

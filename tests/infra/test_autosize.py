@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.launch.base import Launched, Launcher, StageCall
 from superworkflow.infra.orchestration.node import run_node
@@ -20,7 +21,6 @@ from superworkflow.infra.profile import load_profile
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Resources, available_cpus
-from superworkflow.infra.stage import Estimate
 from tests.toy_stages import COUNT, SCALE, TOY
 
 MOST = Limits(cpu=16, memory=8 << 30, target_s=100)

@@ -16,7 +16,8 @@ import gc
 
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Estimate, Input, Output, Stage
+from superworkflow.infra.estimate import Estimate
+from superworkflow.infra.stage import Input, Output, Stage
 
 ENABLED = gc.isenabled()
 

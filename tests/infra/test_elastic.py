@@ -20,6 +20,7 @@ from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker
 from superworkflow.infra.errors import StagedUserError, UserError
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.execution.execute import Executed, execute
 from superworkflow.infra.launch import forked
 from superworkflow.infra.launch.base import Event, StageCall
@@ -27,7 +28,6 @@ from superworkflow.infra.launch.process import ProcessLauncher
 from superworkflow.infra.plan.holdings import held_while_scaled
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate
 from tests import toy_workers
 from tests.infra.test_workers import SOON, Told, files_of, members_of
 

@@ -12,13 +12,14 @@ from superworkflow.__main__ import COMMANDS, INTERNAL, main
 from superworkflow.flows import known_names, load_superworkflow, superworkflow_names
 from superworkflow.infra.engines import engine, engine_names, engines, member_commands
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.extras import EXTRAS
 from superworkflow.infra.import_strings import check_import
 from superworkflow.infra.kubernetes.engines import OnCluster, engine_on_cluster
 from superworkflow.infra.placements import node_names
 from superworkflow.infra.profile import load_profile, profile_names
 from superworkflow.infra.resources import Executors, Resources
-from superworkflow.infra.stage import IN_PROCESS, Estimate
+from superworkflow.infra.stage import IN_PROCESS
 from tests.second.flows.second import SUPERWORKFLOW as SECOND
 
 ROOT = Path(__file__).parents[2]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from superworkflow.infra.engines.spark import _BEGINNING, _JAVA_BYTES
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.execution.measure import processor
 from superworkflow.infra.launch.process import ProcessLauncher
 from superworkflow.infra.orchestration.node import run_node
@@ -20,7 +21,7 @@ from superworkflow.infra.plan.planning import plan
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Executors, Gpu, Resources
-from superworkflow.infra.stage import Estimate, Input, Stage, Stats
+from superworkflow.infra.stage import Input, Stage
 from superworkflow.infra.storage.filesystem import Location
 from tests.infra.test_history import launch_record
 from tests.toy_stages import SCALE
@@ -40,7 +41,9 @@ def _estimate(params: Any, inputs: Mapping[str, Stats], resources: Resources) ->
     )  # fmt: skip
 
 
-STAGE: Stage[Any] = Stage("scale", "3", SCALE.params, {"number": Input("count dataset")}, "no:where", _estimate)
+STAGE: Stage[Any] = Stage(
+    "scale", "no:where", {"number": Input("count dataset")}, SCALE.params, "3", estimate=_estimate
+)
 
 
 def _record(lines: int = 10, *, factor: float = 2.0, **more: Any) -> LaunchRecord:

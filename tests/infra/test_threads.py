@@ -17,7 +17,8 @@ from superworkflow.infra.launch.forked import PROGRAM, ForkServer
 MINE = """
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.params import StageParams
-from superworkflow.infra.stage import Estimate, Input, Output, Stage
+from superworkflow.infra.estimate import Estimate
+from superworkflow.infra.stage import Input, Output, Stage
 
 
 def adds(job):

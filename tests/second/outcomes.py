@@ -20,7 +20,7 @@ def card(chosen: Dataset) -> ModelCard:
         example=(dict(zip(facts["names"], facts["mean"], strict=True)),),
         options={"digits": 2},
         facts={"degree": facts["degree"]},
-        metadata={"rmse": chosen.stats["metrics.rmse"]},
+        metadata={"rmse": chosen.metrics["rmse"]},
     )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from superworkflow.infra.diagram import Diagram, Superworkflow
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.stage import Input, Output, Stage, StageRun
 from superworkflow.infra.storage.source import Source
 from tests.second.stages import fit, measurements
 

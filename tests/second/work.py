@@ -151,16 +151,15 @@ def _write(job: StageRun[FitParams], regression: Regression, weights: Matrix) ->
     job.output.array("predicted.npy", predicted)
     job.output.array("target.npy", regression.y)
     job.output.json("columns.json", {**job.inputs["data"].json("columns.json"), "degree": job.params.degree})
-    metrics = {"metrics.rmse": float(rmse.mean()), "metrics.rmse_std": float(rmse.std())}
+    metrics = {"rmse": float(rmse.mean()), "rmse_std": float(rmse.std())}
     rows = len(predicted)
-    return Output(rows=rows, stats={"rows": rows, "degree": job.params.degree, **metrics})
+    return Output(rows=rows, stats={"rows": rows, "degree": job.params.degree}, metrics=metrics)
 
 
 def choose(job: StageRun[ChooseParams]) -> Output:
     """The files of the better fit, and its figures."""
-    best = min(job.inputs.values(), key=lambda each: float(each.stats["metrics.rmse"] or 0))
+    best = min(job.inputs.values(), key=lambda each: each.metrics["rmse"])
     for name in ("weights.npy", "predicted.npy", "target.npy"):
         job.output.array(name, best.array(name))
     job.output.json("columns.json", best.json("columns.json"))
-    metrics = {name: best.stats[name] for name in ("metrics.rmse", "metrics.rmse_std")}
-    return Output(rows=best.manifest.rows, stats={"degree": best.stats["degree"], **metrics})
+    return Output(rows=best.manifest.rows, stats={"degree": best.stats["degree"]}, metrics=best.metrics)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import Measurement

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.params import parse_params
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import holdout_links, partition, shard

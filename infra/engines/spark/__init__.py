@@ -15,7 +15,7 @@ from superworkflow.infra.engines.expected import Beginning, Expected, by_members
 from superworkflow.infra.resources import Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.stage import Estimate
+    from superworkflow.infra.estimate import Estimate
 
 
 _JAVA_BYTES = 330 << 20

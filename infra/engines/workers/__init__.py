@@ -17,7 +17,7 @@ from superworkflow.infra.engines.expected import Beginning, Expected, by_members
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
-    from superworkflow.infra.stage import Estimate
+    from superworkflow.infra.estimate import Estimate
 
 ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
 """Where pods find the address of the coordinator's, and the token of the group."""

@@ -10,9 +10,10 @@ from pydantic import Field
 
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import collected
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Output, Stage, StageRun, Stats
+from superworkflow.infra.stage import Output, Stage, StageRun
 
 
 class SpreadParams(StageParams):

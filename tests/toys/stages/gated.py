@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import Field
 
 from superworkflow.infra.errors import UserError
+from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.params import StageParams
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Estimate, Input, Output, Stage, StageRun, Stats
+from superworkflow.infra.stage import Input, Output, Stage, StageRun
 
 STEPS = 2
 WHERE: dict[str, Any] = {"affects_result": False}

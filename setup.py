@@ -1,4 +1,4 @@
-"""Builds from what lies in packages now: neither from an earlier build's leavings nor from an earlier list of sources."""
+"""Builds from what packages hold now, not from what an earlier build left or listed."""
 
 from __future__ import annotations
 

@@ -5,29 +5,36 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("dashboards", "flows", "infra", "sweeps", "tasks")
+from tests.dirty_tree import ROOMS, ROOT, make_dirty_tree, tracked_files
+
+OWN = {"flows/hubs.py", "tasks/hubs/__init__.py"}
+"""Modules that a user adds to packages: they belong to the product that is built there."""
+IN_ROOMS = (".py", ".yaml", ".ini", ".json", ".properties", ".gz", ".txt", ".html", ".css", ".js", ".svg", ".md")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, since setuptools leaves folders where it builds."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree in which a user has worked, with modules of their own in packages."""
+    folder = tmp_path_factory.mktemp("source")
+    make_dirty_tree(folder)
+    for name in OWN:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("HUBS = 3\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("superworkflow", *ROOMS):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=unwanted)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copyfile(ROOT / name, source / name)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     (found,) = folder.glob("superworkflow-*.whl")
     return found
@@ -72,15 +79,29 @@ def _run(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_wheel_has_one_package_and_all_files_that_are_read(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0].removesuffix(".dist-info").partition("-")[0] for name in names} == {"superworkflow"}
-    kept = {name.removeprefix("superworkflow/") for name in names}
-    for room in ROOMS:
-        wanted = [
-            path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".yaml", ".json", ".properties", ".gz")
-        ]
-        assert {path.relative_to(ROOT).as_posix() for path in wanted} <= kept
+def _product() -> set[str]:
+    """Files of the package, as in site-packages."""
+    tracked = {name for name in tracked_files() if name.endswith(IN_ROOMS)} | OWN
+    files = {f"superworkflow/{name}" for name in tracked if name.partition("/")[0] in ROOMS}
+    return files | {name for name in tracked if name.startswith("superworkflow/")} | {"superworkflow/py.typed"}
+
+
+def test_wheel_has_the_package_and_nothing_else_of_the_tree(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if ".dist-info/" not in name} == _product()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_sdist_has_what_a_wheel_is_built_from_and_nothing_else_of_the_tree(source: Path, tmp_path: Path) -> None:
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    _run(source, sys.executable, "-c", code, tmp_path)
+    (found,) = tmp_path.glob("superworkflow-*.tar.gz")
+    with tarfile.open(found) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    written = {"PKG-INFO", "setup.cfg"}
+    assert {name for name in names if not name.startswith("superworkflow.egg-info/")} == _product() | written | {
+        "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py",
+    }  # fmt: skip
 
 
 def test_types_are_seen_by_those_who_use_the_package(python: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.__main__ import build_parser
+from superworkflow.infra.profile import load_profile
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,3 +39,11 @@ def test_linked_files_exist() -> None:
     paths = [path for path in re.findall(r"`([a-z_]+/[\w./-]+)`", TEXT) if not path.startswith("s3")]
     for path in links + paths:
         assert (ROOT / path).exists(), path
+
+
+def test_the_profile_of_the_diagram_loads(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "profile.yaml").write_text(example)
+    profile = load_profile(str(tmp_path / "profile.yaml"))
+    assert profile.placement("walk", "walk").engine == "spark"
+    assert profile.placement("embed", "embed").engine == "in-process"

@@ -6,9 +6,10 @@ With all neighbours in the outermost hop our side reads means of the whole graph
 which is not in the figure. No dropout. Both sides learn with the same settings and are judged with the fan-outs that
 they were trained with, on the same nodes.
 
-R-GCN learns the sections of Debian's packages, with the settings of docs/gnn.md but for dropout. Inference goes through
-all nodes layer by layer with all neighbours, with the same weights on both sides; the peer does so in batches, and on
-the whole graph, which has a row of its own. Both write down what came out, which has to be the same to 1e-4.
+R-GCN learns the sections of Debian's packages, with the settings of docs/measurements/gnn.md but for dropout.
+Inference covers all nodes layer by layer with all neighbours, with the same weights on both sides; the peer does so in
+batches, and on the whole graph, which has a row of its own. Both write down what came out, which has to
+be the same to 1e-4.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from pathlib import Path
 from superworkflow.infra.code_file import CodeFile, is_code_file, read_code
 from superworkflow.infra.diagram import Superworkflow
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.known import Known
+from superworkflow.infra.known import Registry
 from superworkflow.infra.placements import ProfileNames, node_names
 from superworkflow.tasks import stage_names
 from superworkflow.tasks._own import check_stages, stages_of_file, superworkflow_in
 
-_FLOWS: Known[Superworkflow] = Known(
+_FLOWS: Registry[Superworkflow] = Registry(
     "superworkflow", Superworkflow, __name__, __path__, "SUPERWORKFLOW", "superworkflow.flows"
 )
 

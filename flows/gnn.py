@@ -157,7 +157,7 @@ SUPERWORKFLOW = Superworkflow(
         Model(
             "publish_predictions", code="superworkflow.tasks.publish_predictions.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",
-            again=Rescoring("score", ("train", "infer"), again),
+            rescore=Rescoring("score", ("train", "infer"), again),
         ),
     ),
 )  # fmt: skip

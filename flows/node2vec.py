@@ -137,8 +137,8 @@ SUPERWORKFLOW = Superworkflow(
         Picture("evaluate", "superworkflow.tasks.evaluate.picture:draw", "projection", optional=True),
         Model(
             "publish", code="superworkflow.tasks.publish.serving", card="superworkflow.tasks.publish.model:card",
-            name="node2vec-embeddings", warm={"initial": "embed"},
-            again=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
+            name="node2vec-embeddings", warm_start={"initial": "embed"},
+            rescore=Rescoring("evaluate", ("embed", "holdout", "holdout-embed"), again),
         ),
     ),
 )  # fmt: skip

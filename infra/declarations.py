@@ -115,16 +115,16 @@ def _check_model(model: Model, superworkflow: Superworkflow, where: str) -> None
     if len(superworkflow.registered) > 1:
         _check_text(model.title, MODEL_NAME, f"{where}: title", "Use letters, digits, -, _ and .")
     takers = [name for name in superworkflow.sources if name in superworkflow.optional & superworkflow.datasets]
-    for source in model.warm:
+    for source in model.warm_start:
         if source not in takers:
-            raise UserError("no optional source that is a dataset", where=f"{where}: warm", value=source,
+            raise UserError("no optional source that is a dataset", where=f"{where}: warm_start", value=source,
                             remedy=nearest(source, takers) if takers else "Declare one")  # fmt: skip
-    if model.again is None:
+    if model.rescore is None:
         return
     declared = {metric.node for metric in superworkflow.metrics}
-    if model.again.node not in declared:
-        raise UserError("no metric is declared of this node", where=f"{where}: again", value=model.again.node,
-                        remedy=nearest(model.again.node, list(declared)) if declared else "Declare one")  # fmt: skip
+    if model.rescore.node not in declared:
+        raise UserError("no metric is declared of this node", where=f"{where}: rescore", value=model.rescore.node,
+                        remedy=nearest(model.rescore.node, list(declared)) if declared else "Declare one")  # fmt: skip
 
 
 def _check_text(text: str, pattern: re.Pattern[str], where: str, remedy: str) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from superworkflow.infra.owner import Owner
+from superworkflow.infra.owner import ProcessIdentity
 
 BEAT_SECONDS = 30.0
 GRACE_SECONDS = 900.0
@@ -31,7 +31,7 @@ def sign() -> dict[str, str]:
 
 def signature() -> dict[str, str]:
     """A sign of life, and whose."""
-    return {OWNER: str(Owner.here()), **sign()}
+    return {OWNER: str(ProcessIdentity.here()), **sign()}
 
 
 def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
@@ -41,7 +41,7 @@ def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
         marks: what the record holds under `OWNER` and `BEAT`.
         now: seconds since 1970.
     """
-    owner = Owner.parse(str(marks.get(OWNER, "")))
+    owner = ProcessIdentity.parse(str(marks.get(OWNER, "")))
     if owner is not None and owner.is_here:
         return not owner.is_running
     last = last_sign(marks)
@@ -50,7 +50,7 @@ def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
 
 def is_alive(marks: Mapping[str, object]) -> bool:
     """Whether the process that left these marks is one of this machine and lives; False when in doubt."""
-    owner = Owner.parse(str(marks.get(OWNER, "")))
+    owner = ProcessIdentity.parse(str(marks.get(OWNER, "")))
     return owner is not None and owner.is_here and owner.is_running
 
 

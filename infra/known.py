@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Known(Generic[T]):
+class Registry(Generic[T]):
     """Definitions of one kind.
 
     Args:

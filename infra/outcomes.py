@@ -88,9 +88,9 @@ class Model:
         name: to register it under where nothing else says one: neither a deployment nor `run --register`.
         title: under which a run's summary shows its URI.
         optional: whether diagrams may do without the node.
-        again: how one that an earlier run registered is scored on a later run's data. Without it the two are compared
-            by the figures that their own runs recorded.
-        warm: optional sources that take a dataset of the champion where a run is to start from it (`--warm-start`):
+        rescore: how to score an earlier version on a later run's data; without it the two are compared by
+            the figures that their own runs recorded.
+        warm_start: optional sources that take a dataset of the champion where a run starts from it (`--warm-start`):
             name of the source to name of the node that made the dataset.
     """
 
@@ -100,15 +100,15 @@ class Model:
     name: str
     title: str = "model"
     optional: bool = False
-    again: Rescoring | None = None
-    warm: Mapping[str, str] = field(default_factory=dict)
+    rescore: Rescoring | None = None
+    warm_start: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rescoring:
     """How an earlier model is scored again, by the evaluation of a later run.
 
-        def again(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
+        def rescore(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
             return flow.stage(judge.STAGE, name="champion-judge", data=nodes["test"], weights=model["fit"])
 
     Args:

@@ -48,7 +48,7 @@ def _host() -> str:
 
 
 @dataclass(frozen=True)
-class Owner:
+class ProcessIdentity:
     """One process.
 
     Args:
@@ -64,7 +64,7 @@ class Owner:
     token: str
 
     @classmethod
-    def here(cls) -> Owner:
+    def here(cls) -> ProcessIdentity:
         """This process."""
         return cls(_host(), os.getpid(), started(os.getpid()), uuid.uuid4().hex[:12])
 
@@ -72,7 +72,7 @@ class Owner:
         return f"{self.host}/{self.pid}/{self.started}/{self.token}"
 
     @classmethod
-    def parse(cls, text: str) -> Owner | None:
+    def parse(cls, text: str) -> ProcessIdentity | None:
         """The inverse of `str`; None when the text is not one."""
         host, pid, *rest = text.split("/") if text.count("/") == 3 else ("", "")
         return cls(host, int(pid), *rest) if pid.isdecimal() and len(pid) < 20 else None

@@ -181,7 +181,7 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     if given and not superworkflow.registered:
         raise UserError(f"{superworkflow.name} registers no model", where=superworkflow.name,
                         remedy="Leave out what is said of its models")  # fmt: skip
-    if options.warm_start and not any(model.warm for model in superworkflow.registered):
+    if options.warm_start and not any(model.warm_start for model in superworkflow.registered):
         raise UserError(f"{superworkflow.name} does not say how to start from an earlier model", where="--warm-start")
     check_gates(options.gate, superworkflow.metrics)
     check_limits(options.max_drift, superworkflow.drift_names)

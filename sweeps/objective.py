@@ -16,7 +16,7 @@ COST, SECONDS, QUALITY = "cost", "seconds", "quality"
 
 
 @dataclass(frozen=True)
-class Objective:
+class SweepObjective:
     """One figure of a trial.
 
     Args:
@@ -62,7 +62,7 @@ class Objective:
 
 def parse_objectives(
     texts: Sequence[str], quality: Metric | None, declared: Sequence[Metric] = ()
-) -> tuple[Objective, ...]:
+) -> tuple[SweepObjective, ...]:
     """Objectives as a user names them: `quality`, `cost`, `seconds`, `node.metric`.
 
     A metric is improved in the direction that its superworkflow declares, one that it does not declare is maximized;
@@ -76,7 +76,7 @@ def parse_objectives(
     Raises:
         UserError: not of that form, the same twice, or declared at several settings of which none is named.
     """
-    found: list[Objective] = []
+    found: list[SweepObjective] = []
     for text in texts:
         name, maximize = (text[1:], False) if text.startswith("-") else (text, True)
         if name == QUALITY:
@@ -98,7 +98,7 @@ def parse_objectives(
         if settings_of(name, names):
             the_metric(name, names, "--objective")
         metric = declared_metric(name, declared)
-        found.append(Objective(name, maximize and (metric is None or metric.direction == "maximize")))
+        found.append(SweepObjective(name, maximize and (metric is None or metric.direction == "maximize")))
     if len({objective.name for objective in found}) < len(found):
         raise UserError("the same objective twice", where="--objective", value=",".join(texts))
     return tuple(found)
@@ -126,7 +126,7 @@ def choose_quality(
     return next((each for each in found if nodes is None or each.node in nodes), found[0] if found else None)
 
 
-def judged_node(diagram: Diagram, objectives: Sequence[Objective]) -> Node | None:
+def judged_node(diagram: Diagram, objectives: Sequence[SweepObjective]) -> Node | None:
     """The node whose intermediate values tell early what the objective will be: its own, or the nearest before it.
 
     Only one is listened to: the values of two nodes are not comparable.
@@ -145,7 +145,7 @@ def judged_node(diagram: Diagram, objectives: Sequence[Objective]) -> Node | Non
     return None
 
 
-def needed_nodes(diagram: Diagram, objectives: Sequence[Objective]) -> list[str]:
+def needed_nodes(diagram: Diagram, objectives: Sequence[SweepObjective]) -> list[str]:
     """Nodes that the objectives depend on, in the diagram's order; all when none names a node.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from superworkflow.infra.owner import Owner
+from superworkflow.infra.owner import ProcessIdentity
 
 BEAT_SECONDS = 5.0
 """A sweep process tells so often that its trials are alive."""
@@ -24,7 +24,9 @@ class Watch:
         clock: monotonic seconds.
     """
 
-    def __init__(self, own: Owner, grace_s: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, own: ProcessIdentity, grace_s: float = GRACE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ):
         self.own, self._grace, self._clock = own, grace_s, clock
         self._seen: dict[int, tuple[object, float]] = {}
 
@@ -36,7 +38,7 @@ class Watch:
             owner: its owner's text.
             beat: its last beat.
         """
-        known = Owner.parse(owner)
+        known = ProcessIdentity.parse(owner)
         if known is not None and known.is_here:
             return known.is_running
         now = self._clock()

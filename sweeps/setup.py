@@ -14,7 +14,7 @@ from superworkflow.infra.outcomes import Metric
 from superworkflow.infra.params import nearest, parse_params
 from superworkflow.infra.request import Request, build_request
 from superworkflow.sweeps.objective import (
-    Objective,
+    SweepObjective,
     choose_quality,
     declared_metric,
     judged_node,
@@ -23,7 +23,7 @@ from superworkflow.sweeps.objective import (
 )
 from superworkflow.sweeps.sampling import Choice, choose_pruner, choose_sampler
 from superworkflow.sweeps.space import Space, build_space
-from superworkflow.sweeps.study import Spec
+from superworkflow.sweeps.study import StudySpec
 
 DEFAULT_TRIALS = 20
 
@@ -49,17 +49,17 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Setup:
+class SweepSetup:
     """A definition, the request that its trials vary, and what was chosen for the user."""
 
-    spec: Spec
+    spec: StudySpec
     request: Request
     trials: int
     sampler: Choice
     pruner: Choice
 
 
-def set_up(request: Request, wishes: Wishes) -> Setup:
+def set_up(request: Request, wishes: Wishes) -> SweepSetup:
     """Define the study.
 
     Args:
@@ -97,18 +97,18 @@ def set_up(request: Request, wishes: Wishes) -> Setup:
         }
         for prefix in used
     }
-    spec = Spec(
+    spec = StudySpec(
         superworkflow=request.superworkflow.name,
         sources=_source_digests(request),
         params=params, space=space.document(), objectives=[[each.name, each.maximize] for each in objectives],
         sampler=sampler.name, pruner=pruner.name, seed=42 if wishes.seed is None else wishes.seed,
         shared=shared, group=group, trial_budget_usd=wishes.trial_budget_usd, steps=steps,
     )  # fmt: skip
-    return Setup(spec, request, trials, sampler, pruner)
+    return SweepSetup(spec, request, trials, sampler, pruner)
 
 
 def restore(
-    superworkflow: Superworkflow, spec: Spec, launch: Mapping[str, Any], tables_from: Sequence[str] = ()
+    superworkflow: Superworkflow, spec: StudySpec, launch: Mapping[str, Any], tables_from: Sequence[str] = ()
 ) -> Request:
     """The request that a study's trials vary.
 
@@ -203,7 +203,7 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
     return shared, size
 
 
-def describe(setup: Setup, objectives: Sequence[Objective]) -> list[str]:
+def describe(setup: SweepSetup, objectives: Sequence[SweepObjective]) -> list[str]:
     """What was chosen, in lines for people."""
     spec = setup.spec
     lines = [f"objective  {', '.join(f'{each.direction} {each.name}' for each in objectives)}"]

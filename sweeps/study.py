@@ -27,9 +27,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import Owner
+from superworkflow.infra.owner import ProcessIdentity
 from superworkflow.infra.storage.digest import canonical_json
-from superworkflow.sweeps.objective import Objective
+from superworkflow.sweeps.objective import SweepObjective
 from superworkflow.sweeps.owner import Watch
 from superworkflow.sweeps.sampling import make_pruner, make_sampler, trial_seed
 from superworkflow.sweeps.space import Dimension, Space
@@ -47,7 +47,7 @@ RUN = "tracking_run"
 
 
 @dataclass(frozen=True)
-class Spec:
+class StudySpec:
     """What defines a study; the same for every process that takes part.
 
     Args:
@@ -90,12 +90,12 @@ class Spec:
         digest = hashlib.sha256(canonical_json(self.identity()).encode()).hexdigest()[:8]
         return f"{self.superworkflow}-{digest}"
 
-    def parsed_objectives(self) -> list[Objective]:
-        return [Objective(str(name), bool(maximize)) for name, maximize in self.objectives]
+    def parsed_objectives(self) -> list[SweepObjective]:
+        return [SweepObjective(str(name), bool(maximize)) for name, maximize in self.objectives]
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedTrial:
     """A trial that this process runs.
 
     Args:
@@ -123,9 +123,9 @@ class SweepStudy:
         watch: judges owners.
     """
 
-    def __init__(self, storage: StudyStorage, name: str, spec: Spec, watch: Watch | None = None):
+    def __init__(self, storage: StudyStorage, name: str, spec: StudySpec, watch: Watch | None = None):
         self.storage, self.name, self.spec = storage, name, spec
-        self.watch = watch or Watch(Owner.here())
+        self.watch = watch or Watch(ProcessIdentity.here())
         self.owner = str(self.watch.own)
         self.objectives = spec.parsed_objectives()
         self.space = Space.from_document(spec.space)
@@ -146,10 +146,10 @@ class SweepStudy:
         spec = storage.patiently(lambda: _attributes(storage, name).get(SPEC))
         if spec is None:
             raise UserError("not made by a sweep of this project", where=str(storage), value=name)
-        return cls(storage, name, Spec(**spec))
+        return cls(storage, name, StudySpec(**spec))
 
     @classmethod
-    def create(cls, storage: StudyStorage, name: str, spec: Spec, given: frozenset[str]) -> SweepStudy:
+    def create(cls, storage: StudyStorage, name: str, spec: StudySpec, given: frozenset[str]) -> SweepStudy:
         """The study of this definition, made if it does not exist.
 
         Args:
@@ -162,7 +162,7 @@ class SweepStudy:
             UserError: a study of this name searches something else.
         """
 
-        def make() -> Spec:
+        def make() -> StudySpec:
             with storage.lock(name):
                 directions = [objective.direction for objective in spec.parsed_objectives()]
                 study = optuna.create_study(
@@ -175,7 +175,7 @@ class SweepStudy:
                         study.set_metric_names([objective.name for objective in spec.parsed_objectives()])
                     study.set_user_attr(SPEC, asdict(spec))
                     return spec
-                return Spec(**found)
+                return StudySpec(**found)
 
         found = storage.patiently(make)
         _check_same(name, found, spec, given)
@@ -235,10 +235,10 @@ class SweepStudy:
 
         return self.storage.patiently(work)
 
-    def claim(self, target: int) -> Claim | None:
+    def claim(self, target: int) -> ClaimedTrial | None:
         """The next trial for this process: one that waits, else a new one; None when there is none to begin."""
 
-        def work() -> Claim | None:
+        def work() -> ClaimedTrial | None:
             with self.storage.lock(self.name):
                 trials = self._study().get_trials(deepcopy=False)
                 number = next((trial.number for trial in trials if trial.state == TrialState.WAITING), len(trials))
@@ -255,7 +255,7 @@ class SweepStudy:
             self._mine.add(claimed.number)
         return claimed
 
-    def beat(self, claim: Claim, count: int, spent_usd: float) -> bool:
+    def beat(self, claim: ClaimedTrial, count: int, spent_usd: float) -> bool:
         """Tell that a trial is alive and what this attempt has cost so far; False when it is no longer this one's."""
 
         def work() -> bool:
@@ -266,7 +266,7 @@ class SweepStudy:
 
         return self.storage.patiently(work)
 
-    def should_prune(self, claim: Claim, step: int, value: float) -> bool:
+    def should_prune(self, claim: ClaimedTrial, step: int, value: float) -> bool:
         """Record an intermediate value (larger is better) and ask the pruner."""
         if len(self.objectives) > 1:
             return False
@@ -281,7 +281,7 @@ class SweepStudy:
 
     def finish(
         self,
-        claim: Claim,
+        claim: ClaimedTrial,
         state: TrialState,
         values: Sequence[float] | None,
         outcome: Mapping[str, Any],
@@ -308,7 +308,7 @@ class SweepStudy:
         finally:
             self._mine.discard(claim.number)
 
-    def release(self, claim: Claim, spent_usd: float) -> None:
+    def release(self, claim: ClaimedTrial, spent_usd: float) -> None:
         """Let a trial go that did not end; whoever comes next goes on with it."""
 
         def work() -> None:
@@ -330,7 +330,7 @@ class SweepStudy:
     def _trial(self, number: int) -> FrozenTrial:
         return self.storage.trial(self.name, number)
 
-    def _runs(self, claim: Claim) -> bool:
+    def _runs(self, claim: ClaimedTrial) -> bool:
         """Whether this process still owns the trial that it claimed."""
         found = self._trial(claim.number)
         return found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner
@@ -367,12 +367,12 @@ class SweepStudy:
             return {}
         return {name: trials[leader].params[name] for name in self.spec.shared if name in trials[leader].params}
 
-    def _begin(self, number: int) -> Claim:
+    def _begin(self, number: int) -> ClaimedTrial:
         """Begin the trial of this number, the first that waits."""
         trial = self._study(trial_seed(self.spec.seed, number)).ask()
         params = {dimension.name: _suggest(trial, dimension) for dimension in self.space.dimensions}
         attributes = trial.user_attrs
-        return Claim(number, params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
+        return ClaimedTrial(number, params, trial, attributes.get(LOST, 0.0), attributes.get(ATTEMPTS, 0) + 1)
 
 
 def _attributes(storage: StudyStorage, name: str) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def _suggest(trial: Trial, dimension: Dimension) -> Any:
     return trial.suggest_float(dimension.name, found.low, found.high, step=found.step, log=found.log)
 
 
-def _check_same(name: str, found: Spec, spec: Spec, given: frozenset[str]) -> None:
+def _check_same(name: str, found: StudySpec, spec: StudySpec, given: frozenset[str]) -> None:
     remedy = "Give the settings that it was started with, or another name with --study"
     old, new = found.identity(), spec.identity()
     for key in old:

@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from superworkflow.sweeps.objective import Objective
+from superworkflow.sweeps.objective import SweepObjective
 from superworkflow.sweeps.study import BEAT, LOST, OUTCOME, RUN, TARGET, SweepStudy
 
 STATES = {
@@ -58,7 +58,7 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
     )  # fmt: skip
 
 
-def best_rows(rows: Sequence[TrialRow], objectives: Sequence[Objective]) -> list[TrialRow]:
+def best_rows(rows: Sequence[TrialRow], objectives: Sequence[SweepObjective]) -> list[TrialRow]:
     """The best feasible trial, or the Pareto front (by the first objective); the earlier of equal ones."""
     done = [row for row in rows if row.values is not None and row.feasible]
 

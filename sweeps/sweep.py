@@ -17,7 +17,7 @@ from superworkflow.infra.request import Request
 from superworkflow.infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
 from superworkflow.sweeps.owner import BEAT_SECONDS
 from superworkflow.sweeps.storage import tell
-from superworkflow.sweeps.study import Claim, SweepStudy
+from superworkflow.sweeps.study import ClaimedTrial, SweepStudy
 from superworkflow.sweeps.summary import TrialRow, best_rows, trial_row
 from superworkflow.sweeps.trial import Outcome, TrialRun, trial_request
 
@@ -29,7 +29,7 @@ _END = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 
 
 @dataclass(frozen=True)
-class Limits:
+class SweepLimits:
     """When a sweep ends.
 
     Args:
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass
 class _Active:
-    claim: Claim
+    claim: ClaimedTrial
     run: TrialRun
     future: Future[Outcome]
 
@@ -68,7 +68,7 @@ class Sweep:
         self,
         study: SweepStudy,
         request: Request,
-        limits: Limits,
+        limits: SweepLimits,
         record: SweepRecord,
         board: Board,
         tell: Callable[[str], None] = tell,
@@ -145,13 +145,13 @@ class Sweep:
             else:
                 self._finish(active.claim, outcome)
 
-    def _release(self, claim: Claim, outcome: Outcome) -> None:
+    def _release(self, claim: ClaimedTrial, outcome: Outcome) -> None:
         """Let a trial go that was stopped before its end."""
         self.study.release(claim, outcome.paid_usd)
         if outcome.run_id:
             self._record.stopped(outcome.run_id, outcome.reason)
 
-    def _finish(self, claim: Claim, outcome: Outcome) -> None:
+    def _finish(self, claim: ClaimedTrial, outcome: Outcome) -> None:
         """Record the end of a trial in the study, in the tracker and on the board."""
         constraints: dict[str, float] = {}
         budget = self.study.spec.trial_budget_usd
@@ -255,7 +255,7 @@ def tag_best(record: SweepRecord, rows: list[TrialRow], best: list[TrialRow]) ->
             record.annotate(row.run_id, {}, {BEST_TAG: str(row.number in numbers).lower()})
 
 
-def _line(claim: Claim, outcome: Outcome) -> str:
+def _line(claim: ClaimedTrial, outcome: Outcome) -> str:
     ran = [name for name, stage in outcome.stages.items() if stage["state"] == "ran"]
     values = "  ".join(f"{value:.6g}" for value in outcome.values or ())
     what = values if outcome.state == "complete" else outcome.reason.splitlines()[0][:160]

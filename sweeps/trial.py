@@ -18,7 +18,7 @@ from superworkflow.infra.records import RunRecord, StageRecord
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.sweeps.objective import Objective, judged_node, needed_nodes
+from superworkflow.sweeps.objective import SweepObjective, judged_node, needed_nodes
 
 State = Literal["complete", "pruned", "failed", "interrupted"]
 
@@ -57,7 +57,7 @@ class Outcome:
         return self.paid_usd + self.reused_usd
 
 
-def trial_request(base: Request, params: Mapping[str, Any], objectives: Sequence[Objective]) -> Request:
+def trial_request(base: Request, params: Mapping[str, Any], objectives: Sequence[SweepObjective]) -> Request:
     """The request of one trial: the base with the trial's parameters, and only the nodes that its objectives need.
 
     Args:
@@ -122,7 +122,7 @@ class TrialRun:
         self,
         request: Request,
         name: str,
-        objectives: Sequence[Objective],
+        objectives: Sequence[SweepObjective],
         tracker: Callable[[], Tracker],
         should_prune: Callable[[int, float], bool],
     ):

@@ -20,7 +20,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler, order_of
 from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.dividing import divided
 from superworkflow.tasks._gnn.dropped import NOTHING
@@ -43,16 +43,16 @@ from superworkflow.tasks._gnn.mean_kernels import (
     spread_back,
     transpose,
 )
-from superworkflow.tasks._gnn.near import Near, SharedMeans
+from superworkflow.tasks._gnn.near import RemoteRows, SharedMeansPart
 from superworkflow.tasks._gnn.part_kernels import copy_rows, place_edges, place_in_rows, rename
-from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._gnn.sources import OwnSums
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
+from superworkflow.tasks._gnn.sources import PartialSumSource
 from superworkflow.tasks._gnn.weighted import spread_weighted, sum_weighted
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
-from superworkflow.tasks.sample.partitioned.home import Request
+from superworkflow.tasks.sample.partitioned.home import ShardRequest
 from superworkflow.tasks.sample.partitioned.members import EdgesAsked
 from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
 from superworkflow.tasks.sample.spec import parse_spec
@@ -115,11 +115,11 @@ def _make_subgraphs(folder: Path) -> None:
 def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
     """What tasks of a partitioned sample call, without Spark."""
     fitted = parse_spec(spec.read_text(), str(spec)).fitted(graph.node_sets, graph.edge_sets)
-    plan = plan_of(graph, fitted, SampleParams(), Kept(str(folder)), str(folder / "rows"))
+    plan = plan_of(graph, fitted, SampleParams(), TaskOutputs(str(folder)), str(folder / "rows"))
     plan = replace(plan, cuts=(np.array([0, _VERTICES]),))
     routes, nodes, count = Routes.shared([np.array([_VERTICES])], 1), np.arange(_VERTICES), np.array([_VERTICES])
     none, links = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-    for _ in answer(plan, routes, 0, [Request(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
+    for _ in answer(plan, routes, 0, [ShardRequest(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
         pass
     for _ in join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)]):
         pass
@@ -127,8 +127,8 @@ def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
 
 def _compile_batches(graph: HeteroGraph) -> None:
     """What training calls for a batch, without torch, which the image that compiles has not."""
-    level = Level(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
-    sampler = Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
+    level = LayerSchema(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
+    sampler = NeighborSampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
     (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
     starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
     rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
@@ -138,7 +138,9 @@ def _compile_batches(graph: HeteroGraph) -> None:
     spread_weighted(read_only(out), starts, senders, weights, rows)
     by_weight = {0: np.ones(len(graph.rows("edge").indices), np.float32)}
     draws = Draws([level], [2], False, frozenset(), 0)
-    Sampler({0: graph.rows("edge")}, {"node": _VERTICES}, draws, by_weight).batch({"node": np.arange(3)}, 0, 0, 0)
+    NeighborSampler({0: graph.rows("edge")}, {"node": _VERTICES}, draws, by_weight).batch(
+        {"node": np.arange(3)}, 0, 0, 0
+    )
     fill_masks(block.senders["node"], 1, np.uint64(0), rows)
     indptr, indices = map(read_only, graph.rows("edge"))
     table, positions = read_only(rows), read_only(block.hops[0].positions)
@@ -160,7 +162,7 @@ def _compile_batches(graph: HeteroGraph) -> None:
     of_part = nodes, read_only(nodes), 2, np.uint64(0), lost, starts, part
     ByWeight({0: graph.rows("edge")}, by_weight, [2]).positions(0, *of_part)
     _compile_parts_of_rows(indptr, indices, nodes)
-    edges, ends, found = Rows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
+    edges, ends, found = CsrRows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
     edges_between(*edges, ends, ends, found, found.copy())
     links = read_only(links_of(edges, True))
     draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
@@ -177,14 +179,14 @@ def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nod
         place_edges(nodes, starts, read_only(values), values.copy())
     edges = divided("node", starts, senders, np.array([0, half, _VERTICES]), 0, np.empty)
     asked = read_only(np.array([~half]))
-    sums = OwnSums(table, half, numbers, NOTHING)
+    sums = PartialSumSource(table, half, numbers, NOTHING)
     sums.write(asked, out := np.empty(1, np.float32))
     order, _ = edges.asked.route
-    means = SharedMeans(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32), edges.sum_starts,
-                        ~order, starts)  # fmt: skip
+    means = SharedMeansPart(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32),
+                            edges.sum_starts, ~order, starts)  # fmt: skip
     means.fill(np.empty((_VERTICES, 1), np.float32), 0)
     copy_rows(read_only(table), nodes[:1].copy(), out)
-    Near(table, out, np.zeros(1, np.int64)).rows()
+    RemoteRows(table, out, np.zeros(1, np.int64)).rows()
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

@@ -18,7 +18,7 @@ from superworkflow.tasks._bits import trailing_zeros
 from superworkflow.tasks._random import GAMMA, mix
 
 
-class Work(NamedTuple):
+class DrawScratch(NamedTuple):
     """Scratch of the draws of one thread.
 
     Args:
@@ -49,7 +49,7 @@ def draw_uniform(out: Any, at: Any, degree: Any, size: Any, state: Any, marks: A
         degree: more than `size`, under 2**32.
         size: places to draw.
         state: of the random stream.
-        marks: see `Work`.
+        marks: see `DrawScratch`.
     """
     words = (degree >> 6) + 1
     if 8 * words <= 64 + size * size:

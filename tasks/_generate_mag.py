@@ -54,7 +54,7 @@ _SIGNAL = 9_000
 """Spread of the venues' centroids, where that of the noise around them is 37,836 (four uniform numbers below 2¹⁶)."""
 
 
-class Edges(NamedTuple):
+class GeneratedEdges(NamedTuple):
     """One set of edges.
 
     Args:
@@ -85,10 +85,10 @@ class Edges(NamedTuple):
 
 
 EDGES = (
-    Edges("affiliated_with", "author", "institution", 1_043_998, 0, 0.45, 500.0, 16, 0.8, 0.5),
-    Edges("cites", "paper", "paper", 5_416_271, 0, 0.55, 1000.0, 512, 0.8, 0.7),
-    Edges("has_topic", "paper", "field_of_study", 7_505_078, 2, 0.2, 200.0, 16, 0.5, 0.9),
-    Edges("writes", "paper", "author", 7_145_660, 1, 0.7, 2000.0, 128, 0.93, 0.5, turned=True),
+    GeneratedEdges("affiliated_with", "author", "institution", 1_043_998, 0, 0.45, 500.0, 16, 0.8, 0.5),
+    GeneratedEdges("cites", "paper", "paper", 5_416_271, 0, 0.55, 1000.0, 512, 0.8, 0.7),
+    GeneratedEdges("has_topic", "paper", "field_of_study", 7_505_078, 2, 0.2, 200.0, 16, 0.5, 0.9),
+    GeneratedEdges("writes", "paper", "author", 7_145_660, 1, 0.7, 2000.0, 128, 0.93, 0.5, turned=True),
 )
 
 SPEC = """seed_op { op_name: "seed" node_set_name: "paper" }
@@ -264,7 +264,7 @@ def _years(place: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return np.where(place < bounds[0], early, np.where(place < bounds[1], 2018, 2019))
 
 
-def _edge_tables(edges: Edges, nodes: dict[str, int], count: int, seed: int) -> Iterator[pa.Table]:
+def _edge_tables(edges: GeneratedEdges, nodes: dict[str, int], count: int, seed: int) -> Iterator[pa.Table]:
     """Parts of the table of an edge set, in the order of the places of those that draw."""
     drawers, drawn = nodes[edges.drawer], nodes[edges.drawn]
     keys = tuple(key_of_seed(seed, _EDGES_STREAM, EDGES.index(edges), part) for part in range(3))

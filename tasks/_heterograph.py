@@ -80,7 +80,7 @@ class EdgeSet(NamedTuple):
     features: tuple[Feature, ...]
 
 
-class Rows(NamedTuple):
+class CsrRows(NamedTuple):
     """Sparse rows: the targets of node s are ``indices[indptr[s]:indptr[s + 1]]``, ascending."""
 
     indptr: NDArray[np.int64]
@@ -122,7 +122,7 @@ class HeteroGraph:
             raise _damaged(f"{dataset.uri}/{GRAPH_FILE}", reason_of(error)) from None
         self._node_numbers = {name: number for number, name in enumerate(self.node_sets)}
         self._edge_numbers = {name: number for number, name in enumerate(self.edge_sets)}
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, CsrRows] = {}
         self._origins: dict[str, NDArray[np.int64]] = {}
 
     @classmethod
@@ -146,7 +146,7 @@ class HeteroGraph:
         """
         return self._number(name, self._edge_numbers, "edge set")
 
-    def rows(self, edge_set: str) -> Rows:
+    def rows(self, edge_set: str) -> CsrRows:
         """The rows of an edge set, by source.
 
         Raises:
@@ -161,7 +161,7 @@ class HeteroGraph:
             self._check_shape(f"{prefix}indptr.npy", indptr, "<i8", (sources + 1,))
             self._check_shape(f"{prefix}indices.npy", indices, index_dtype(targets).str, (edges.count,))
             check_rows(self.dataset.uri, indptr, indices, None, targets, prefix)
-            self._rows[edge_set] = Rows(indptr, indices)
+            self._rows[edge_set] = CsrRows(indptr, indices)
         return self._rows[edge_set]
 
     def origin(self, edge_set: str) -> NDArray[np.int64] | None:

@@ -23,7 +23,7 @@ _LEAST_MAPPED = 4096
 
 
 @dataclass(frozen=True)
-class Kept:
+class TaskOutputs:
     """What tasks leave for later tasks, below the folder of the dataset that is made.
 
     Args:

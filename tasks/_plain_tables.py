@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.storage.elsewhere import Reach, find_tables
+from superworkflow.infra.storage.elsewhere import TableAccess, find_tables
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._schema import (
     EDGE_TYPE,
@@ -82,7 +82,7 @@ def turned(edges: EdgeSetSchema, name: str) -> EdgeSetSchema:
 
 def _described(folder: Path, file: str, ends: Sequence[str]) -> tuple[tuple[SchemaFeature, ...], Metadata]:
     """Features and metadata of one table."""
-    files = find_tables(Location.of(folder), [file], str(folder), Reach(anywhere=True))
+    files = find_tables(Location.of(folder), [file], str(folder), TableAccess(anywhere=True))
     found = [_local(files[name].location) for name in sorted(files)]
     each = [_columns(path) for path in found]
     columns, rows = each[0][0], sum(count for _, count in each)

@@ -28,7 +28,7 @@ from typing import Any
 
 from superworkflow.infra.storage.tables import plain
 from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._text_format import Message, parse, quoted
+from superworkflow.tasks._text_format import TextMessage, parse, quoted
 
 SCHEMA_FILE = "schema.pbtxt"
 EDGE_TYPE, REVERSED = "edge_type", "reversed"
@@ -203,7 +203,7 @@ def schema_text(schema: GraphSchema) -> str:
     return "\n".join([*lines, ""])
 
 
-def _entries(message: Message, name: str) -> Iterator[tuple[str, Message]]:
+def _entries(message: TextMessage, name: str) -> Iterator[tuple[str, TextMessage]]:
     """Keys and values of a map."""
     seen = set[str]()
     for entry in message.messages(name):
@@ -212,14 +212,14 @@ def _entries(message: Message, name: str) -> Iterator[tuple[str, Message]]:
         if key in seen:
             raise entry.fault(f"the name occurs twice in {name}", entry.line_of("key"), key, "Give each name once")
         seen.add(key)
-        yield key, entry.message("value") or Message(entry.where, entry.line)
+        yield key, entry.message("value") or TextMessage(entry.where, entry.line)
 
 
-def _features(message: Message) -> tuple[SchemaFeature, ...]:
+def _features(message: TextMessage) -> tuple[SchemaFeature, ...]:
     return tuple(_feature(name, body) for name, body in _entries(message, "features"))
 
 
-def _feature(name: str, body: Message) -> SchemaFeature:
+def _feature(name: str, body: TextMessage) -> SchemaFeature:
     body.check(("description", "dtype", "shape", "source"), "feature")
     number = {str(value): kind for kind, value in _DATA_TYPES.items()}
     given = body.word("dtype")
@@ -234,7 +234,7 @@ def _feature(name: str, body: Message) -> SchemaFeature:
                          body.text("source"))  # fmt: skip
 
 
-def _shape(shape: Message) -> tuple[int | None, ...]:
+def _shape(shape: TextMessage) -> tuple[int | None, ...]:
     shape.check(("dim", "unknown_rank"), "shape")
     if shape.flag("unknown_rank"):
         raise shape.fault("a shape of unknown rank", shape.line, "unknown_rank", "Give its dimensions")
@@ -248,7 +248,7 @@ def _shape(shape: Message) -> tuple[int | None, ...]:
     return tuple(sizes)
 
 
-def _metadata(message: Message) -> Metadata:
+def _metadata(message: TextMessage) -> Metadata:
     metadata = message.message("metadata")
     if metadata is None:
         return Metadata()
@@ -268,18 +268,18 @@ def _metadata(message: Message) -> Metadata:
     return Metadata(metadata.text("filename"), cardinality, tuple(extra))
 
 
-def _context(body: Message) -> ContextSchema:
+def _context(body: TextMessage) -> ContextSchema:
     body.check(("features", "metadata"), "context")
     return ContextSchema(_features(body), _metadata(body), body.line)
 
 
-def _node_set(name: str, body: Message) -> NodeSetSchema:
+def _node_set(name: str, body: TextMessage) -> NodeSetSchema:
     body.check(("description", "features", "context", "metadata"), "node set")
     context = tuple(body.texts("context"))
     return NodeSetSchema(name, _features(body), _metadata(body), body.text("description"), context, body.line)
 
 
-def _edge_set(name: str, body: Message, node_sets: Mapping[str, NodeSetSchema]) -> EdgeSetSchema:
+def _edge_set(name: str, body: TextMessage, node_sets: Mapping[str, NodeSetSchema]) -> EdgeSetSchema:
     body.check(("description", "features", "source", "target", "context", "metadata"), "edge set")
     for end in ("source", "target"):
         if body.text(end) not in node_sets:

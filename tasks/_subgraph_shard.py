@@ -16,10 +16,10 @@ from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._arrow import is_damage
 from superworkflow.tasks._parquet_lists import Lists, new_array, read_lists
-from superworkflow.tasks._subgraphs import POSITIONS, Block, Layout, block_of
+from superworkflow.tasks._subgraphs import POSITIONS, SubgraphBlock, SubgraphLayout, block_of
 
 
-class Shard:
+class SubgraphShard:
     """A shard; what its schema says of its columns is looked at once.
 
     Args:
@@ -31,7 +31,7 @@ class Shard:
         DatasetDamaged: it is no shard with such a layout.
     """
 
-    def __init__(self, path: Path, layout: Layout, where: str):
+    def __init__(self, path: Path, layout: SubgraphLayout, where: str):
         self._layout, self._where = layout, where
         with damage_named(where):
             whole = pa.memory_map(str(path))
@@ -47,7 +47,7 @@ class Shard:
     def read(
         self, group: int, without_positions: frozenset[int] = frozenset(),
         new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
-    ) -> Block:  # fmt: skip
+    ) -> SubgraphBlock:  # fmt: skip
         """The block in one row group, as `read_group` reads it.
 
         Args:
@@ -96,7 +96,7 @@ def _damaged(where: str, what: str) -> DatasetDamaged:
     return DatasetDamaged(what, where=where, remedy=remedy)
 
 
-def _check_columns(schema: pa.Schema, layout: Layout) -> None:
+def _check_columns(schema: pa.Schema, layout: SubgraphLayout) -> None:
     lists = [f"nodes.{i}" for i in layout.used_nodes]
     lists += [f"{name}.{j}" for j in layout.used_edges for name in ("source", "target", *POSITIONS)]
     for name in ("sample_id", "seed", *lists):

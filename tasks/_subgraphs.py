@@ -37,7 +37,7 @@ from superworkflow.tasks._subgraph_positions import joined_positions, split_posi
 DESCRIPTION = "sampled.json"
 
 
-class Block(NamedTuple):
+class SubgraphBlock(NamedTuple):
     """Consecutive subgraphs, by columns; lists are by the number of the node set or edge set.
 
     Args:
@@ -65,7 +65,7 @@ class Block(NamedTuple):
         return len(self.sample_ids)
 
 
-class Layout(NamedTuple):
+class SubgraphLayout(NamedTuple):
     """What all blocks of a dataset have in common.
 
     Args:
@@ -84,7 +84,7 @@ def shard_names(dataset: Dataset, split: str) -> list[str]:
     return dataset.files(f"subgraphs-{split}-*.parquet")
 
 
-def layout_of(dataset: Dataset) -> Layout:
+def layout_of(dataset: Dataset) -> SubgraphLayout:
     """The layout of a `sample` dataset.
 
     Raises:
@@ -92,7 +92,7 @@ def layout_of(dataset: Dataset) -> Layout:
     """
     told = dataset.json(DESCRIPTION)
     try:
-        layout = Layout(
+        layout = SubgraphLayout(
             int(told["node_sets"]), int(told["edge_sets"]),
             tuple(map(int, told["used_node_sets"])), tuple(map(int, told["used_edge_sets"])),
         )  # fmt: skip
@@ -107,7 +107,7 @@ def layout_of(dataset: Dataset) -> Layout:
     return layout
 
 
-def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
+def read_blocks(dataset: Dataset, split: str) -> Iterator[SubgraphBlock]:
     """All subgraphs of a split, in order, a block for each row group.
 
     Raises:
@@ -122,7 +122,9 @@ def read_blocks(dataset: Dataset, split: str) -> Iterator[Block]:
         dataset.release(name)
 
 
-def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positions: Collection[int] = ()) -> Block:
+def read_group(
+    file: pq.ParquetFile, group: int, layout: SubgraphLayout, without_positions: Collection[int] = ()
+) -> SubgraphBlock:
     """The block in one row group of a shard; `tasks._subgraph_shard` reads many of them in less time.
 
     Args:
@@ -137,7 +139,7 @@ def read_group(file: pq.ParquetFile, group: int, layout: Layout, without_positio
 
 
 @contextmanager
-def shard_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[Block], None]]:
+def shard_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[SubgraphBlock], None]]:
     """Writes a shard; what it gives takes one block for each row group.
 
     Args:
@@ -165,7 +167,7 @@ _ENCODINGS = {
 }
 
 
-def shard_schema(block: Block, layout: Layout) -> pa.Schema:
+def shard_schema(block: SubgraphBlock, layout: SubgraphLayout) -> pa.Schema:
     """Columns and types of the shards that hold blocks like this one."""
     seed = pa.from_numpy_dtype(block.seeds.dtype)
     fields = [
@@ -188,7 +190,7 @@ def _list_field(name: str, values: NDArray[Any]) -> pa.Field:
     return pa.field(name, _list_of(pa.from_numpy_dtype(values.dtype)), nullable=False)
 
 
-def table_of(block: Block, schema: pa.Schema) -> pa.Table:
+def table_of(block: SubgraphBlock, schema: pa.Schema) -> pa.Table:
     """A block as a table of the columns in the schema."""
 
     @cache
@@ -221,7 +223,9 @@ def _lists(starts: NDArray[Any], values: NDArray[Any], kind: pa.DataType) -> pa.
     return pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(values), type=kind)
 
 
-def block_of(table: pa.Table, layout: Layout, known: Mapping[str, Lists] = MappingProxyType({})) -> Block:
+def block_of(
+    table: pa.Table, layout: SubgraphLayout, known: Mapping[str, Lists] = MappingProxyType({})
+) -> SubgraphBlock:
     """The block in a table of one row group, of which some columns of lists are known already."""
     table = table.combine_chunks()
     rows = table.num_rows
@@ -249,7 +253,7 @@ def block_of(table: pa.Table, layout: Layout, known: Mapping[str, Lists] = Mappi
     )
     seeds = _whole(table, "seed")
     is_link = pa.types.is_list(seeds.type)
-    return Block(
+    return SubgraphBlock(
         sample_ids=_whole(table, "sample_id"),
         seeds=_from_lists(seeds)[1].reshape(rows, 2) if is_link else seeds.to_numpy(zero_copy_only=False),
         node_starts=[starts for starts, _ in nodes],

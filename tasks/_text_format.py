@@ -1,6 +1,6 @@
 """Protocol buffers' text format, read without their compiler: messages of named fields, each with its line.
 
-Which fields a message may have is for its reader to say (`Message.check`). Extensions and `Any` are not read.
+Which fields a message may have is for its reader to say (`TextMessage.check`). Extensions and `Any` are not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Token(NamedTuple):
     line: int
 
 
-class Message:
+class TextMessage:
     """A message: its fields in their order, by name a list of values.
 
     Args:
@@ -43,7 +43,7 @@ class Message:
 
     def __init__(self, where: str, line: int = 1):
         self.where, self.line = where, line
-        self.fields: dict[str, list[Token | Message]] = {}
+        self.fields: dict[str, list[Token | TextMessage]] = {}
 
     def check(self, names: Collection[str], kind: str) -> None:
         """Refuse fields that such a message does not have.
@@ -56,7 +56,7 @@ class Message:
                 line = values[0].line if values else self.line
                 raise self.fault(f"a {kind} has no such field", line, name, f"It has: {', '.join(names)}")
 
-    def messages(self, name: str) -> list[Message]:
+    def messages(self, name: str) -> list[TextMessage]:
         """The messages in a repeated field.
 
         Raises:
@@ -64,12 +64,12 @@ class Message:
         """
         messages = []
         for each in self.fields.get(name, []):
-            if not isinstance(each, Message):
+            if not isinstance(each, TextMessage):
                 raise self._wrong(name, each, "a message { … }")
             messages.append(each)
         return messages
 
-    def message(self, name: str) -> Message | None:
+    def message(self, name: str) -> TextMessage | None:
         """The message in a field; None where there is none.
 
         Raises:
@@ -159,23 +159,23 @@ class Message:
         """The error for something in this message."""
         return UserError(what, where=f"{self.where}:{line}", value=value, remedy=remedy)
 
-    def _one(self, name: str) -> Token | Message | None:
+    def _one(self, name: str) -> Token | TextMessage | None:
         values = self.fields.get(name, [])
         if len(values) > 1:
             raise self.fault("the field occurs twice", values[1].line, name, "Give it once")
         return values[0] if values else None
 
-    def _text(self, name: str, value: Token | Message) -> str:
-        if isinstance(value, Message) or value.kind != "string":
+    def _text(self, name: str, value: Token | TextMessage) -> str:
+        if isinstance(value, TextMessage) or value.kind != "string":
             raise self._wrong(name, value, "a string in quotes")
         return value.text
 
-    def _wrong(self, name: str, value: Token | Message, wanted: str) -> UserError:
-        given = "a message" if isinstance(value, Message) else value.text[:100]
+    def _wrong(self, name: str, value: Token | TextMessage, wanted: str) -> UserError:
+        given = "a message" if isinstance(value, TextMessage) else value.text[:100]
         return self.fault(f"{name} is {wanted}", value.line, given, "Correct it")
 
 
-def parse(text: str, where: str) -> Message:
+def parse(text: str, where: str) -> TextMessage:
     """The message in a text.
 
     Args:
@@ -202,8 +202,8 @@ class _Parser:
         self._tokens = self._scanned(text.removeprefix("\ufeff"))
         self._next = next(self._tokens)
 
-    def message(self) -> Message:
-        message = Message(self._where)
+    def message(self) -> TextMessage:
+        message = TextMessage(self._where)
         self._fields(message, "", 0)
         return message
 
@@ -247,7 +247,7 @@ class _Parser:
             return True
         return False
 
-    def _fields(self, message: Message, end: str, depth: int) -> None:
+    def _fields(self, message: TextMessage, end: str, depth: int) -> None:
         while True:
             token = self._take()
             if token.kind == "mark" and token.text == end:
@@ -267,12 +267,12 @@ class _Parser:
                 values.append(self._value(depth, colon))
             self._took(",", ";")
 
-    def _value(self, depth: int, scalar: bool) -> Token | Message:
+    def _value(self, depth: int, scalar: bool) -> Token | TextMessage:
         token = self._take()
         if token.kind == "mark" and token.text in _ENDS:
             if depth == MOST_DEPTH:
                 raise self._fault(token.line, token.text, f"messages are nested more than {MOST_DEPTH} deep")
-            message = Message(self._where, token.line)
+            message = TextMessage(self._where, token.line)
             self._fields(message, _ENDS[token.text], depth + 1)
             return message
         if not scalar or token.kind in ("mark", "end"):

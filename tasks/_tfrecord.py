@@ -42,7 +42,7 @@ _FAULTS = {
 _TYPES = {kernels.BYTES: pa.large_binary(), kernels.FLOATS: pa.float32(), kernels.INTEGERS: pa.int64()}
 
 
-class Records(NamedTuple):
+class RawRecords(NamedTuple):
     """Whole records of a file, behind each other.
 
     Args:
@@ -56,7 +56,7 @@ class Records(NamedTuple):
     bounds: NDArray[np.int64]
 
 
-def read_records(stream: BinaryIO, where: str, block_bytes: int = _BLOCK_BYTES) -> Iterator[Records]:
+def read_records(stream: BinaryIO, where: str, block_bytes: int = _BLOCK_BYTES) -> Iterator[RawRecords]:
     """The records of a TFRecord file that is not compressed (any more).
 
     Args:
@@ -76,7 +76,7 @@ def read_records(stream: BinaryIO, where: str, block_bytes: int = _BLOCK_BYTES) 
             filled, ended = filled + (count or 0), not count
         found, used, needed, fault = find_records(room, filled, bounds)
         if found:
-            yield Records(first, room, bounds[:found])
+            yield RawRecords(first, room, bounds[:found])
         first += found
         if fault:
             raise UserError(_FAULTS[fault], where=f"{where}, record {first}", remedy="Copy or make the file again")
@@ -125,7 +125,7 @@ def find_records(data: Any, filled: int, bounds: Any) -> Any:
     return found, at, FRAME_BYTES, _WHOLE
 
 
-def open_records(file: Location | Path | str) -> Iterator[Records]:
+def open_records(file: Location | Path | str) -> Iterator[RawRecords]:
     """The records of a TFRecord file, unpacked if it is gzipped (which its first bytes tell).
 
     Raises:
@@ -176,7 +176,7 @@ def read_examples(file: Location | Path | str, features: Sequence[str]) -> pa.Ta
     return pa.Table.from_arrays(columns, names=list(features))
 
 
-def _columns(records: Records, features: Sequence[str], where: str) -> list[pa.Array]:
+def _columns(records: RawRecords, features: Sequence[str], where: str) -> list[pa.Array]:
     names = [name.encode() for name in features]
     starts = np.cumsum([0, *map(len, names)])
     n, k = len(records.bounds), len(names)
@@ -194,7 +194,7 @@ def _columns(records: Records, features: Sequence[str], where: str) -> list[pa.A
 
 
 def _column(
-    records: Records, name: str, where: str, kinds: NDArray[np.uint8], spans: NDArray[np.int64],
+    records: RawRecords, name: str, where: str, kinds: NDArray[np.uint8], spans: NDArray[np.int64],
     counts: NDArray[np.int64], sizes: NDArray[np.int64],
 ) -> pa.Array:  # fmt: skip
     present = kinds != kernels.ABSENT

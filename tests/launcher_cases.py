@@ -316,7 +316,7 @@ class LauncherCases:
         assert (made.reused, waited.reused) == (False, True)
         assert all(attempt.reason is None for attempt in made.attempts)
         assert (waited.seconds > 0) == ground.pays_for_waiting
-        assert waited.attempts == owner.settle(call.output) == waiting.settle(call.output) == ()
+        assert waited.attempts == owner.claim_orphans(call.output) == waiting.claim_orphans(call.output) == ()
 
     def test_who_waits_for_one_that_is_cancelled_makes_the_dataset(
         self, ground: Ground, gate: Path, pool: ThreadPoolExecutor

@@ -12,7 +12,7 @@ from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_pri
 from superworkflow.infra.outcomes import figures as quality_figures
 from superworkflow.infra.outcomes import headlines
 from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.details import DetailedRun, StageRun
+from superworkflow.infra.tracking.details import DetailedRun, RecordedStageRun
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
@@ -21,7 +21,7 @@ PRICES_TAG = "superworkflow.prices"
 _STATES = {"FINISHED": "completed", "FAILED": "failed", "RUNNING": "running", "KILLED": "stopped"}
 
 
-def run_content(run: DetailedRun, stages: Sequence[StageRun], prefect: str = "") -> dict[str, Any]:
+def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: str = "") -> dict[str, Any]:
     """What the template of a run is filled with.
 
     Args:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
 from superworkflow.dashboards.web.plotly_js import packed_plotly_js
-from superworkflow.infra.tracking.details import DetailedRun, StageRun
+from superworkflow.infra.tracking.details import DetailedRun, RecordedStageRun
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -20,7 +20,7 @@ RUN_REPORT, SWEEP_REPORT = "report.html", "sweep.html"
 """Names of the files."""
 
 
-def write_run_report(run: DetailedRun, stages: Sequence[StageRun], path: Path, prefect: str = "") -> None:
+def write_run_report(run: DetailedRun, stages: Sequence[RecordedStageRun], path: Path, prefect: str = "") -> None:
     """The page of a run; see `run_content`."""
     _write(path, run.name, "run_content.html", run_content(run, stages, prefect))
 

@@ -1,4 +1,4 @@
-"""What the stages of a run did when, and whether their resources fit: pure functions of `StageRun`."""
+"""What the stages of a run did when, and whether their resources fit: pure functions of `RecordedStageRun`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from superworkflow.infra.plan.cost import FOLDER, PriceTable, load_prices
 from superworkflow.infra.resources import Resources, format_bytes
-from superworkflow.infra.tracking.details import StageRun
+from superworkflow.infra.tracking.details import RecordedStageRun
 
 ROOM = 1.25
 """What a stage is given is to be so many times what it used."""
@@ -29,7 +29,7 @@ class Phases:
         ended: when it had ended.
     """
 
-    stage: StageRun
+    stage: RecordedStageRun
     ready: float
     began: float
     ended: float
@@ -47,7 +47,7 @@ class Phases:
         return self.ended - self.began
 
 
-def timeline(stages: Sequence[StageRun], start: datetime) -> list[Phases]:
+def timeline(stages: Sequence[RecordedStageRun], start: datetime) -> list[Phases]:
     """Phases of each stage, in the order of their beginnings.
 
     Args:
@@ -75,7 +75,7 @@ class Fit:
         saves_usd: of each run like this one; negative where it needs more. None without prices.
     """
 
-    stage: StageRun
+    stage: RecordedStageRun
     cpu_used: float
     cpu: float | None
     memory: int | None
@@ -94,12 +94,12 @@ class Fit:
         return f"  {self.stage.name}: {{resources: {{{', '.join(parts)}}}}}"
 
 
-def fits(stages: Sequence[StageRun], prices: PriceTable | None) -> list[Fit]:
+def fits(stages: Sequence[RecordedStageRun], prices: PriceTable | None) -> list[Fit]:
     """Of each stage that ran, in their order."""
     return [_fit(each, prices) for each in stages if each.state == "ran" and each.seconds > 0 and each.memory]
 
 
-def _fit(stage: StageRun, prices: PriceTable | None) -> Fit:
+def _fit(stage: RecordedStageRun, prices: PriceTable | None) -> Fit:
     used = stage.cpu_s / stage.seconds
     if stage.members:
         return Fit(stage, used, None, None, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from superworkflow.infra.engines.expected import Expected, by_members, in_own_process
+from superworkflow.infra.engines.expected import StagePrediction, by_members, in_own_process
 from superworkflow.infra.resources import Group, Resources
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Engine:
         """
         return {}
 
-    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """What a stage will take.
 
         Args:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MembersExpected:
+class MembersPrediction:
     """Prediction of the members of one role.
 
     Args:
@@ -32,7 +32,7 @@ class MembersExpected:
 
 
 @dataclass(frozen=True)
-class Expected:
+class StagePrediction:
     """Prediction of a stage on an engine.
 
     Args:
@@ -52,17 +52,17 @@ class Expected:
     start_s: float = 0.0
     start_cpu_s: float = 0.0
     engine_bytes: int = 0
-    groups: Mapping[str, MembersExpected] = field(default_factory=dict)
+    groups: Mapping[str, MembersPrediction] = field(default_factory=dict)
     alone_s: float = 0.0
 
 
-def in_own_process(estimate: Estimate, threads: int) -> Expected:
+def in_own_process(estimate: Estimate, threads: int) -> StagePrediction:
     """Where the stage's own process does the work."""
-    return Expected(estimate, threads, estimate.runtime_s(threads) - estimate.start_s)
+    return StagePrediction(estimate, threads, estimate.runtime_s(threads) - estimate.start_s)
 
 
 @dataclass(frozen=True)
-class Beginning:
+class EngineStartup:
     """What an engine takes before the work, where members do it; beside what any process of a stage takes.
 
     Args:
@@ -87,8 +87,8 @@ class Beginning:
 
 
 def by_members(
-    estimate: Estimate, resources: Resources, groups: Mapping[str, Group], begins: Beginning = Beginning()
-) -> Expected:
+    estimate: Estimate, resources: Resources, groups: Mapping[str, Group], begins: EngineStartup = EngineStartup()
+) -> StagePrediction:
     """Where members do the work, each as much as it has vCPUs, and the stage's own process waits for them.
 
     First the stage's process starts, then the engine in it, then, while that goes on starting, the members with theirs.
@@ -107,7 +107,7 @@ def by_members(
     for role, group in groups.items():
         start_cpu_s = group.count * member_cpu_s
         share = group.count * group.cpu / cpus
-        members[role] = MembersExpected(
+        members[role] = MembersPrediction(
             memory_bytes=max(base, estimate.memory_bytes), base_bytes=base, engine_bytes=begins.engine_bytes,
             cpu_s=start_cpu_s + share * (work_cpu_s - estimate.coordinator_s), start_cpu_s=start_cpu_s,
         )  # fmt: skip
@@ -122,4 +122,4 @@ def by_members(
     shared = replace(estimate, cpu_s=estimate.cpu_s - estimate.coordinator_s)
     work_s = shared.runtime_s(width) - estimate.start_s + begins.own_share * estimate.coordinator_s / own_cpu
     held_later_s = 0.0 if begins.forked else alone_s
-    return Expected(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, held_later_s)
+    return StagePrediction(own, width, work_s, start_s, begins.own_cpu_s, begins.engine_bytes, members, held_later_s)

@@ -35,9 +35,9 @@ from superworkflow.infra.stage import IN_PROCESS, Output, Stage, StageRun
 from superworkflow.infra.storage.attempt import remove_marker
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
-from superworkflow.infra.storage.elsewhere import Reach, reach_of
+from superworkflow.infra.storage.elsewhere import TableAccess, reach_of
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
 from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER, InputEntry, Manifest, Measurement
 from superworkflow.infra.storage.scratch import Scratch, remove_abandoned
@@ -69,7 +69,7 @@ def execute(
     engine: str = IN_PROCESS,
     expected: str = "",
     on_lost: Callable[[LeaseLost], None] = lambda error: None,
-    claim: Claim = Claim(),  # noqa: B008
+    claim: LeaseClaim = LeaseClaim(),  # noqa: B008
     code: CodeFile | None = None,
     tables_from: Sequence[str] = (),
 ) -> Executed:
@@ -200,7 +200,7 @@ def open_inputs(
                     remedy=f"Give it with --input {name}=URI",
                 )  # fmt: skip
         elif declared.is_source:
-            reach = Reach(anywhere=True) if planned else reach_of(uris[name], tables_from)
+            reach = TableAccess(anywhere=True) if planned else reach_of(uris[name], tables_from)
             sources[name] = declared.open(Source.of(uris[name], reach=reach))
         else:
             location = Location.of(uris[name])
@@ -220,7 +220,7 @@ def _commit(
     result: Output,
     waited: float,
 ) -> Dataset:
-    writer.settle()  # its work belongs to what is measured
+    writer.wait_for_checksums()  # its work belongs to what is measured
     container_cpu_s, container_peak = container_usage()
     compile_s, compile_cpu_s = clock.seconds
     measured = Measurement(

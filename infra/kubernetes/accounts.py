@@ -13,7 +13,7 @@ from superworkflow.infra.kubernetes.follow import Ended, JobFollower
 from superworkflow.infra.kubernetes.hold import is_dead, this_process
 from superworkflow.infra.kubernetes.job import argument_of
 from superworkflow.infra.kubernetes.jobs import is_finished, remove_job
-from superworkflow.infra.kubernetes.ledger import Entry, Ledger
+from superworkflow.infra.kubernetes.ledger import BillingLedger, LedgerEntry
 from superworkflow.infra.kubernetes.outcome import job_attempt
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import Attempt
@@ -29,7 +29,7 @@ NOTE_SECONDS = 20.0
 """How long a note in the store may keep a stage, or the end of a run, waiting."""
 
 
-class Account:
+class JobBilling:
     """The Jobs of one dataset, as one launcher books them.
 
     Nothing fails because an entry cannot be written or read: a cost that may be booked twice is told and accepted.
@@ -42,7 +42,7 @@ class Account:
 
     def __init__(self, output: str, launcher: str, tell: Callable[[str], None]):
         self._output, self._launcher, self._tell = output, launcher, tell
-        self._ledger = Ledger(output)
+        self._ledger = BillingLedger(output)
 
     async def open(self, job: Json, resources: Resources) -> None:
         """Note a Job that has been made or adopted, in case this launcher dies before its end."""
@@ -67,7 +67,7 @@ class Account:
 
         A launcher that does not show itself is waited for: it may be about to book.
         """
-        entries: list[Entry] = await self._try([], self._ledger.debts)
+        entries: list[LedgerEntry] = await self._try([], self._ledger.debts)
         others = [entry for entry in entries if entry.launcher != self._launcher]
         try:
             found = await asyncio.gather(*(self._debt(api, settings, entry) for entry in others))
@@ -76,7 +76,7 @@ class Account:
             return []
         return sorted((each for each in found if each is not None), key=lambda each: each.reason is None)
 
-    async def _debt(self, api: KubernetesApi, settings: KubernetesSettings, entry: Entry) -> Attempt | None:
+    async def _debt(self, api: KubernetesApi, settings: KubernetesSettings, entry: LedgerEntry) -> Attempt | None:
         async def booked() -> bool:
             return await self._try(False, self._ledger.booked, entry.uid)
 
@@ -100,7 +100,7 @@ class Account:
                 await self._try(None, self._ledger.write, entry)
                 await remove_job(api, entry.job)
         if entry.seconds is None:
-            noted: Entry | None = await self._try(None, self._ledger.read, entry.uid)
+            noted: LedgerEntry | None = await self._try(None, self._ledger.read, entry.uid)
             entry = noted or entry
         if entry.seconds is None and seen is not None:
             entry = _ended(entry, _attempt(entry, seen, Reason.DELETED))
@@ -111,8 +111,8 @@ class Account:
         assert entry.seconds is not None
         return Attempt(entry.resources, entry.seconds, entry.reason, entry.uid, entry.holdings)
 
-    def _entry(self, uid: str, name: str, resources: Resources) -> Entry:
-        return Entry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
+    def _entry(self, uid: str, name: str, resources: Resources) -> LedgerEntry:
+        return LedgerEntry(uid=uid, job=name, launcher=self._launcher, process=this_process(), resources=resources)
 
     async def _try(self, otherwise: T, work: Callable[..., T], *arguments: Any) -> T:
         try:
@@ -122,9 +122,9 @@ class Account:
             return otherwise
 
 
-def _attempt(entry: Entry, seen: Ended, reason: Reason | None) -> Attempt:
+def _attempt(entry: LedgerEntry, seen: Ended, reason: Reason | None) -> Attempt:
     return job_attempt(entry.resources, seen.held_s, reason, entry.uid, seen.members)
 
 
-def _ended(entry: Entry, attempt: Attempt) -> Entry:
+def _ended(entry: LedgerEntry, attempt: Attempt) -> LedgerEntry:
     return entry.model_copy(update={"seconds": attempt.seconds, "reason": attempt.reason, "holdings": attempt.holdings})

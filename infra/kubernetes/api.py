@@ -17,7 +17,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 
 from superworkflow.infra.errors import SuperworkflowError, UserError
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.storage.patience import Tries, Unreachable
+from superworkflow.infra.storage.patience import RetryState, Unreachable
 
 Json = dict[str, Any]
 
@@ -172,7 +172,7 @@ class KubernetesApi:
         *,
         missing_ok: bool = False,
     ) -> Json | None:
-        tries = Tries(self._patience)
+        tries = RetryState(self._patience)
         while True:
             try:
                 response = await self._send(method, path, query, body, aiohttp.ClientTimeout(total=REQUEST_SECONDS))

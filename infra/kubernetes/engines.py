@@ -9,7 +9,7 @@ from typing import cast
 from superworkflow.infra.engines import engine
 from superworkflow.infra.import_strings import imported
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.members import Members
+from superworkflow.infra.kubernetes.members import PodGroup
 from superworkflow.infra.kubernetes.rights import Check
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.resources import Group
@@ -55,7 +55,7 @@ class OnCluster:
         job: str,
         groups: Mapping[str, Group],
         tell: Callable[[str], None],
-    ) -> Sequence[Members]:
+    ) -> Sequence[PodGroup]:
         """Who follows the members of a Job, one for each group.
 
         Args:

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
 from superworkflow.infra.kubernetes.engines import engine_on_cluster
-from superworkflow.infra.kubernetes.members import Members
-from superworkflow.infra.kubernetes.patience import Patience
+from superworkflow.infra.kubernetes.members import PodGroup
+from superworkflow.infra.kubernetes.patience import StartTimeout
 from superworkflow.infra.kubernetes.pod_log import read_log
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.values import read_time
@@ -111,8 +111,8 @@ class JobFollower:
         self._pod: Json | None = None
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
-        self._patience = Patience(settings, self._say)
-        self._members: Sequence[Members] = ()
+        self._patience = StartTimeout(settings, self._say)
+        self._members: Sequence[PodGroup] = ()
         if groups:
             self._members = engine_on_cluster(engine).members(api, settings, name, groups, self._say)
         self._log: asyncio.Task[None] | None = None
@@ -141,7 +141,7 @@ class JobFollower:
             self._seen.setdefault("ended", time.monotonic())
             await self._finish_log()
             if problem is None and not self._succeeded():
-                await self._settle()
+                await self._await_condition()
                 problem = diagnose(self._job, self._pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
                 )
@@ -241,7 +241,7 @@ class JobFollower:
         if self._log.done() and not self._log.cancelled() and (error := self._log.exception()) is not None:
             raise error
 
-    async def _settle(self) -> None:
+    async def _await_condition(self) -> None:
         """Wait for the Job's own word: its deadline and its deletion both show as a signal at first."""
         until = time.monotonic() + SETTLE_SECONDS
         while self._job is not None and not self._job_finished() and time.monotonic() < until:

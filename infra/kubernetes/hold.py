@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, Owner, owner_references
+from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, OwnerPod, owner_references
 from superworkflow.infra.owner import machine, started
 
 LAUNCHER = PREFIX + "launcher"
@@ -46,7 +46,7 @@ def launcher_of(job: Json) -> tuple[str, str]:
     return str(labels.get(LAUNCHER, "")), str(annotations.get(PROCESS, ""))
 
 
-class Hold:
+class JobOwnership:
     """One launcher's relation to one Job: its own, or a guest's.
 
     Args:
@@ -65,7 +65,7 @@ class Hold:
         launcher: str,
         *,
         mine: bool,
-        owner: Owner | None,
+        owner: OwnerPod | None,
         tell: Callable[[str], None],
     ):
         self._api, self._launcher, self._owner, self._tell = api, launcher, owner, tell

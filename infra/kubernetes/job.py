@@ -25,7 +25,7 @@ TTL_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Owner:
+class OwnerPod:
     """The pod in which the flow itself runs; its Jobs end with it."""
 
     name: str
@@ -39,7 +39,7 @@ def job_manifest(
     *,
     launcher: str,
     attempt: int = 1,
-    owner: Owner | None = None,
+    owner: OwnerPod | None = None,
     supersedes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The `batch/v1` Job of one attempt of one stage.
@@ -82,7 +82,7 @@ def job_manifest(
     return manifest
 
 
-def owner_references(owner: Owner | None) -> list[dict[str, Any]]:
+def owner_references(owner: OwnerPod | None) -> list[dict[str, Any]]:
     """Who owns a Job, for its metadata."""
     if owner is None:
         return []

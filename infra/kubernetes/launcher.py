@@ -19,11 +19,11 @@ import aiohttp
 
 from superworkflow.infra.engines import engine
 from superworkflow.infra.errors import StageFailed, SuperworkflowError
-from superworkflow.infra.kubernetes.accounts import Account
+from superworkflow.infra.kubernetes.accounts import JobBilling
 from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
 from superworkflow.infra.kubernetes.engines import engine_on_cluster
 from superworkflow.infra.kubernetes.follow import Ended, JobFollower
-from superworkflow.infra.kubernetes.hold import Hold, launcher_of, sign
+from superworkflow.infra.kubernetes.hold import JobOwnership, launcher_of, sign
 from superworkflow.infra.kubernetes.job import MANAGED_BY, PREFIX, argument_of, job_manifest, label_value
 from superworkflow.infra.kubernetes.jobs import create_job, is_finished, remove_job
 from superworkflow.infra.kubernetes.members import MEMBER_OF, remove_members
@@ -64,7 +64,7 @@ class _Work:
     api: KubernetesApi
     call: StageCall
     tell: Callable[[Event], None]
-    account: Account
+    account: JobBilling
     attempts: list[Attempt] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
 
@@ -119,15 +119,15 @@ class KubernetesLauncher(Launcher):
                 error.attempts = tuple(paid)
             raise
 
-    def settle(self, output: str) -> tuple[Attempt, ...]:
+    def claim_orphans(self, output: str) -> tuple[Attempt, ...]:
         """Jobs of dead launchers that made or tried this dataset; see `Launcher`."""
         try:
-            return self._submit(self._tracked(self._settle(output))).result()
+            return self._submit(self._tracked(self._claim_orphans(output))).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
             return ()
 
-    async def _settle(self, output: str) -> tuple[Attempt, ...]:
-        account = Account(output, self.id, lambda message: None)
+    async def _claim_orphans(self, output: str) -> tuple[Attempt, ...]:
+        account = JobBilling(output, self.id, lambda message: None)
         if not await account.has_debts():
             return ()
         # What is there can be used without the cluster; where that is away, the debts remain for another time.
@@ -174,7 +174,7 @@ class KubernetesLauncher(Launcher):
         api = await self._api()
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_pods(api))
-        work = _Work(api, call, tell, Account(call.output, self.id, lambda message: _log(call, tell, message)))
+        work = _Work(api, call, tell, JobBilling(call.output, self.id, lambda message: _log(call, tell, message)))
         try:
             ended, dataset, resources, reused = await self._to_success(work)
         finally:
@@ -262,7 +262,7 @@ class KubernetesLauncher(Launcher):
         else:
             resources = job_resources(job, resources)
         name = job["metadata"]["name"]
-        hold = Hold(api, job, self.id, mine=not there, owner=owner, tell=work.log)
+        hold = JobOwnership(api, job, self.id, mine=not there, owner=owner, tell=work.log)
         if there:
             adopted = await hold.adopt_at_once(job)
             follows = "adopting the Job" if adopted else "following another run's Job"

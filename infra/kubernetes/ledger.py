@@ -21,7 +21,7 @@ FOLDER = ".jobs"
 _UID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
-class Entry(BaseModel):
+class LedgerEntry(BaseModel):
     """One Job.
 
     Args:
@@ -46,7 +46,7 @@ class Entry(BaseModel):
     holdings: Annotated[tuple[Holding, ...], Field(max_length=MOST)] = ()
 
 
-class Ledger:
+class BillingLedger:
     """The entries of one dataset.
 
     Args:
@@ -57,7 +57,7 @@ class Ledger:
         place = Place.of(output)
         self._folder = place.store.join(FOLDER, place.stage, place.digest)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: LedgerEntry) -> None:
         """Keep an entry, instead of what was known of its Job before."""
         self._folder.make()
         self._folder.join(f"{entry.uid}.json").write_atomic(entry.model_dump_json())
@@ -79,20 +79,20 @@ class Ledger:
         """Whether a run has this Job in its record."""
         return self._folder.join(f"{uid}.booked").size() is not None
 
-    def debts(self) -> list[Entry]:
+    def debts(self) -> list[LedgerEntry]:
         """Jobs that no run has in its record, those that still run among them."""
         names = set(self._folder.walk_files())
-        entries: list[Entry] = []
+        entries: list[LedgerEntry] = []
         for name in sorted(names):
             if re.fullmatch(_UID + r"\.json", name) and name.removesuffix("json") + "booked" not in names:
                 entry = self.read(name.removesuffix(".json"))
                 entries += [entry] if entry is not None else []
         return entries
 
-    def read(self, uid: str) -> Entry | None:
+    def read(self, uid: str) -> LedgerEntry | None:
         """What is known of one Job; a file that somebody edited is worth no more than none."""
         try:
-            entry = Entry.model_validate_json(self._folder.join(f"{uid}.json").read_text())
+            entry = LedgerEntry.model_validate_json(self._folder.join(f"{uid}.json").read_text())
         except (ValidationError, FileNotFoundError, UnicodeDecodeError):
             return None
         return entry if entry.uid == uid else None

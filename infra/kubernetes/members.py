@@ -12,7 +12,7 @@ from typing import Any
 
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
-from superworkflow.infra.kubernetes.patience import Patience
+from superworkflow.infra.kubernetes.patience import StartTimeout
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.kubernetes.values import quantity, read_time
 from superworkflow.infra.launch.base import Event
@@ -33,7 +33,7 @@ _KNOWS_LITTLE = (Reason.FAILED, Reason.CRASHED)
 _OUTSIDE = (Reason.EVICTED, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.IMAGE_MISSING)
 
 
-class Members:
+class PodGroup:
     """What was seen of one group of a Job; pods that are deleted meanwhile are not forgotten.
 
     This base watches pods that the stage itself asks for, and replaces. A member may leave a JSON object as its
@@ -59,7 +59,7 @@ class Members:
     ):
         self.role, self.group = role, group
         self._api, self._selector = api, f"{MEMBER_OF}={job},{ROLE}={role}"
-        self._patience = Patience(settings, tell)
+        self._patience = StartTimeout(settings, tell)
         self._seen: dict[str, Json] = {}
         self._gone: dict[str, datetime] = {}
         self._left: set[str] = set()  # those that were asked to end, while the stage runs

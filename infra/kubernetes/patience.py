@@ -9,7 +9,7 @@ from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.exit_status import Diagnosis, Reason
 
 
-class Patience:
+class StartTimeout:
     """Tells of what keeps a pod from starting once, and gives up on it after the settings' time.
 
     Args:

@@ -129,7 +129,7 @@ class Launcher(ABC):
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         """Run one stage to its end."""
 
-    def settle(self, output: str) -> tuple[Attempt, ...]:
+    def claim_orphans(self, output: str) -> tuple[Attempt, ...]:
         """Attempts at a dataset that is there by now, whose runs died before they recorded them.
 
         Each is given to one caller only, who records it.

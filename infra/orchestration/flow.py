@@ -34,7 +34,7 @@ from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.node import run_node, used_sources
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
-from superworkflow.infra.orchestration.promotion import settle, terms_of, warm
+from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
 from superworkflow.infra.orchestration.server import ask_once, page
 from superworkflow.infra.outcomes import METRICS_TAG, drift_texts, figures, metrics_text
 from superworkflow.infra.profile import Profile
@@ -159,7 +159,7 @@ def _execute(
             _outputs(request, run)
             if deployed is not None and not request.superworkflow.registered:
                 measure_drift(request, run, tracker.last_datasets(deployed.id), run_nodes)
-            run.decisions += settle(request, run, tracker, terms_of(request, deployed), run_nodes)
+            run.decisions += register_and_promote(request, run, tracker, terms_of(request, deployed), run_nodes)
             run.close(request.prices, time.monotonic() - started)
             _table_artifact(run, tracker.url())
             finish(run, tracker)

@@ -78,7 +78,7 @@ def run_node(
                 remember(node, request, placement, launched, dataset)
             except Exception as error:  # of the store's client; a forecast will rest on one run less
                 on_event({"event": "log", "stage": node.stage.name, "message": f"not kept for forecasts: {error}"})
-    elif attempts := launcher.settle(location.uri):
+    elif attempts := launcher.claim_orphans(location.uri):
         # Made for a run that died before it recorded this; where it did not make it, it has cost all the same.
         made = any(attempt.reason is None for attempt in attempts)
         seconds = sum(attempt.seconds for attempt in attempts)

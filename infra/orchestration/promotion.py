@@ -73,8 +73,8 @@ def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
     found: dict[str, Dataset] = {}
     models = request.superworkflow.registered
     for model in models:
-        champion = registry.champion(registered_name(terms.name, model, models)) if model.warm else None
-        for source, name in model.warm.items():
+        champion = registry.champion(registered_name(terms.name, model, models)) if model.warm_start else None
+        for source, name in model.warm_start.items():
             node, digest = request.diagram.nodes.get(name), champion.datasets.get(name) if champion else None
             if node is not None and digest and source not in request.sources:
                 dataset = request.store.find(node.stage.name, digest)
@@ -82,7 +82,9 @@ def warm(request: Request, tracker: Tracker, terms: Terms) -> Request:
     return request.given(found) if found else request
 
 
-def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run_nodes: RunNodes) -> list[Decision]:
+def register_and_promote(
+    request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run_nodes: RunNodes
+) -> list[Decision]:
     """Register the models of a run that has all its datasets, and decide on each.
 
     Args:
@@ -105,7 +107,7 @@ def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run
             made = tracker.model(dataset, model, name, _tags(request, model))
         assert made is not None
         own = registry.version(name, made.version)
-        decision = _Contest(request, run, registry, model, own, terms, run_nodes).settle()
+        decision = _Contest(request, run, registry, model, own, terms, run_nodes).decide()
         run.outputs[model.title] = (
             f"models:/{name}@current" if decision.verdict in ("promoted", "current") else made.uri
         )
@@ -118,7 +120,7 @@ def settle(request: Request, run: RunRecord, tracker: Tracker, terms: Terms, run
 def _tags(request: Request, model: Model) -> dict[str, str]:
     """What a version is made from, and with what it can be scored again."""
     nodes = request.diagram.nodes
-    names = [*(model.again.datasets if model.again else ()), *model.warm.values()]
+    names = [*(model.rescore.datasets if model.rescore else ()), *model.warm_start.values()]
     datasets = {name: nodes[name].digest for name in names if name in nodes} | dataset_digests(request)
     data = {name: source.digest for name, source in request.sources.items()}
     return {DATASETS_TAG: json.dumps(datasets), DATA_TAG: json.dumps(data)}
@@ -136,7 +138,7 @@ class _Contest:
     terms: Terms
     run_nodes: RunNodes
 
-    def settle(self) -> Decision:
+    def decide(self) -> Decision:
         for _ in range(_TRIES):
             champion = self.registry.champion(self.own.name)
             if champion is not None and champion.version == self.own.version:
@@ -177,11 +179,11 @@ class _Contest:
                       self.request.registration, self.run.drift)  # fmt: skip
 
     def _scored(self, champion: Version) -> Scored:
-        again = self.model.again
-        if again is None or again.node not in self.request.diagram.nodes:
+        rescoring = self.model.rescore
+        if rescoring is None or rescoring.node not in self.request.diagram.nodes:
             return self._recorded(champion)
         datasets: dict[str, Dataset] = {}
-        for name in again.datasets:
+        for name in rescoring.datasets:
             node, digest = self.request.diagram.nodes.get(name), champion.datasets.get(name)
             if node is None or not digest:
                 continue  # it has none, or is older than the record of them
@@ -191,7 +193,7 @@ class _Contest:
                 return Scored(champion.version, fault=f"version {champion.version} cannot be scored again: {lost}")
             datasets[name] = found
         diagram = self.request.diagram.copy()
-        added = again.diagram(diagram, dict(diagram.nodes), datasets)
+        added = rescoring.diagram(diagram, dict(diagram.nodes), datasets)
         if added is None:
             return self._recorded(champion)
         nodes = [added] if isinstance(added, Node) else list(added)
@@ -200,7 +202,7 @@ class _Contest:
             for each in between:
                 if each not in nodes:
                     run_added(self.run, each, self.run_nodes)
-            figures = [self._figures(node, again.node) for node in nodes]
+            figures = [self._figures(node, rescoring.node) for node in nodes]
         except UserError as error:  # such as of a model that does not take this run's data
             return Scored(champion.version, fault=f"version {champion.version} cannot be scored again: {error}")
         return Scored(champion.version, figures[0], "rescored", own=figures[1] if len(figures) > 1 else None)

@@ -28,7 +28,7 @@ _BUSY = 0.5
 
 
 @dataclass(frozen=True)
-class Limits:
+class SizeLimits:
     """The most that may be chosen.
 
     Args:
@@ -42,13 +42,13 @@ class Limits:
     target_s: float
 
 
-def limits(profile: Profile) -> Limits:
+def limits(profile: Profile) -> SizeLimits:
     """The profile's caps on a cluster; this machine's size for processes on it."""
     given = profile.kubernetes
     if profile.launcher == "kubernetes":
-        return Limits(given.cpu_cap, given.memory_cap, given.target_s)
+        return SizeLimits(given.cpu_cap, given.memory_cap, given.target_s)
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Limits(available_cpus(), machine, given.target_s)
+    return SizeLimits(available_cpus(), machine, given.target_s)
 
 
 def placed(node: Node, profile: Profile, stats: Mapping[str, Mapping[str, Stat]]) -> Placement:
@@ -71,7 +71,7 @@ def placed(node: Node, profile: Profile, stats: Mapping[str, Mapping[str, Stat]]
 
 
 def choose(
-    resources: Resources, auto: Collection[str], estimate: Callable[[Resources], Estimate], most: Limits
+    resources: Resources, auto: Collection[str], estimate: Callable[[Resources], Estimate], most: SizeLimits
 ) -> Resources:
     """Fill in vCPUs, then the memory that the stage needs with so many.
 

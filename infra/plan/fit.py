@@ -17,7 +17,7 @@ _BUILT_IN = 0.1
 
 
 @dataclass(frozen=True)
-class Parts:
+class AffineEstimate:
     """An estimate in two parts of the same unit: what every run takes, and what grows with the data."""
 
     start: float
@@ -28,7 +28,7 @@ class Parts:
         return self.start + self.work
 
 
-def fitted(now: Parts, before: Sequence[tuple[Parts, float]]) -> float:
+def fitted(now: AffineEstimate, before: Sequence[tuple[AffineEstimate, float]]) -> float:
     """What an estimate becomes in the light of measurements.
 
     The ratios s of the start and r of the work have the least sum of |log((s start + r work) / measured)|: as with a
@@ -55,7 +55,7 @@ def fitted(now: Parts, before: Sequence[tuple[Parts, float]]) -> float:
     return float(best[0] * now.start + best[1] * now.work)
 
 
-def _distance(parts: Parts, other: Parts) -> float:
+def _distance(parts: AffineEstimate, other: AffineEstimate) -> float:
     """Doublings between two amounts of work."""
     return float(abs(np.log2((parts.sum + parts.start) / (other.sum + other.start)))) if other.sum > 0 else 0.0
 

@@ -14,10 +14,10 @@ from statistics import median
 from typing import Any
 
 from superworkflow.infra.engines import engine
-from superworkflow.infra.engines.expected import Expected, MembersExpected
+from superworkflow.infra.engines.expected import MembersPrediction, StagePrediction
 from superworkflow.infra.estimate import Estimate, Stats
 from superworkflow.infra.execution.measure import processor
-from superworkflow.infra.plan.fit import Parts, fitted
+from superworkflow.infra.plan.fit import AffineEstimate, fitted
 from superworkflow.infra.plan.history import History, LaunchRecord
 from superworkflow.infra.profile import Placement, Profile
 from superworkflow.infra.resources import Resources
@@ -109,9 +109,9 @@ class Forecaster:
             clean = before
 
         def learned(
-            parts: Callable[[Expected], Parts],
+            parts: Callable[[StagePrediction], AffineEstimate],
             measured: Callable[[LaunchRecord], float],
-            from_: Sequence[tuple[Expected, LaunchRecord]] = before,
+            from_: Sequence[tuple[StagePrediction, LaunchRecord]] = before,
         ) -> float:
             return fitted(parts(now), [(parts(expected), measured(record)) for expected, record in from_])
 
@@ -145,34 +145,38 @@ class Forecaster:
 
     def _expected(
         self, stage: Stage[Any], params: Any, stats: Mapping[str, Stats], name: str, resources: Resources
-    ) -> Expected:
+    ) -> StagePrediction:
         estimate = stage.estimate_on(name, params, stats, resources)
         return engine(name).expected(estimate, resources, self._on_cluster)
 
-    def _members(self, role: str, now: Expected, before: Sequence[tuple[Expected, LaunchRecord]]) -> MembersForecast:
+    def _members(
+        self, role: str, now: StagePrediction, before: Sequence[tuple[StagePrediction, LaunchRecord]]
+    ) -> MembersForecast:
         told = [
             (expected.groups[role], record.members[role])
             for expected, record in before
             if role in expected.groups and role in record.members
         ]
 
-        def memory(expected: MembersExpected) -> Parts:
+        def memory(expected: MembersPrediction) -> AffineEstimate:
             share = CONTAINER_SHARE if self._on_cluster else 1.0
-            return Parts(
+            return AffineEstimate(
                 expected.base_bytes * share + expected.engine_bytes, expected.memory_bytes - expected.base_bytes
             )
 
-        def cpu(expected: MembersExpected) -> Parts:
-            return Parts(expected.start_cpu_s, expected.cpu_s - expected.start_cpu_s)
+        def cpu(expected: MembersPrediction) -> AffineEstimate:
+            return AffineEstimate(expected.start_cpu_s, expected.cpu_s - expected.start_cpu_s)
 
         return MembersForecast(
             memory_bytes=int(fitted(memory(now.groups[role]), [(memory(e), m.memory_bytes) for e, m in told])),
             cpu_s=fitted(cpu(now.groups[role]), [(cpu(e), m.cpu_s) for e, m in told]),
         )
 
-    def _before(self, stage: Stage[Any], now: Estimate, placement: Placement) -> list[tuple[Expected, LaunchRecord]]:
+    def _before(
+        self, stage: Stage[Any], now: Estimate, placement: Placement
+    ) -> list[tuple[StagePrediction, LaunchRecord]]:
         """Records of the same kind of work on the same kind of machine, each with today's prediction of it."""
-        found: list[tuple[Expected, LaunchRecord]] = []
+        found: list[tuple[StagePrediction, LaunchRecord]] = []
         for record in self._here(self._history.records(stage.name)):
             if record.version != stage.version or record.engine != placement.engine:
                 continue
@@ -205,25 +209,25 @@ class Forecaster:
             return median(waits)
         return self._profile.start_s if self._on_cluster else FORK_S
 
-    def _start(self, expected: Expected) -> float:
+    def _start(self, expected: StagePrediction) -> float:
         """Seconds of any process's own start."""
         return expected.own.start_s * (1.0 if self._on_cluster else FORKED_START)
 
-    def _cpu(self, expected: Expected) -> Parts:
+    def _cpu(self, expected: StagePrediction) -> AffineEstimate:
         beginning = expected.own.start_s + expected.start_cpu_s
         start, work = self._start(expected) + expected.start_cpu_s, max(0.0, expected.own.cpu_s - beginning)
         for each in () if self._on_cluster else expected.groups.values():
             start, work = start + each.start_cpu_s, work + each.cpu_s - each.start_cpu_s
-        return Parts(start, work)
+        return AffineEstimate(start, work)
 
-    def _runtime(self, expected: Expected) -> Parts:
-        return Parts(self._start(expected) + expected.start_s, expected.work_s)
+    def _runtime(self, expected: StagePrediction) -> AffineEstimate:
+        return AffineEstimate(self._start(expected) + expected.start_s, expected.work_s)
 
-    def _memory(self, expected: Expected) -> Parts:
+    def _memory(self, expected: StagePrediction) -> AffineEstimate:
         own = expected.own
         base, work = float(own.base_bytes), float(own.memory_bytes - own.base_bytes)
         if self._on_cluster:
             beginning = base * CONTAINER_SHARE + expected.engine_bytes
-            return Parts(beginning, work - own.mapped_bytes + own.output_bytes)
+            return AffineEstimate(beginning, work - own.mapped_bytes + own.output_bytes)
         # Of several processes the largest counts.
-        return Parts(max(base, min(FORKED_BYTES, 2 * base), expected.engine_bytes), work)
+        return AffineEstimate(max(base, min(FORKED_BYTES, 2 * base), expected.engine_bytes), work)

@@ -15,7 +15,7 @@ from superworkflow.infra.plan.forecast import Forecast, Forecaster
 from superworkflow.infra.plan.history import History
 from superworkflow.infra.plan.holdings import held
 from superworkflow.infra.plan.sizing import Sizing
-from superworkflow.infra.plan.timeline import Task, timeline
+from superworkflow.infra.plan.timeline import TimelineTask, timeline
 from superworkflow.infra.profile import Placement
 from superworkflow.infra.request import Request
 from superworkflow.infra.resources import Resources, available_cpus
@@ -115,7 +115,7 @@ def plan(request: Request) -> list[PlannedStage]:
     """
     known: dict[str, Mapping[str, Stat]] = {}
     planned: list[PlannedStage] = []
-    tasks: list[Task] = []
+    tasks: list[TimelineTask] = []
     forecaster = Forecaster(
         History(request.store.root), request.profile, [node.stage.name for node in request.diagram.nodes.values()]
     )
@@ -132,7 +132,7 @@ def plan(request: Request) -> list[PlannedStage]:
             memory, cpu_s, seconds = measured.memory_bytes, measured.cpu_s, measured.runtime_s
             output_bytes, fits, runs = dataset.manifest.bytes, True, 0
             start_s, width = 0.0, 1
-            tasks.append(Task(node.name, (), 0.0, 0.0, 0.0))
+            tasks.append(TimelineTask(node.name, (), 0.0, 0.0, 0.0))
         else:
             estimate = node.stage.estimate_on(placement.engine, node.params, stats, resources)
             known[node.name] = predicted_stats(estimate)
@@ -146,7 +146,7 @@ def plan(request: Request) -> list[PlannedStage]:
             fits = forecast.needed_bytes <= resources.memory
             start_s, width = forecast.wait_s + forecast.start_s, forecast.width
             upstream = tuple(each.name for each in node.upstream)
-            tasks.append(Task(node.name, upstream, forecast.wait_s, forecast.runtime_s, cpu_s))
+            tasks.append(TimelineTask(node.name, upstream, forecast.wait_s, forecast.runtime_s, cpu_s))
         planned.append(
             PlannedStage(
                 name=node.name,

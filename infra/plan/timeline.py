@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Task:
+class TimelineTask:
     """One stage.
 
     Args:
@@ -27,7 +27,7 @@ class Task:
 
 @dataclass
 class _Running:
-    task: Task
+    task: TimelineTask
     began: float
     wait_left: float
     work_left: float
@@ -38,7 +38,9 @@ class _Running:
         return self.task.cpu_s / self.task.runtime_s if self.wait_left <= 0 and self.task.runtime_s > 0 else 0.0
 
 
-def timeline(tasks: Sequence[Task], concurrency: int, cores: float | None = None) -> dict[str, tuple[float, float]]:
+def timeline(
+    tasks: Sequence[TimelineTask], concurrency: int, cores: float | None = None
+) -> dict[str, tuple[float, float]]:
     """Begin and end of each task, in seconds from the first one's begin.
 
     Tasks are taken in their order by `concurrency` workers, each of which waits for what its task needs, as Prefect's
@@ -50,7 +52,7 @@ def timeline(tasks: Sequence[Task], concurrency: int, cores: float | None = None
         cores: processors that they share; None where each has its own, as on a cluster.
     """
     now, queue = 0.0, list(tasks)
-    taken: list[Task] = []
+    taken: list[TimelineTask] = []
     running: list[_Running] = []
     spans: dict[str, tuple[float, float]] = {}
     while queue or taken or running:

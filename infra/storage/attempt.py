@@ -4,7 +4,7 @@ A killed attempt leaves files without a manifest, and the next one must begin in
 that is what a marker names, and nothing else: `--output` may be any folder that somebody gives.
 
 Of a stage that can go on from them, files that are whole are noted with size and SHA-256, one small file each, and the
-next attempt at the same dataset finds them in `Attempt.whole`.
+next attempt at the same dataset finds them in `DatasetAttempt.whole`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Marker(BaseModel):
     files: tuple[FileName, ...] = ()
 
 
-class Attempt:
+class DatasetAttempt:
     """One attempt at a dataset, which whoever makes it holds the lock of.
 
     Args:
@@ -175,7 +175,7 @@ def _note_of(name: str) -> str:
 def remove_marker(location: Location) -> None:
     """Remove what an attempt that was killed between manifest and end has left in a complete dataset."""
     if location.join(ATTEMPT_NAME).size() is not None:
-        Attempt(location).end()
+        DatasetAttempt(location).end()
 
 
 def _in_work(name: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.attempt import DatasetAttempt
 from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256, open_stream
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lock import Right
@@ -282,7 +282,7 @@ class DatasetWriter(FileWriter):
         self._sums: dict[str, tuple[int, Future[str]]] = {}
         """Bytes of files that are written and not yet in `_files`, and what will be their sums."""
         location.make()
-        self._attempt = Attempt(location, digest)
+        self._attempt = DatasetAttempt(location, digest)
         self._attempt.begin()
         self._resumable = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sums")
@@ -349,7 +349,7 @@ class DatasetWriter(FileWriter):
         yield path
         self._sums[name] = path.stat().st_size, self._pool.submit(self._summed, name, path)
         if self._scratch is not None:
-            self.settle()
+            self.wait_for_checksums()
             upload(path, self.location.join(name), self._right)
             path.unlink()
             self._note(self._files[name])
@@ -386,7 +386,7 @@ class DatasetWriter(FileWriter):
     def bytes_written(self) -> int:
         return super().bytes_written + sum(size for size, _ in self._sums.values())
 
-    def settle(self) -> None:
+    def wait_for_checksums(self) -> None:
         """Wait until all files are summed."""
         while self._sums:
             name, (size, summed) = self._sums.popitem()
@@ -423,7 +423,7 @@ class DatasetWriter(FileWriter):
         engine: str = "in-process",
     ) -> Dataset:
         """Write the manifest, which makes the dataset exist, and drop the checkpoint and what tasks left."""
-        self.settle()
+        self.wait_for_checksums()
         self._drop_left(self._files)
         manifest = Manifest(
             format=format_of(self._files.values()),

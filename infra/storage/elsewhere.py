@@ -1,7 +1,7 @@
 """Tables that a description names by an absolute path or a URI, instead of beside itself.
 
 Whoever writes a description could have anything read, and copied into datasets, that the run may read. So what it may
-name depends on where it comes from (`Reach`):
+name depends on where it comes from (`TableAccess`):
 
 | description | may name |
 | --- | --- |
@@ -38,7 +38,7 @@ ELSEWHERE = ".elsewhere"
 _COPIED = re.compile(rf".*/{re.escape(SOURCES)}/[0-9a-f]{{64}}", re.DOTALL)
 
 
-class Found(NamedTuple):
+class NamedFile(NamedTuple):
     """A file that a description names."""
 
     location: Location
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reach:
+class TableAccess:
     """What a description may name besides what lies beside it.
 
     Args:
@@ -80,7 +80,7 @@ class Reach:
             )  # fmt: skip
 
 
-def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, store: str = "") -> Reach:
+def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, store: str = "") -> TableAccess:
     """What a source may name, if it is a description.
 
     Args:
@@ -92,7 +92,7 @@ def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, 
     place = Location.of(uri)
     is_own = chosen and place.local_path is not None and not (store and is_below(place.uri, Location.of(store).uri))
     told = os.environ.get(VARIABLE, "").splitlines()
-    return Reach(is_own, tuple(Location.of(prefix).uri for prefix in (*tables_from, *told) if prefix.strip()))
+    return TableAccess(is_own, tuple(Location.of(prefix).uri for prefix in (*tables_from, *told) if prefix.strip()))
 
 
 def is_below(uri: str, prefix: str) -> bool:
@@ -105,7 +105,7 @@ def inside(path: str) -> str:
     return f"{ELSEWHERE}/{path.replace('://', '/', 1).removeprefix('/')}" if is_elsewhere(path) else path
 
 
-def find_tables(folder: Location, names: Iterable[str], where: str, reach: Reach) -> dict[str, Found]:
+def find_tables(folder: Location, names: Iterable[str], where: str, reach: TableAccess) -> dict[str, NamedFile]:
     """The files that names stand for, by their path in the folder, or by their absolute path or URI.
 
     Args:
@@ -119,7 +119,7 @@ def find_tables(folder: Location, names: Iterable[str], where: str, reach: Reach
     """
     given = [plain(name) for name in names]
     beside = find_files(folder, [name for name in given if not is_elsewhere(name)], where)
-    found = {path: Found(folder.join(path), state) for path, state in beside.items()}
+    found = {path: NamedFile(folder.join(path), state) for path, state in beside.items()}
     for name in filter(is_elsewhere, given):
         rest = name.rstrip("/").removeprefix("/") if name.startswith("/") else name.rstrip("/").partition("://")[2]
         if (fault := fault_of(rest)) is not None:
@@ -137,21 +137,21 @@ def find_tables(folder: Location, names: Iterable[str], where: str, reach: Reach
     return found
 
 
-def _copies(folder: Location, name: str) -> dict[str, Found]:
+def _copies(folder: Location, name: str) -> dict[str, NamedFile]:
     """Files that were copied with their description to a store."""
     if not name.startswith("/") or not _COPIED.fullmatch(folder.uri):
         return {}
     copies = folder.join(ELSEWHERE)
     files = matches(copies, "", name[1:].split("/"), functools.cache(Location.entries))
-    return {f"/{path}": Found(copies.join(path), state) for path, state in files.items()}
+    return {f"/{path}": NamedFile(copies.join(path), state) for path, state in files.items()}
 
 
-def _there(name: str, where: str) -> dict[str, Found]:
+def _there(name: str, where: str) -> dict[str, NamedFile]:
     """Files at an absolute path or URI; folders above the first pattern are not listed."""
     place = Location.of(name)
     try:
         if (state := place.state()) is not None:
-            return {name: Found(place, state)}
+            return {name: NamedFile(place, state)}
         parts = name.split("/")
         first = 0 if name.startswith("/") else 3  # no pattern stands for a bucket
         pattern = next((at for at in range(first, len(parts)) if MAGIC.search(parts[at])), len(parts))
@@ -165,4 +165,4 @@ def _there(name: str, where: str) -> dict[str, Found]:
     except Exception as error:  # credentials, network, permissions: the client's own words say which
         raise UserError(f"a table cannot be read: {type(error).__name__}: {error}", where=where, value=name,
                         remedy="Check its path or URI, permissions and credentials") from None  # fmt: skip
-    return {f"{root.uri.rstrip('/')}/{path}": Found(root.join(path), state) for path, state in files.items()}
+    return {f"{root.uri.rstrip('/')}/{path}": NamedFile(root.join(path), state) for path, state in files.items()}

@@ -37,7 +37,7 @@ _REFUSED_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Claim:
+class LeaseClaim:
     """Under which name a stage holds its lease, and which holders are dead.
 
     Args:
@@ -62,7 +62,7 @@ class Lease:
         claim: whose lease it is to be.
     """
 
-    def __init__(self, location: Location, claim: Claim = Claim()):
+    def __init__(self, location: Location, claim: LeaseClaim = LeaseClaim()):
         self.location = location
         self.holder = claim.holder or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._supersedes = frozenset(claim.supersedes)

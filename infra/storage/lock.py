@@ -21,7 +21,7 @@ from superworkflow.infra.errors import SuperworkflowError
 from superworkflow.infra.execution import ending
 from superworkflow.infra.storage import lease
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lease import Lease, LeaseClaim
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 2.0
@@ -54,7 +54,7 @@ def exclusive(
     location: Location,
     on_wait: Callable[[], None] = lambda: None,
     on_lost: Callable[[LeaseLost], None] = lambda error: None,
-    claim: Claim = Claim(),  # noqa: B008
+    claim: LeaseClaim = LeaseClaim(),  # noqa: B008
 ) -> contextlib.AbstractContextManager[Right]:
     """Hold the right to write the dataset at `location`.
 
@@ -110,7 +110,7 @@ def _nothing() -> None: ...
 
 @contextmanager
 def _leased(
-    location: Location, on_wait: Callable[[], None], on_lost: Callable[[LeaseLost], None], claim: Claim
+    location: Location, on_wait: Callable[[], None], on_lost: Callable[[LeaseLost], None], claim: LeaseClaim
 ) -> Iterator[Right]:
     # Beside the dataset, not in it: a new writer removes all that an interrupted one left in there.
     folder, _, name = location.uri.rpartition("/")

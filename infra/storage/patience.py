@@ -26,7 +26,7 @@ class Unreachable(SuperworkflowError):
     """A server did not answer for longer than patience lasts."""
 
 
-class Tries:
+class RetryState:
     """The tries at one request, from the first that failed.
 
     Args:
@@ -46,7 +46,7 @@ class Tries:
         return pause
 
 
-class Reached:
+class Reachability:
     """Whether a server answers, as all threads of this process see it; tells once of an outage and once of its end.
 
     Args:

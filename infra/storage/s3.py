@@ -26,7 +26,7 @@ from s3fs import S3FileSystem
 from s3fs.core import _error_wrapper
 
 from superworkflow.infra.storage import patience
-from superworkflow.infra.storage.patience import Reached, Tries, Unreachable
+from superworkflow.infra.storage.patience import Reachability, RetryState, Unreachable
 
 FIRST_CONTACT_SECONDS = 5.0
 """Patience with a server that never answered."""
@@ -46,7 +46,7 @@ _TRANSIENT_CODES = {
 }  # fmt: skip
 _REFUSED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 
-_servers: dict[str, Reached] = {}
+_servers: dict[str, Reachability] = {}
 _bare_tags: set[str] = set()
 """Buckets whose server compares tags without their quotes."""
 
@@ -137,7 +137,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         Raises:
             Unreachable: it did not answer within the time that patience lasts.
         """
-        tries: Tries | None = None
+        tries: RetryState | None = None
         began = time.monotonic()
         while True:
             try:
@@ -153,7 +153,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                     _put_words(error)
                     raise
                 seconds = self._patience(error) if patience_s is None else patience_s
-                tries = tries or Tries(seconds + began - time.monotonic())
+                tries = tries or RetryState(seconds + began - time.monotonic())
                 pause = tries.pause()
                 if pause is None and seconds < patience.PATIENCE_SECONDS:
                     raise self._given_up(error) from error
@@ -170,9 +170,9 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                 return result
 
     @property
-    def _server(self) -> Reached:
+    def _server(self) -> Reachability:
         where = str(self._s3.meta.endpoint_url)
-        return _servers.setdefault(where, Reached(f"the store at {where}"))
+        return _servers.setdefault(where, Reachability(f"the store at {where}"))
 
     def _patience(self, error: Exception) -> float:
         if not self._patient:

@@ -21,9 +21,9 @@ from typing import Any
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
-from superworkflow.infra.storage.elsewhere import Found, Reach, find_tables, inside
+from superworkflow.infra.storage.elsewhere import NamedFile, TableAccess, find_tables, inside
 from superworkflow.infra.storage.filesystem import FileState, Location
-from superworkflow.infra.storage.sums import KeptSums, may_be_kept
+from superworkflow.infra.storage.sums import ChecksumCache, may_be_kept
 from superworkflow.infra.storage.tables import matching, visible_files
 
 FRESH_S = 2.0
@@ -80,7 +80,7 @@ class Source:
         reach: what a description may name that does not lie beside it.
     """
 
-    def __init__(self, location: Location, is_folder: bool, rehash: bool = False, reach: Reach = Reach()):  # noqa: B008
+    def __init__(self, location: Location, is_folder: bool, rehash: bool = False, reach: TableAccess = TableAccess()):  # noqa: B008
         self.location, self.is_folder, self._rehash, self._reach = location, is_folder, rehash, reach
         self._tables: str | None = None
         self._members: dict[str, Member] | None = None
@@ -90,7 +90,7 @@ class Source:
         self._guard = threading.RLock()
 
     @classmethod
-    def of(cls, uri: str | Path, *, rehash: bool = False, reach: Reach = Reach()) -> Source:  # noqa: B008
+    def of(cls, uri: str | Path, *, rehash: bool = False, reach: TableAccess = TableAccess()) -> Source:  # noqa: B008
         """What is at a path or URI; for the rest see the class.
 
         Raises:
@@ -278,19 +278,19 @@ class Source:
         """The description's name among the members; empty where there is none."""
         return self.location.name if self._tables and not self.is_folder else ""
 
-    def _states(self) -> tuple[dict[str, Found], str]:
+    def _states(self) -> tuple[dict[str, NamedFile], str]:
         """Each member as it is now, and the SHA-256 of a description."""
         if self.is_folder:
             found = visible_files(self.location)
             if not any(state.size for state in found.values()):
                 raise UserError("the folder holds no file with content", where=self.uri,
                                 remedy="Give a folder of files; names that begin with . or _ do not count")  # fmt: skip
-            return {path: Found(self.location.join(path), state) for path, state in found.items()}, ""
+            return {path: NamedFile(self.location.join(path), state) for path, state in found.items()}, ""
         own = self.location.state()
         if own is None:
             raise FileNotFoundError(self.uri)
         if not self._tables:
-            return {self.location.name: Found(self.location, own)}, ""
+            return {self.location.name: NamedFile(self.location, own)}, ""
         content = self._description(own)
         module, _, function = self._tables.partition(":")
         try:
@@ -300,7 +300,7 @@ class Source:
         tables = find_tables(self.folder, names, self.uri, self._reach)
         if not tables.keys() - {self.location.name}:
             raise UserError("the description names no tables", where=self.uri, remedy="Name the files of each table")
-        return tables | {self.location.name: Found(self.location, own)}, hashlib.sha256(content).hexdigest()
+        return tables | {self.location.name: NamedFile(self.location, own)}, hashlib.sha256(content).hexdigest()
 
     def _description(self, state: FileState) -> bytes:
         if state.size > DESCRIPTION_BYTES:
@@ -310,7 +310,7 @@ class Source:
             return stream.read(DESCRIPTION_BYTES + 1)
 
     def _summed(self) -> dict[str, Member]:
-        kept = KeptSums(self.uri)
+        kept = ChecksumCache(self.uri)
         known = {} if self._rehash else kept.read()
         began_ns = time.time_ns()  # before the states: what is written while content is summed must show
         states, own_sum = self._states()

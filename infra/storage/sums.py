@@ -37,7 +37,7 @@ _MOST_BYTES = 1 << 30
 _SUM = re.compile(r"[0-9a-f]{64}")
 
 
-class KeptSums:
+class ChecksumCache:
     """Sums of the files of one source.
 
     Args:

@@ -70,7 +70,7 @@ class DetailedRun(RecordedRun):
 
 
 @dataclass(frozen=True)
-class StageRun:
+class RecordedStageRun:
     """One stage of one run.
 
     Args:
@@ -145,7 +145,7 @@ class RunReader:
             return None
         return self._detailed(found) if found.data.tags.get(SUPERWORKFLOW_TAG) else None
 
-    def stages(self, run: DetailedRun) -> list[StageRun]:
+    def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         """Stages of a run in the order of their beginnings."""
         experiment = self._client.get_run(run.run_id).info.experiment_id
         which = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.run_id}' and tags.`{STAGE_TAG}` != ''"
@@ -183,9 +183,9 @@ def as_detailed(run: RunRecord, page: str, now: datetime | None = None) -> Detai
     )  # fmt: skip
 
 
-def as_stage(record: StageRecord) -> StageRun:
+def as_stage(record: StageRecord) -> RecordedStageRun:
     """A stage that has ended, as it will be read."""
-    return StageRun(
+    return RecordedStageRun(
         name=record.name, state=record.state, ended=datetime.fromtimestamp(record.ended, UTC),
         seconds=record.runtime_s, compile_s=record.compile_s, cpu_s=record.cpu_s,
         memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
@@ -194,13 +194,13 @@ def as_stage(record: StageRecord) -> StageRun:
     )  # fmt: skip
 
 
-def _stage(run: Any) -> StageRun:
+def _stage(run: Any) -> RecordedStageRun:
     figures, params, tags = dict(run.data.metrics), run.data.params, run.data.tags
 
     def take(name: str) -> float:
         return float(figures.pop(name, 0.0))
 
-    return StageRun(
+    return RecordedStageRun(
         name=run.info.run_name, state=tags.get("superworkflow.state", ""),
         ended=datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC),
         seconds=take("seconds"), compile_s=take("compile_seconds"), cpu_s=take("cpu_seconds"),

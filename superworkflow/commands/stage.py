@@ -29,7 +29,7 @@ from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
 from superworkflow.infra.settings import read_yaml
 from superworkflow.infra.stage import IN_PROCESS, Input, Stage
 from superworkflow.infra.storage import patience
-from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 from superworkflow.tasks import is_shipped, load_stage, stage_names
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         with numba_threads(min(resources.threads, available_cpus())):
             executed = execute(
                 stage, params, _inputs(options.input), options.output, resources, progress, options.engine,
-                options.digest, lost, Claim(options.holder, options.supersedes), code,
+                options.digest, lost, LeaseClaim(options.holder, options.supersedes), code,
                 options.tables_from,
             )  # fmt: skip
         measured = executed.manifest.measured.model_dump(exclude_none=True)

@@ -181,7 +181,7 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
     from superworkflow.dashboards.sweep_terminal import print_sweep
     from superworkflow.infra.orchestration.sweep import Board, run_as_flow
     from superworkflow.sweeps.summary import report
-    from superworkflow.sweeps.sweep import Limits, Sweep, tag_best
+    from superworkflow.sweeps.sweep import Sweep, SweepLimits, tag_best
     from superworkflow.sweeps.trial import shared_profile
 
     cores = options.cores
@@ -191,7 +191,7 @@ def _run(options: argparse.Namespace, study: SweepStudy, request: Request, trial
     profile, parallel = shared_profile(request.profile, options.parallel, cores)
     if parallel < options.parallel:
         print(f"parallel   {parallel}: limited by the number of processors", file=sys.stderr)
-    limits = Limits(trials, parallel, options.budget_usd, options.max_failures)
+    limits = SweepLimits(trials, parallel, options.budget_usd, options.max_failures)
     api.result()
     record = _record(options, study, request)
     resume = _resume_command(options, study)

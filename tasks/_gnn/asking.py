@@ -16,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block, Draws, Hop, Lost, numbered
+from superworkflow.tasks._gnn.batches import Block, Draws, Hop, Lost, MiniBatch, numbered
 from superworkflow.tasks._gnn.book import Route
 from superworkflow.tasks._gnn.by_weight import ByWeight
 from superworkflow.tasks._gnn.degrees import degrees_of
-from superworkflow.tasks._gnn.dividing import Divided, NewArray, divided
-from superworkflow.tasks._gnn.dropped import of_senders, share_of
+from superworkflow.tasks._gnn.dividing import EdgeSplit, NewArray, divided
+from superworkflow.tasks._gnn.dropped import dropout_threshold, of_senders
 from superworkflow.tasks._gnn.kernels import Renumbered, count_draws, draw_edges, read_only
-from superworkflow.tasks._gnn.near import Near, SharedMeans, Table
-from superworkflow.tasks._gnn.network import Known
-from superworkflow.tasks._gnn.owners import Owners, Question
+from superworkflow.tasks._gnn.near import RemoteRows, RowTable, SharedMeansPart
+from superworkflow.tasks._gnn.network import NetworkInputs
+from superworkflow.tasks._gnn.owners import KVRequest, KVStore
 from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
-from superworkflow.tasks._gnn.rooms import Likely
-from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._gnn.shards import Piece
-from superworkflow.tasks._gnn.sources import OwnSums, OwnTable, Source
-from superworkflow.tasks._gnn.spent import Spent
+from superworkflow.tasks._gnn.rooms import SizeKey
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
+from superworkflow.tasks._gnn.shards import LocalPartition
+from superworkflow.tasks._gnn.sources import PartialSumSource, RowSource, TableSource
+from superworkflow.tasks._gnn.spent import PipelineTimer
 from superworkflow.tasks._gnn.window_rows import WindowRows
 from superworkflow.tasks._heterograph import index_dtype
 
@@ -42,7 +42,7 @@ _KINDS = (np.int64, np.int64, np.float32)
 _NOTHING_LOST = read_only(_NONE)
 
 
-class Wanted(NamedTuple):
+class BatchRequest(NamedTuple):
     """A batch that is to be drawn.
 
     Args:
@@ -61,14 +61,14 @@ class Wanted(NamedTuple):
 
 
 @dataclass
-class Read(Known):
+class BatchInputs(NetworkInputs):
     """What is read for one batch: all but the rows that are learned, for which others are asked in its own step."""
 
-    learned_rows: list[Question] = field(default_factory=list)
+    learned_rows: list[KVRequest] = field(default_factory=list)
 
 
 @dataclass
-class Store:
+class DistNeighborSampler:
     """What a worker has of the graph, and how it asks for the rest.
 
     Args:
@@ -86,8 +86,8 @@ class Store:
         spent: seconds by stage of the pipeline.
     """
 
-    piece: Piece
-    owners: Owners
+    piece: LocalPartition
+    owners: KVStore
     draws: Draws
     sums: Mapping[int, NDArray[np.float32]]
     scaled: bool
@@ -96,7 +96,7 @@ class Store:
     numbers: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
+    spent: PipelineTimer = field(default_factory=PipelineTimer)
 
     def __post_init__(self) -> None:
         rows = self.piece.rows.values()
@@ -105,7 +105,7 @@ class Store:
         self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
         self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
 
-    def batches(self, window: Sequence[Wanted]) -> list[tuple[Batch, Read]]:
+    def batches(self, window: Sequence[BatchRequest]) -> list[tuple[MiniBatch, BatchInputs]]:
         """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
         receivers = [{name: np.sort(nodes) for name, nodes in each.targets.items()} for each in window]
         targets, made = [dict(each) for each in receivers], [list[Block]() for _ in window]
@@ -118,12 +118,12 @@ class Store:
                     block = self._block(level, hop, wanted, given, drawn)
                     made[at].append(block)
                     receivers[at] = dict(block.senders)
-        batches = [Batch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
+        batches = [MiniBatch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
         with self.spent.on("gather"):
             return list(zip(batches, self._known(batches, window), strict=True))
 
     def _drawn(
-        self, level: Level, hop: int, window: Sequence[Wanted], receivers: Sequence[Targets]
+        self, level: LayerSchema, hop: int, window: Sequence[BatchRequest], receivers: Sequence[Targets]
     ) -> list[dict[int, Hop]]:
         """Drawn edges of each batch by edge set; senders by their old numbers, but of direct edge sets by new ones."""
         last = hop == len(self.draws.levels) - 1
@@ -132,7 +132,7 @@ class Store:
             return [{} for _ in window]
         asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
         items = sum(each.items for each in window)
-        questions = self.owners.ask(asked, "neighbours asked for", Likely(f"receivers, hop {hop}", items))
+        questions = self.owners.ask(asked, "neighbours asked for", SizeKey(f"receivers, hop {hop}", items))
         answers = []
         for rank in range(self.owners.exchange.size):
             parts = [_NONE]
@@ -141,7 +141,7 @@ class Store:
                 parts += self._answer(relation, hop, wanted, each.asked[rank])
             out = self.owners.exchange.array((sum(map(len, parts)),), np.int64)
             answers.append(np.concatenate(parts, out=out))
-        found = self.owners.exchange.swap_likely(answers, "neighbours", Likely(f"senders, hop {hop}", items))
+        found = self.owners.exchange.swap_likely(answers, "neighbours", SizeKey(f"senders, hop {hop}", items))
         at, array = [0] * self.owners.exchange.size, self.owners.exchange.array
         hops: list[dict[int, Hop]] = [{} for _ in window]
         for number, each in enumerate(questions):
@@ -151,7 +151,7 @@ class Store:
         return hops
 
     def _answer(
-        self, relation: Relation, hop: int, wanted: Wanted, nodes: NDArray[np.int64]
+        self, relation: Relation, hop: int, wanted: BatchRequest, nodes: NDArray[np.int64]
     ) -> list[NDArray[np.int64]]:
         """Counts and degrees of some receivers; senders of their drawn edges, unless these are direct positions, and
         weights if there are any."""
@@ -186,7 +186,9 @@ class Store:
         """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
         return hop == len(self.draws.levels) - 1 and number in self.draws.direct
 
-    def _block(self, level: Level, hop: int, wanted: Wanted, receivers: Targets, drawn: Mapping[int, Hop]) -> Block:
+    def _block(
+        self, level: LayerSchema, hop: int, wanted: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop]
+    ) -> Block:
         given = {}
         for relation in level.relations:
             if relation.number in drawn and not self._is_direct(hop, relation.number):
@@ -206,7 +208,7 @@ class Store:
         masks = streams.state(self.draws.seed, streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop)
         return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
 
-    def _known(self, batches: Sequence[Batch], window: Sequence[Wanted]) -> list[Read]:
+    def _known(self, batches: Sequence[MiniBatch], window: Sequence[BatchRequest]) -> list[BatchInputs]:
         """What the network reads of the nodes of each batch, and questions about rows that are learned."""
         owners, first = self.owners, self.draws.levels[0].relations
         summed = [each for each in first if each.number in self.draws.summed]
@@ -215,23 +217,25 @@ class Store:
         kinds = [(of[0].node_set, of[0].table, of) for of in zip(*wanted, strict=True)]
         windows = [self._window_of(name, of) for name, _, of in kinds]
         edges = [self._divided(each, batch.blocks[0]) for batch in batches for each in direct]
-        sources: list[Source] = [OwnTable(owners.book, name, owners.exchange.rank, table) for name, table, _ in kinds]
+        sources: list[RowSource] = [
+            TableSource(owners.book, name, owners.exchange.rank, table) for name, table, _ in kinds
+        ]
         for of, batch in zip(window, batches, strict=True):
             sources += [self._own_sums(each, batch.blocks[0], of.dropout) for each in direct]
         asked = [owners.parted(name, each.asked) for (name, *_), each in zip(kinds, windows, strict=True)]
         asked += [each.asked for each in edges]
         asked += [owners.parted(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
-        asking = owners.send(asked, "rows asked for", Likely("rows", sum(each.items for each in window)))
+        asking = owners.send(asked, "rows asked for", SizeKey("rows", sum(each.items for each in window)))
         values, where = owners.answered(asking[: len(sources)], sources, "rows")
         places = [each.of_batches(found) for each, found in zip(windows, where[: len(kinds)], strict=True)]
         questions, means = iter(asking[len(sources) :]), iter(zip(edges, where[len(kinds) :], strict=True))
         found = []
         for at, of_batch in enumerate(wanted):
             tables: Any = {
-                each.what: Table(each.nodes, Near(each.table, values, of[at]), each.others)
+                each.what: RowTable(each.nodes, RemoteRows(each.table, values, of[at]), each.others)
                 for each, of in zip(of_batch, places, strict=True)
             }
-            found.append(Read(
+            found.append(BatchInputs(
                 {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables},
                 _Flat(tables["degrees"]) if self.scaled else None,  # type: ignore[arg-type]
                 {each.number: tables[f"sums {each.number}"] for each in summed} or None,
@@ -240,23 +244,23 @@ class Store:
             ))  # fmt: skip
         return found
 
-    def _divided(self, relation: Relation, block: Block) -> Divided:
+    def _divided(self, relation: Relation, block: Block) -> EdgeSplit:
         """Edges of a direct edge set by who has their senders."""
         hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
         senders = hop.senders.astype(np.int64, copy=False)
         return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.array)
 
-    def _own_sums(self, relation: Relation, block: Block, dropout: float) -> OwnSums:
+    def _own_sums(self, relation: Relation, block: Block, dropout: float) -> PartialSumSource:
         """What this worker answers others of a direct edge set from, for one batch."""
         name = relation.senders
-        dropped = of_senders(block.state, share_of(dropout), self.numbers[name])
-        return OwnSums(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
+        dropped = of_senders(block.state, dropout_threshold(dropout), self.numbers[name])
+        return PartialSumSource(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
 
     def _means(
-        self, relation: Relation, edges: Divided, where: NDArray[np.int64], sums: NDArray[np.float32]
-    ) -> SharedMeans:
+        self, relation: Relation, edges: EdgeSplit, where: NDArray[np.int64], sums: NDArray[np.float32]
+    ) -> SharedMeansPart:
         name = relation.senders
-        return SharedMeans(self.piece.features[name], self.piece.numbers[name], edges.own_starts, edges.own,
+        return SharedMeansPart(self.piece.features[name], self.piece.numbers[name], edges.own_starts, edges.own,
                            sums, edges.sum_starts, where, edges.starts)  # fmt: skip
 
     def _window_of(self, name: str, of: Sequence[_Rows]) -> WindowRows:
@@ -300,7 +304,7 @@ class _Rows(NamedTuple):
 class _Flat:
     """A table of one column, read as an array of one dimension."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: RowTable):
         self._table = table
 
     def __getitem__(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:

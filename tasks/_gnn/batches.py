@@ -14,9 +14,18 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._gnn import streams
 from superworkflow.tasks._gnn.by_weight import ByWeight
-from superworkflow.tasks._gnn.kernels import ALL, compact, count_draws, draw_edges, enter, keys_of, leave, read_only
-from superworkflow.tasks._gnn.shape import Level, Relation
-from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._gnn.kernels import (
+    ALL_NEIGHBORS,
+    compact,
+    count_draws,
+    draw_edges,
+    enter,
+    keys_of,
+    leave,
+    read_only,
+)
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
+from superworkflow.tasks._heterograph import CsrRows
 
 _NONE = read_only(np.empty(0, np.int64))
 _UNNUMBERED = np.empty(0, np.int32)
@@ -106,7 +115,7 @@ class Block(NamedTuple):
     direct: Mapping[int, NDArray[Any]] = MappingProxyType({})
 
 
-class Batch(NamedTuple):
+class MiniBatch(NamedTuple):
     """The targets of a step by node set, ascending, and the blocks of the layers, the first layer's first."""
 
     targets: Mapping[str, NDArray[np.int64]]
@@ -118,14 +127,14 @@ class Draws(NamedTuple):
 
     Args:
         levels: of the network, the first layer's first.
-        fanouts: of each hop from the targets on; `ALL` for all neighbours.
+        fanouts: of each hop from the targets on; `ALL_NEIGHBORS` for all neighbours.
         labor: draw by one random number for each sender instead of a number of neighbours.
         summed: numbers of edge sets whose neighbours the first layer reads as sums, so that none are drawn.
         seed: of all random numbers.
         direct: numbers of edge sets whose senders the first layer reads from a table of all nodes; see `Block`.
     """
 
-    levels: Sequence[Level]
+    levels: Sequence[LayerSchema]
     fanouts: Sequence[int]
     labor: bool
     summed: frozenset[int]
@@ -133,7 +142,7 @@ class Draws(NamedTuple):
     direct: frozenset[int] = frozenset()
 
 
-class Sampler:
+class NeighborSampler:
     """Draws blocks. It is used by one thread at a time.
 
     Args:
@@ -144,10 +153,10 @@ class Sampler:
     """
 
     def __init__(
-        self, rows: Mapping[int, Rows], nodes: Mapping[str, int], draws: Draws,
+        self, rows: Mapping[int, CsrRows], nodes: Mapping[str, int], draws: Draws,
         weights: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
     ):  # fmt: skip
-        self._rows = {number: Rows(*map(read_only, each)) for number, each in rows.items()}
+        self._rows = {number: CsrRows(*map(read_only, each)) for number, each in rows.items()}
         self._draws = draws
         self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
@@ -157,7 +166,7 @@ class Sampler:
     def batch(
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
         lost: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
-    ) -> Batch:  # fmt: skip
+    ) -> MiniBatch:  # fmt: skip
         """The blocks around targets.
 
         Args:
@@ -173,10 +182,10 @@ class Sampler:
             block = self._block(level, receivers, hop, step, gone)
             blocks.append(block)
             receivers = dict(block.senders)
-        return Batch(targets, tuple(reversed(blocks)))
+        return MiniBatch(targets, tuple(reversed(blocks)))
 
     def _block(
-        self, level: Level, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
+        self, level: LayerSchema, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
         lost: Mapping[int, Lost],
     ) -> Block:  # fmt: skip
         draws = self._draws
@@ -215,7 +224,7 @@ class Sampler:
 
 
 def numbered(
-    level: Level, receivers: Mapping[str, NDArray[np.int64]],
+    level: LayerSchema, receivers: Mapping[str, NDArray[np.int64]],
     drawn: Mapping[int, tuple[NDArray[Any], NDArray[np.int64]]], places: Mapping[str, NDArray[np.int32]],
 ) -> tuple[dict[str, NDArray[np.int64]], dict[int, NDArray[np.int32]]]:  # fmt: skip
     """Number the senders of drawn edges in the order in which they are met, behind the receivers.
@@ -249,7 +258,7 @@ def numbered(
     return senders_of, found
 
 
-def lost_of(rows: Rows, positions: NDArray[np.int64], weights: NDArray[Any] | None = None) -> Lost:
+def lost_of(rows: CsrRows, positions: NDArray[np.int64], weights: NDArray[Any] | None = None) -> Lost:
     """The edges at some positions of their set, ascending and distinct, and their weights if those of all are given."""
     indptr, indices = rows
     receivers = np.searchsorted(indptr, positions, "right") - 1
@@ -267,7 +276,7 @@ def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int6
 
 def is_constant(fanouts: Sequence[int]) -> bool:
     """Whether the blocks around the same targets are the same in every step."""
-    return all(size == ALL for size in fanouts)
+    return all(size == ALL_NEIGHBORS for size in fanouts)
 
 
 class LookAhead:
@@ -279,14 +288,14 @@ class LookAhead:
         window: batches that are ready or being prepared, at most.
     """
 
-    def __init__(self, make: Callable[[], Sampler], threads: int, window: int):
+    def __init__(self, make: Callable[[], NeighborSampler], threads: int, window: int):
         self._window = window
-        self._samplers: SimpleQueue[Sampler] = SimpleQueue()
+        self._samplers: SimpleQueue[NeighborSampler] = SimpleQueue()
         for _ in range(threads if window else 1):
             self._samplers.put(make())
         self._pool = ThreadPoolExecutor(threads) if window else None
 
-    def each(self, prepare: Callable[[Sampler, S], T], steps: Iterable[S]) -> Iterator[T]:
+    def each(self, prepare: Callable[[NeighborSampler, S], T], steps: Iterable[S]) -> Iterator[T]:
         """What `prepare` makes of each step with a sampler that no other thread has meanwhile."""
         if self._pool is None:
             yield from (self._prepare(prepare, step) for step in steps)
@@ -303,7 +312,7 @@ class LookAhead:
             for each in running:
                 each.cancel()
 
-    def _prepare(self, prepare: Callable[[Sampler, S], T], step: S) -> T:
+    def _prepare(self, prepare: Callable[[NeighborSampler, S], T], step: S) -> T:
         sampler = self._samplers.get()
         try:
             return prepare(sampler, step)

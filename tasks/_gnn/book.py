@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks._gnn.kernels import read_only
 
 
-class Book:
+class PartitionBook:
     """Who owns which nodes, by their old numbers.
 
     Args:
@@ -44,7 +44,7 @@ class Route(NamedTuple):
     counts: NDArray[np.int64]
 
 
-class Parted(NamedTuple):
+class RoutedNodes(NamedTuple):
     """What is to be asked of each owner, who answers with rows.
 
     Args:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import Work
-from superworkflow.tasks._gnn.kernels import ALL, Renumbered, read_only
+from superworkflow.tasks._draw import DrawScratch
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS, Renumbered, read_only
 from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight
-from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._heterograph import CsrRows
 
 
 class ByWeight:
@@ -23,18 +23,18 @@ class ByWeight:
     """
 
     def __init__(
-        self, rows: Mapping[int, Rows], weights: Mapping[int, NDArray[np.float32]], fanouts: Sequence[int]
+        self, rows: Mapping[int, CsrRows], weights: Mapping[int, NDArray[np.float32]], fanouts: Sequence[int]
     ):  # fmt: skip
         self._indptr = {number: read_only(rows[number].indptr) for number in weights}
         self._weights = {number: read_only(each) for number, each in weights.items()}
         most = max((int(np.diff(each).max(initial=0)) for each in self._indptr.values()), default=0)
         self._drawn = max(1, min(most, max(fanouts, default=0)))
-        self._work = Work(np.zeros(1, np.uint64), *(np.empty(self._drawn, np.int64) for _ in range(2)))
+        self._work = DrawScratch(np.zeros(1, np.uint64), *(np.empty(self._drawn, np.int64) for _ in range(2)))
         self._left = np.empty(most, np.float32)
 
     def draws(self, number: int, size: int) -> bool:
         """Whether a hop of this fan-out draws the edges of a set by weight; all neighbours need no draw."""
-        return number in self._weights and size != ALL
+        return number in self._weights and size != ALL_NEIGHBORS
 
     def positions(
         self, number: int, rows: NDArray[np.int64], nodes: NDArray[np.int64], size: int, state: np.uint64,

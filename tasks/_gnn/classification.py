@@ -15,7 +15,7 @@ from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import CLASSIFICATION, Head
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import NodeTargets, Targets
-from superworkflow.tasks._gnn.task import Example, Gather, Judgement, Rows, Step, alone
+from superworkflow.tasks._gnn.task import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
 
 
 class NodeTask:
@@ -56,7 +56,7 @@ class NodeTask:
 
 
 class Classification(NodeTask):
-    """A `Task`; its items are labelled nodes.
+    """A `Objective`; its items are labelled nodes.
 
     Args:
         targets: their classes and splits.
@@ -72,15 +72,15 @@ class Classification(NodeTask):
         nodes = np.sort(items)
         return Example({self.targets.node_set: nodes}, {}, (self.targets.classes[nodes],))
 
-    def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]
         return functional.cross_entropy(scores, wanted_of(example, scores))
 
-    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         scores = rows[self.targets.node_set]
         classes = wanted_of(example, scores)
         loss = float(functional.cross_entropy(scores, classes, reduction="sum"))
-        return Judgement(loss, float((scores.argmax(1) == classes).sum()))
+        return Evaluation(loss, float((scores.argmax(1) == classes).sum()))
 
 
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._heterograph import CsrRows
 
 
-def degrees_of(rows: Rows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
+def degrees_of(rows: CsrRows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
     """How many edges each node has, or the sum of their weights, float32 [nodes].
 
     Args:

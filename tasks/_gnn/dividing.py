@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.book import Parted, Route
+from superworkflow.tasks._gnn.book import Route, RoutedNodes
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.part_kernels import count_senders, split_senders
 
@@ -16,7 +16,7 @@ NewArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 """Makes an array, not filled, of a shape and a type."""
 
 
-class Divided(NamedTuple):
+class EdgeSplit(NamedTuple):
     """Edges of one edge set.
 
     Args:
@@ -30,13 +30,13 @@ class Divided(NamedTuple):
     own_starts: NDArray[np.int64]
     own: NDArray[np.int64]
     sum_starts: NDArray[np.int64]
-    asked: Parted
+    asked: RoutedNodes
 
 
 def divided(
     node_set: str, starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], mine: int,
     array: NewArray,
-) -> Divided:  # fmt: skip
+) -> EdgeSplit:  # fmt: skip
     """Divide drawn edges.
 
     Args:
@@ -57,4 +57,4 @@ def divided(
     split_senders(starts, senders, bounds, mine, ends, own_starts, own, asked, sum_starts, ranks)
     # Each worker answers in the order in which it is asked, so that a stable sort says which sum is whose.
     route = Route(np.argsort(ranks, kind="stable"), sums)
-    return Divided(starts, own_starts, own, sum_starts, Parted(node_set, route, np.split(asked, cuts)))
+    return EdgeSplit(starts, own_starts, own, sum_starts, RoutedNodes(node_set, route, np.split(asked, cuts)))

@@ -11,7 +11,7 @@ from superworkflow.tasks._gnn import streams
 _MASKED_IN = 65536
 
 
-class Dropped(NamedTuple):
+class RowDropout(NamedTuple):
     """Dropout of rows of a table: share in 65536ths, 0 for none, and state of the random stream, of the nodes."""
 
     share: int
@@ -23,20 +23,20 @@ class Dropped(NamedTuple):
         return np.uint64(self.state)
 
 
-NOTHING = Dropped(0, 0)
+NOTHING = RowDropout(0, 0)
 
 
-def share_of(dropout: float) -> int:
+def dropout_threshold(dropout: float) -> int:
     """A share of entries in 65536ths; not all of them."""
     return min(_MASKED_IN - 1, round(dropout * _MASKED_IN))
 
 
-def of_senders(state: int, share: int, node_set: int) -> Dropped:
+def of_senders(state: int, share: int, node_set: int) -> RowDropout:
     """Of a layer's senders.
 
     Args:
         state: of the layer's masks; see `batches.Block`.
-        share: of entries that are dropped, as `share_of` makes it.
+        share: of entries that are dropped, as `dropout_threshold` makes it.
         node_set: number of the set.
     """
-    return Dropped(share, streams.state(state, 0, node_set))
+    return RowDropout(share, streams.state(state, 0, node_set))

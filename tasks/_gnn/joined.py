@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.dropped import Dropped
+from superworkflow.tasks._gnn.dropped import RowDropout
 from superworkflow.tasks._gnn.half import as_read
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.mean_kernels import (
@@ -19,13 +19,13 @@ from superworkflow.tasks._gnn.mean_kernels import (
     spread_back,
     transpose,
 )
-from superworkflow.tasks._gnn.sums import Edges
+from superworkflow.tasks._gnn.sums import SampledEdges
 from superworkflow.tasks._memory import BATCHES
 
 _NO_EDGES, _NOBODY = read_only(np.zeros(1, np.int64)), read_only(np.empty(0, np.int32))
 
 
-class Fixed(Protocol):
+class ConstantPart(Protocol):
     """Columns that no step changes, so that they have no gradient."""
 
     @property
@@ -36,12 +36,12 @@ class Fixed(Protocol):
         """Write them, from column `at` on."""
 
 
-class OwnRows(NamedTuple):
+class RowsPart(NamedTuple):
     """Rows of a table [n, width] of float32 or float16, of these nodes."""
 
     table: NDArray[Any]
     nodes: NDArray[np.int64]
-    dropped: Dropped
+    dropped: RowDropout
 
     @property
     def width(self) -> int:
@@ -53,14 +53,14 @@ class OwnRows(NamedTuple):
         )
 
 
-class MeanRows(NamedTuple):
+class RowMeansPart(NamedTuple):
     """Means of rows of such a table over drawn edges; `indices` and `positions` say of which nodes."""
 
     table: NDArray[Any]
     indices: NDArray[Any]
     positions: NDArray[np.int64]
     starts: NDArray[np.int64]
-    dropped: Dropped
+    dropped: RowDropout
 
     @property
     def width(self) -> int:
@@ -71,7 +71,7 @@ class MeanRows(NamedTuple):
         gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, at)
 
 
-class Ready(NamedTuple):
+class ComputedPart(NamedTuple):
     """Rows as they are."""
 
     rows: torch.Tensor
@@ -84,23 +84,23 @@ class Ready(NamedTuple):
         out[:, at : at + self.width] = self.rows.cpu().numpy()
 
 
-class Own(NamedTuple):
+class SelfPart(NamedTuple):
     """The first rows of the matrix of this number, which are the receivers' own."""
 
     of: int
 
 
-class Mean(NamedTuple):
+class MeanPart(NamedTuple):
     """Means of the rows of the matrix of this number over drawn edges."""
 
     of: int
-    edges: Edges
+    edges: SampledEdges
 
 
-Part = Fixed | Own | Mean
+Part = ConstantPart | SelfPart | MeanPart
 
 
-def joined(
+def concat_parts(
     receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device
 ) -> torch.Tensor:
     """Parts side by side, [receivers, sum of widths].
@@ -108,7 +108,7 @@ def joined(
     Args:
         receivers: how many.
         parts: the columns.
-        rows: matrices that `Own` and `Mean` read.
+        rows: matrices that `SelfPart` and `MeanPart` read.
         rectified: these came out of a ReLU, and its gradient is to be taken here, where it costs no pass of its own.
         device: of the result.
     """
@@ -117,9 +117,9 @@ def joined(
         return found
     columns = []
     for part in parts:
-        if isinstance(part, Own):
+        if isinstance(part, SelfPart):
             columns.append(rows[part.of][:receivers])
-        elif isinstance(part, Mean):
+        elif isinstance(part, MeanPart):
             share = 1 / part.edges.counts.clamp(min=1).to(torch.float32).unsqueeze(1)
             columns.append(part.edges.sum(rows[part.of]) * share)
         else:
@@ -130,19 +130,19 @@ def joined(
 
 
 class _Joined(torch.autograd.Function):
-    """`joined` by the compiled kernels."""
+    """`concat_parts` by the compiled kernels."""
 
     @staticmethod
     def forward(
         context: Any, receivers: int, parts: Sequence[Part], rectified: bool, *rows: torch.Tensor
     ) -> torch.Tensor:
         given = [each.detach().contiguous().numpy() for each in rows]
-        widths = [given[part.of].shape[1] if isinstance(part, Own | Mean) else part.width for part in parts]
+        widths = [given[part.of].shape[1] if isinstance(part, SelfPart | MeanPart) else part.width for part in parts]
         out = BATCHES.array((receivers, sum(widths)), np.float32)
         for at, part in zip(_begins(widths), parts, strict=True):
-            if isinstance(part, Own):
+            if isinstance(part, SelfPart):
                 out[:, at : at + given[part.of].shape[1]] = given[part.of][:receivers]
-            elif isinstance(part, Mean):
+            elif isinstance(part, MeanPart):
                 mean_rows(read_only(given[part.of]), part.edges.host_starts, part.edges.host_senders, out, at)
             else:
                 part.fill(out, at)
@@ -160,10 +160,10 @@ class _Joined(torch.autograd.Function):
             out = BATCHES.array(values.shape, np.float32)
             mine = [
                 (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
-                if isinstance(part, Own | Mean) and part.of == number
+                if isinstance(part, SelfPart | MeanPart) and part.of == number
             ]  # fmt: skip
-            own = next((at for at, part in mine if isinstance(part, Own)), -1)
-            means = [(at, part.edges) for at, part in mine if isinstance(part, Mean)]
+            own = next((at for at, part in mine if isinstance(part, SelfPart)), -1)
+            means = [(at, part.edges) for at, part in mine if isinstance(part, MeanPart)]
             rectified = read_only(values if context.rectified else values[:0])
             for place, (at, edges) in enumerate(means or [(0, None)]):
                 last = place + 1 >= len(means)
@@ -175,7 +175,7 @@ class _Joined(torch.autograd.Function):
         return None, None, None, *found
 
 
-def _by_sender(edges: Edges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _by_sender(edges: SampledEdges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Where the edges of each receiver begin, and of each sender, and their receivers; there may be none."""
     begins = np.zeros(senders + 2, np.int64)
     if edges is None:

@@ -18,7 +18,7 @@ from superworkflow.tasks._gnn.half import value_of
 from superworkflow.tasks._prefetch import prefetch, prefetch_row
 from superworkflow.tasks._random import GAMMA, mix, uniform
 
-ALL = -1
+ALL_NEIGHBORS = -1
 """Fan-out of a hop that takes every neighbour."""
 COLUMNS = 16
 """Columns that one thread sums at a time: a cache line."""
@@ -69,7 +69,7 @@ def count_draws(
     Args:
         indptr, indices: rows of the edge set.
         rows: of the receivers [r].
-        size: fan-out, or `ALL`.
+        size: fan-out, or `ALL_NEIGHBORS`.
         labor: take a neighbour where its own random number says so, instead of so many.
         state: of the random stream of this hop and edge set.
         lost: positions of edges that are not there, ascending.
@@ -92,7 +92,7 @@ def count_draws(
             for place in range(first, last):
                 if gone < end and lost[gone] == place + moved:
                     gone += 1
-                elif share_of(_node(renumbered, indices[place]), state) < share:
+                elif uniform_of(_node(renumbered, indices[place]), state) < share:
                     count += 1
         else:
             count = np.int64(size)
@@ -140,7 +140,7 @@ def draw_edges(
             for place in range(first, last):
                 if gone < end and lost[gone] == place + moved:
                     gone += 1
-                elif share_of(_node(renumbered, indices[place]), state) < share:
+                elif uniform_of(_node(renumbered, indices[place]), state) < share:
                     positions[at] = place + moved
                     at += 1
         else:
@@ -181,7 +181,7 @@ def _lost_in(lost: Any, first: Any, last: Any) -> Any:
 
 
 @nb.njit(inline="always")
-def share_of(node: Any, state: Any) -> Any:
+def uniform_of(node: Any, state: Any) -> Any:
     """A random number of a node, uniform in [0, 1)."""
     return uniform(state + np.uint64(node + 1) * GAMMA)
 

@@ -18,17 +18,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from superworkflow.tasks._gnn.joined import Fixed, Mean, Own, Part, joined
+from superworkflow.tasks._gnn.joined import ConstantPart, MeanPart, Part, SelfPart, concat_parts
 from superworkflow.tasks._gnn.products import FLOAT32, product
-from superworkflow.tasks._gnn.shape import Level, Relation, Shape
-from superworkflow.tasks._gnn.sums import Edges, WeightedEdges, softmax
+from superworkflow.tasks._gnn.shape import LayerSchema, NetworkConfig, Relation
+from superworkflow.tasks._gnn.sums import SampledEdges, WeightedEdges, softmax
 
 Mask = Callable[[torch.Tensor], torch.Tensor]
 _SLOPE = 0.2
 
 
 @dataclass
-class Inputs:
+class LayerInputs:
     """What a layer reads.
 
     Args:
@@ -47,12 +47,12 @@ class Inputs:
 
     receivers: Mapping[str, int]
     senders: Mapping[str, torch.Tensor]
-    edges: Mapping[int, Edges]
+    edges: Mapping[int, SampledEdges]
     degrees: Mapping[int, torch.Tensor]
     scales: torch.Tensor | None = None
     sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
     attention: tuple[Mask, Mask] | None = None
-    fixed: Mapping[str | int, Fixed] = field(default_factory=dict)
+    fixed: Mapping[str | int, ConstantPart] = field(default_factory=dict)
     messages: Mapping[int, torch.Tensor] = field(default_factory=dict)
     precision: str = FLOAT32
 
@@ -70,7 +70,7 @@ class SageLayer(nn.Module):
         level: what it computes.
     """
 
-    def __init__(self, shape: Shape, number: int, level: Level):
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__()
         out = shape.width_out(number)
         self.level, self.out, self.pool = level, out, shape.model == "sage" and shape.aggregator == "pool"
@@ -96,7 +96,7 @@ class SageLayer(nn.Module):
                 {str(each.number): _linear(widths[each.senders], widths[each.senders]) for each in level.relations}
             )
 
-    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         """Rows of the receivers, of a layer that is not the last after ReLU."""
         if self.pool:
             out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
@@ -106,22 +106,24 @@ class SageLayer(nn.Module):
         read = self.read(given)
         return {name: self._made(given, name, rows) for name, rows in read.items()}
 
-    def read(self, given: Inputs) -> dict[str, torch.Tensor]:
+    def read(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         """What the products read: a receiver's own row and means of its neighbours' side by side."""
         device = next(self.parameters()).device
         found = {}
         for name in self.sets:
             sets = list(given.senders)
-            parts: list[Part] = [given.fixed[name] if name in given.fixed else Own(sets.index(name))]
+            parts: list[Part] = [given.fixed[name] if name in given.fixed else SelfPart(sets.index(name))]
             for relation in self._joined(given, name):
                 number = relation.number
-                mean = Mean(sets.index(relation.senders), given.edges[number]) if number not in given.fixed else None
+                mean = (
+                    MeanPart(sets.index(relation.senders), given.edges[number]) if number not in given.fixed else None
+                )
                 parts.append(mean or given.fixed[number])
             rows = [given.senders[each] for each in sets]
-            found[name] = joined(given.receivers[name], parts, rows, self.rectified, device)
+            found[name] = concat_parts(given.receivers[name], parts, rows, self.rectified, device)
         return found
 
-    def _made(self, given: Inputs, name: str, rows: torch.Tensor) -> torch.Tensor:
+    def _made(self, given: LayerInputs, name: str, rows: torch.Tensor) -> torch.Tensor:
         own: nn.Linear = self.own[self.sets[name]]  # type: ignore[assignment]
         places = {relation.number: place for place, relation in enumerate(self.level.relations)}
         side_by_side = self._joined(given, name)
@@ -138,7 +140,7 @@ class SageLayer(nn.Module):
                 out = out + self._message(given, relation, self._weight(places[relation.number], relation))
         return torch.relu(out) if self.hidden else out
 
-    def _joined(self, given: Inputs, name: str) -> list[Relation]:
+    def _joined(self, given: LayerInputs, name: str) -> list[Relation]:
         """Edge sets whose means stand beside the own rows."""
         return [
             each for each in self.level.relations
@@ -146,7 +148,7 @@ class SageLayer(nn.Module):
             and (each.number in given.fixed or not self._is_apart(given, each))
         ]  # fmt: skip
 
-    def _is_apart(self, given: Inputs, relation: Relation) -> bool:
+    def _is_apart(self, given: LayerInputs, relation: Relation) -> bool:
         """Whether edges have weights, or it is less work to multiply the senders' rows and take means of that.
 
         That is so where it is narrower, and there are not many more senders than receivers.
@@ -155,7 +157,7 @@ class SageLayer(nn.Module):
         narrows = self.out < rows.shape[1] and len(rows) <= 2 * given.receivers[relation.receivers]
         return narrows or isinstance(given.edges[relation.number], WeightedEdges)
 
-    def _message(self, given: Inputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
+    def _message(self, given: LayerInputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
         edges, values = given.edges[relation.number], given.senders[relation.senders]
         if self.rectified:  # changes nothing but the gradient, which the layer before leaves to this one
             values = torch.relu(values)
@@ -174,7 +176,7 @@ class SageLayer(nn.Module):
             return own.weight
         return torch.einsum("b,boi->oi", self.parts[place], self.bases)
 
-    def _pooled(self, given: Inputs, relation: Relation, place: int) -> torch.Tensor:
+    def _pooled(self, given: LayerInputs, relation: Relation, place: int) -> torch.Tensor:
         edges, values = given.edges[relation.number], given.senders[relation.senders]
         pooled = torch.relu(self.pools[str(relation.number)](values))
         return functional.linear(edges.largest(pooled), self._weight(place, relation))
@@ -183,12 +185,12 @@ class SageLayer(nn.Module):
 class GcnLayer(nn.Module):
     """See the module; the graph has one edge set."""
 
-    def __init__(self, shape: Shape, number: int, level: Level):
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__()
         self.relation = level.relations[0]
         self.linear = _linear(shape.width_in(number, self.relation.senders), shape.width_out(number))
 
-    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         relation, name = self.relation, self.relation.receivers
         degrees = given.degrees[relation.number]
         if relation.number in given.sums:
@@ -206,7 +208,7 @@ class GcnLayer(nn.Module):
 class GatLayer(nn.Module):
     """See the module; the graph has one edge set. The last layer has one head."""
 
-    def __init__(self, shape: Shape, number: int, level: Level):
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
         super().__init__()
         self.relation, out = level.relations[0], shape.width_out(number)
         self.heads = 1 if number == shape.layers - 1 else shape.heads
@@ -217,7 +219,7 @@ class GatLayer(nn.Module):
         nn.init.xavier_uniform_(self.of_senders)
         nn.init.xavier_uniform_(self.of_receivers)
 
-    def forward(self, given: Inputs) -> dict[str, torch.Tensor]:
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
         name = self.relation.receivers
         edges = given.edges[self.relation.number]
         values = self.linear(given.senders[name]).view(-1, self.heads, self.of_senders.shape[1])

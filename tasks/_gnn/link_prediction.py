@@ -21,16 +21,16 @@ from superworkflow.tasks._gnn.link_kernels import draw_negatives
 from superworkflow.tasks._gnn.links import Pairs, Places, links_of, read_held_out
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import LINKS, Head
-from superworkflow.tasks._gnn.task import Example, Gather, Judgement, Rows, Step, alone
+from superworkflow.tasks._gnn.task import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
+from superworkflow.tasks._heterograph import CsrRows as EdgeRows
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._heterograph import Rows as EdgeRows
 
 SHARE = 8
 """A step has at most one in so many of the links, so that the others are left to pass messages."""
 
 
 class LinkPrediction:
-    """A `Task`; its items are links.
+    """A `Objective`; its items are links.
 
     Args:
         graph: a dataset of stage holdout_links.
@@ -99,12 +99,12 @@ class LinkPrediction:
         places = [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
         return Example(nodes, lost, (*places, np.arange(len(pairs)) < links))
 
-    def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
         return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
 
-    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         """Its figure: each link's reciprocal rank among it and pairs of its source with the ends of all non-links."""
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
@@ -113,14 +113,14 @@ class LinkPrediction:
         links = int(wanted.sum())
         ends = gather(targets[links:])
         if not links:
-            return Judgement(0.0, 0.0)
+            return Evaluation(0.0, 0.0)
         factors = sources[:links] if network.factors is None else sources[:links] * network.factors
         others = factors @ ends.T
         own = scores[:links, None]
         ranks = 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1)
-        return Judgement(loss * links, float((1 / ranks).sum()))
+        return Evaluation(loss * links, float((1 / ranks).sum()))
 
-    def _ends(self, rows: Rows, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
+    def _ends(self, rows: RowsByNodeSet, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
         names = (self._edges.source, self._edges.target)
         sources, targets = (
             rows[name].index_select(0, torch.from_numpy(places).to(rows[name].device))

@@ -17,7 +17,7 @@ from superworkflow.infra.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.link_kernels import edges_between
-from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, EdgeSet, HeteroGraph
 
 LINKS_FILE = "links.json"
 FORMAT = 1
@@ -86,7 +86,7 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     return HeldOut(name, links, others)
 
 
-def links_of(rows: Rows, one_set: bool) -> Pairs:
+def links_of(rows: CsrRows, one_set: bool) -> Pairs:
     """The links of an edge set, int64 [links, 2], ascending; see the module."""
     ends = np.empty((len(rows.indices), 2), np.uint64)
     ends[:, 0] = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
@@ -128,10 +128,10 @@ class Places:
     def __init__(self, graph: HeteroGraph, edges: EdgeSet):
         self._one_set = edges.source == edges.target
         table = edges.reversed_of or edges.name
-        self._sets: list[tuple[int, Rows, bool]] = []
+        self._sets: list[tuple[int, CsrRows, bool]] = []
         for number, each in enumerate(graph.edge_sets.values()):
             if table in (each.name, each.reversed_of):
-                rows = Rows(*map(read_only, graph.rows(each.name)))
+                rows = CsrRows(*map(read_only, graph.rows(each.name)))
                 turned = (each.reversed_of is None) != (edges.reversed_of is None)
                 self._sets.append((number, rows, turned))
 
@@ -145,7 +145,7 @@ class Places:
         return found
 
     @staticmethod
-    def _between(rows: Rows, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _between(rows: CsrRows, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
         firsts, counts = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
         one, other = (read_only(np.ascontiguousarray(ends)) for ends in (sources, targets))
         edges_between(rows.indptr, rows.indices, one, other, firsts, counts)

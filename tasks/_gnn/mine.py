@@ -13,9 +13,9 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.book import Book
+from superworkflow.tasks._gnn.book import PartitionBook
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.owners import Owners
+from superworkflow.tasks._gnn.owners import KVStore
 from superworkflow.tasks._gnn.shape import Relation
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.weights import check_weights, weighted_sets
@@ -41,7 +41,7 @@ def shards_of(job: StageRun[Any]) -> Dataset:
     return shards
 
 
-class Mine:
+class WorkerPartition:
     """A worker's parts: a contiguous range of all.
 
     Args:
@@ -54,7 +54,9 @@ class Mine:
         first, last = int(bounds[worker.rank]), int(bounds[worker.rank + 1])
         self._range = first, last
         self.piece = shards.piece(first, last)
-        self.book = Book(shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(shards.node_sets)})
+        self.book = PartitionBook(
+            shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(shards.node_sets)}
+        )
         self.digest = shards.dataset.digest
         own = shards.book[:, first : last + 1] - shards.book[:, [first]]
         self.parts = {
@@ -64,7 +66,7 @@ class Mine:
         """Of this worker's rows of each node set, where those of each part begin and end."""
         self._targets = {j: each.target for j, each in enumerate(shards.edge_sets)}
 
-    def near(self, owners: Owners, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
+    def near(self, owners: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
         """The rows of this worker's nodes, and behind them those of their neighbours elsewhere; all workers call it.
 
         Args:

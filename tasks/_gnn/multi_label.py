@@ -18,7 +18,7 @@ from superworkflow.tasks._gnn.classification import NodeTask, wanted_of
 from superworkflow.tasks._gnn.kernels import keys_of
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.targets import NONE, NodeTargets, by_number, given_splits, label_feature, without_training
-from superworkflow.tasks._gnn.task import Example, Gather, Judgement, Rows, Step, alone
+from superworkflow.tasks._gnn.task import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
 from superworkflow.tasks._heterograph import STRING, HeteroGraph, Ragged, take
 
 
@@ -85,7 +85,7 @@ def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float],
 
 
 class MultiLabel(NodeTask):
-    """A `Task`; its items are labelled nodes.
+    """A `Objective`; its items are labelled nodes.
 
     Args:
         targets: their labels and splits.
@@ -105,18 +105,18 @@ class MultiLabel(NodeTask):
         wanted[np.repeat(np.arange(len(nodes)), np.diff(own.starts)), own.values] = 1
         return Example({self.targets.node_set: nodes}, {}, (wanted,))
 
-    def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         scores = rows[self.targets.node_set]
         return functional.binary_cross_entropy_with_logits(scores, wanted_of(example, scores))
 
-    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         scores = rows[self.targets.node_set]
         wanted = wanted_of(example, scores)
         losses = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none").mean(1)
         counts = wanted.sum(1)
         best = wanted.gather(1, scores.argsort(dim=1, descending=True, stable=True))
         among = torch.arange(best.shape[1], device=best.device) < counts[:, None]
-        return Judgement(float(losses.sum()), float(((best * among).sum(1) / counts).sum()))
+        return Evaluation(float(losses.sum()), float(((best * among).sum(1) / counts).sum()))
 
     def facts(self) -> dict[str, Stat]:
         return super().facts() | {"labels": len(self.targets.labels.values)}

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.dropped import NOTHING, Dropped
+from superworkflow.tasks._gnn.dropped import NOTHING, RowDropout
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.part_kernels import gather_near, gather_shared_means
 
 _NONE = np.empty(0, np.int64)
 
 
-class Near(NamedTuple):
+class RemoteRows(NamedTuple):
     """Rows of some nodes.
 
     Args:
@@ -27,23 +27,23 @@ class Near(NamedTuple):
     values: NDArray[np.float32]
     where: NDArray[np.int64]
 
-    def first(self, count: int) -> Near:
+    def first(self, count: int) -> RemoteRows:
         """Those of the first nodes."""
         return self._replace(where=self.where[:count])
 
     def rows(self) -> NDArray[np.float32]:
         """Them, [r, width]."""
         out = np.empty((len(self.where), self.table.shape[1]), np.float32)
-        NearRows(self, self.where, NOTHING).fill(out, 0)
+        RemoteRowsPart(self, self.where, NOTHING).fill(out, 0)
         return out
 
 
-class NearRows(NamedTuple):
-    """The same after dropout, which goes by the numbers of these nodes [r]; see `joined.Fixed`."""
+class RemoteRowsPart(NamedTuple):
+    """The same after dropout, which goes by the numbers of these nodes [r]; see `joined.ConstantPart`."""
 
-    near: Near
+    near: RemoteRows
     nodes: NDArray[np.int64]
-    dropped: Dropped
+    dropped: RowDropout
 
     @property
     def width(self) -> int:
@@ -56,7 +56,7 @@ class NearRows(NamedTuple):
         gather_near(own, *given, self.dropped.share, self.dropped.word, out, at)
 
 
-class Table:
+class RowTable:
     """Rows of some nodes, read by their numbers as an array of all nodes would be.
 
     Args:
@@ -65,7 +65,7 @@ class Table:
         others: more nodes, distinct.
     """
 
-    def __init__(self, given: NDArray[np.int64], near: Near, others: NDArray[np.int64] = _NONE):
+    def __init__(self, given: NDArray[np.int64], near: RemoteRows, others: NDArray[np.int64] = _NONE):
         self._given, self._near, self._others = given, near, others
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -79,13 +79,13 @@ class Table:
         given, order = self._sorted
         return self._near._replace(where=self._near.where[order[np.searchsorted(given, nodes)]]).rows()
 
-    def fixed(self, nodes: NDArray[np.int64], dropped: Dropped) -> NearRows:
+    def fixed(self, nodes: NDArray[np.int64], dropped: RowDropout) -> RemoteRowsPart:
         """Rows of the first ones of the given nodes, which are named again."""
-        return NearRows(self._near.first(len(nodes)), nodes, dropped)
+        return RemoteRowsPart(self._near.first(len(nodes)), nodes, dropped)
 
 
-class SharedMeans(NamedTuple):
-    """Means of drawn neighbours' rows, of which the owners of others' nodes have made sums; see `joined.Fixed`.
+class SharedMeansPart(NamedTuple):
+    """Means of drawn neighbours' rows, of which the owners of others' nodes have made sums; see `joined.ConstantPart`.
 
     Args:
         table: of the worker's own nodes [n, width].
@@ -105,7 +105,7 @@ class SharedMeans(NamedTuple):
     sum_starts: NDArray[np.int64]
     where: NDArray[np.int64]
     starts: NDArray[np.int64]
-    dropped: Dropped = NOTHING
+    dropped: RowDropout = NOTHING
 
     @property
     def width(self) -> int:

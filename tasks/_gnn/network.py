@@ -15,16 +15,16 @@ from torch import nn
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, Block, Hop, Lost
-from superworkflow.tasks._gnn.dropped import NOTHING, Dropped, of_senders, share_of
+from superworkflow.tasks._gnn.batches import Block, Hop, Lost, MiniBatch
+from superworkflow.tasks._gnn.dropped import NOTHING, RowDropout, dropout_threshold, of_senders
 from superworkflow.tasks._gnn.embeddings import first_embeddings
-from superworkflow.tasks._gnn.joined import Fixed, MeanRows, OwnRows, Ready
+from superworkflow.tasks._gnn.joined import ComputedPart, ConstantPart, RowMeansPart, RowsPart
 from superworkflow.tasks._gnn.kernels import fill_masks
-from superworkflow.tasks._gnn.layers import GatLayer, GcnLayer, Inputs, SageLayer
-from superworkflow.tasks._gnn.near import SharedMeans, Table
+from superworkflow.tasks._gnn.layers import GatLayer, GcnLayer, LayerInputs, SageLayer
+from superworkflow.tasks._gnn.near import RowTable, SharedMeansPart
 from superworkflow.tasks._gnn.products import FLOAT32
-from superworkflow.tasks._gnn.shape import Relation, Shape
-from superworkflow.tasks._gnn.sums import Edges, WeightedEdges
+from superworkflow.tasks._gnn.shape import NetworkConfig, Relation
+from superworkflow.tasks._gnn.sums import SampledEdges, WeightedEdges
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
 WEIGHTS_FILE = "model.safetensors"
@@ -32,8 +32,9 @@ _LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLaye
 
 
 @dataclass
-class Known:
-    """What is read of the graph beside its edges. What a worker has asked for is read from `Table`s in place of arrays.
+class NetworkInputs:
+    """What is read of the graph beside its edges. What a worker has asked for is read from `RowTable`s in place of
+    arrays.
 
     Args:
         features: float32 or float16 [nodes, values] by node set, of those that have them.
@@ -53,7 +54,7 @@ class Known:
     weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
     products: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
-    means: Mapping[int, SharedMeans] = field(default_factory=dict)
+    means: Mapping[int, SharedMeansPart] = field(default_factory=dict)
 
 
 class Network(nn.Module):
@@ -67,7 +68,7 @@ class Network(nn.Module):
     `precision` is that of the layers' products; see `products.product`.
     """
 
-    def __init__(self, shape: Shape, seed: int, tables: bool = True):
+    def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):
         super().__init__()
         self.shape, self.precision = shape, FLOAT32
         self._relations = {each.number: each for each in shape.relations}
@@ -91,14 +92,14 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def forward(self, batch: Batch, known: Known, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+    def forward(self, batch: MiniBatch, known: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
         """Rows of the targets by node set, float32 [targets, width of the head]."""
         rows = self.first_rows(batch.blocks[0], known)
         for number, block in enumerate(batch.blocks):
             rows = self.layer(number, block, rows, known, dropout)
         return rows
 
-    def first_rows(self, block: Block, known: Known) -> dict[str, torch.Tensor]:
+    def first_rows(self, block: Block, known: NetworkInputs) -> dict[str, torch.Tensor]:
         """What the first layer reads of its senders, but for what it reads from tables of all nodes."""
         rows = {}
         for name, nodes in block.senders.items():
@@ -110,7 +111,7 @@ class Network(nn.Module):
                 rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device).float()
         return rows
 
-    def direct(self, number: int, known: Known) -> frozenset[int]:
+    def direct(self, number: int, known: NetworkInputs) -> frozenset[int]:
         """Edge sets whose senders a layer can read from the tables that `known` has; see `Draws.direct`."""
         if not self.shape.reads_means:
             return frozenset()
@@ -119,7 +120,7 @@ class Network(nn.Module):
             if _is_table(known.features.get(each.senders)) and each.number not in known.weights
         )  # fmt: skip
 
-    def reads_table(self, block: Block, known: Known, name: str) -> bool:
+    def reads_table(self, block: Block, known: NetworkInputs, name: str) -> bool:
         """Whether a layer reads rows of a node set from the table that `known` has alone."""
         if not self.shape.reads_means or not _is_table(known.features.get(name)):
             return False
@@ -127,7 +128,7 @@ class Network(nn.Module):
         return all(self._relations[each].senders != name or each in apart for each in block.hops)
 
     def layer(
-        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: Known, dropout: float = 0.0
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
     ) -> dict[str, torch.Tensor]:
         """One layer, and after all but the last what makes it not linear.
 
@@ -146,8 +147,8 @@ class Network(nn.Module):
         return {name: act(values) for name, values in made.items()}
 
     def inputs(
-        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: Known, dropout: float = 0.0
-    ) -> Inputs:
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
+    ) -> LayerInputs:
         """What a layer reads; see `layer`."""
         device = self.device
         mask = _Masks(block, dropout, device)
@@ -169,7 +170,7 @@ class Network(nn.Module):
                         continue
                     values = torch.from_numpy(_sums_without(known, relation, nodes, lost)).to(device)
                     sums[relation.number] = mask.rows(values, nodes, 1, relation.number)
-                    fixed[relation.number] = Ready(sums[relation.number])
+                    fixed[relation.number] = ComputedPart(sums[relation.number])
                     if known.degrees is not None:
                         degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
         if self.shape.model == "gcn":
@@ -181,7 +182,7 @@ class Network(nn.Module):
             scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
         if self.shape.model == "gat" and dropout:
             attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
-        return Inputs(
+        return LayerInputs(
             receivers={name: len(nodes) for name, nodes in block.receivers.items()},
             senders={
                 name: mask.rows(values, block.senders[name], 0, self._numbers[name]) for name, values in rows.items()
@@ -191,10 +192,10 @@ class Network(nn.Module):
         )  # fmt: skip
 
     def _tables(
-        self, block: Block, rows: Mapping[str, torch.Tensor], known: Known, mask: _Masks
-    ) -> dict[str | int, Fixed]:
+        self, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, mask: _Masks
+    ) -> dict[str | int, ConstantPart]:
         """What is read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
-        found: dict[str | int, Fixed] = {}
+        found: dict[str | int, ConstantPart] = {}
         for name, nodes in block.receivers.items():
             if name not in rows:
                 found[name] = _rows_of(known.features[name], nodes, mask.senders(self._numbers[name]))
@@ -203,7 +204,7 @@ class Network(nn.Module):
                 continue
             hop, senders = block.hops[number], self._relations[number].senders
             dropped = mask.senders(self._numbers[senders])
-            found[number] = MeanRows(known.features[senders], indices, hop.positions, hop.starts, dropped)
+            found[number] = RowMeansPart(known.features[senders], indices, hop.positions, hop.starts, dropped)
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -234,37 +235,39 @@ class Network(nn.Module):
 
 def _is_table(values: object) -> bool:
     """Whether the kernels read rows of it where they are."""
-    if isinstance(values, Table):
+    if isinstance(values, RowTable):
         return True
     return isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16) and values.flags.c_contiguous
 
 
-def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: Dropped) -> Fixed:
-    return table.fixed(nodes, dropped) if isinstance(table, Table) else OwnRows(table, nodes, dropped)
+def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: RowDropout) -> ConstantPart:
+    return table.fixed(nodes, dropped) if isinstance(table, RowTable) else RowsPart(table, nodes, dropped)
 
 
-def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> Edges:
+def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> SampledEdges:
     """Drawn edges, with weights where their set has any: those that came with them, or from all of the set."""
     starts, senders = torch.from_numpy(hop.starts), torch.from_numpy(hop.senders)
     own = hop.weights if weights is None else weights[hop.positions]
     if own is None:
-        return Edges(starts, senders, device)
+        return SampledEdges(starts, senders, device)
     return WeightedEdges(starts, senders, torch.from_numpy(own), device)
 
 
-def _messages(block: Block, known: Known, device: torch.device) -> dict[int, torch.Tensor]:
-    """Means of products; see `Known.products`."""
+def _messages(block: Block, known: NetworkInputs, device: torch.device) -> dict[int, torch.Tensor]:
+    """Means of products; see `NetworkInputs.products`."""
     found = {}
     for number, table in known.products.items():
         hop = block.hops[number]
         out = np.empty((len(hop.degrees), table.shape[1]), np.float32)
-        MeanRows(table, block.direct[number], hop.positions, hop.starts, NOTHING).fill(out, 0)
+        RowMeansPart(table, block.direct[number], hop.positions, hop.starts, NOTHING).fill(out, 0)
         found[number] = torch.from_numpy(out).to(device)
     return found
 
 
-def _sums_without(known: Known, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None) -> NDArray[np.float32]:
-    """Means of the features of these nodes' neighbours, of those that were not lost; see `Known.sums`."""
+def _sums_without(
+    known: NetworkInputs, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None
+) -> NDArray[np.float32]:
+    """Means of the features of these nodes' neighbours, of those that were not lost; see `NetworkInputs.sums`."""
     assert known.sums is not None
     means = known.sums[relation.number][nodes]
     if lost is None:
@@ -288,13 +291,13 @@ class _Masks:
 
     def __init__(self, block: Block, dropout: float, device: torch.device):
         self._state, self._device = block.state, device
-        self._dropped = share_of(dropout)
+        self._dropped = dropout_threshold(dropout)
 
-    def dropped(self, *kind: int) -> Dropped:
+    def dropped(self, *kind: int) -> RowDropout:
         """The same for kernels that drop what they read."""
-        return Dropped(self._dropped, streams.state(self._state, *kind))
+        return RowDropout(self._dropped, streams.state(self._state, *kind))
 
-    def senders(self, node_set: int) -> Dropped:
+    def senders(self, node_set: int) -> RowDropout:
         """Of rows of senders, by the number of their set."""
         return of_senders(self._state, self._dropped, node_set)
 
@@ -326,7 +329,7 @@ def write_weights(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
     write_tensors(path, weights, {"format": "pt"})
 
 
-def read_network(dataset: Dataset, shape: Shape, tables: bool = True) -> Network:
+def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) -> Network:
     """The trained network of a dataset of stage train.
 
     Args:
@@ -348,7 +351,7 @@ def read_network(dataset: Dataset, shape: Shape, tables: bool = True) -> Network
     return network
 
 
-def read_embeddings(dataset: Dataset, shape: Shape) -> dict[str, NDArray[np.float32]]:
+def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
     """The trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
 
     Raises:

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.book import Book, Parted, Route
+from superworkflow.tasks._gnn.book import PartitionBook, Route, RoutedNodes
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.near import Near
-from superworkflow.tasks._gnn.rooms import Likely, Rooms
+from superworkflow.tasks._gnn.near import RemoteRows
+from superworkflow.tasks._gnn.rooms import BufferSizes, SizeKey
 from superworkflow.tasks._gnn.shared_buffers import SharedBuffers
-from superworkflow.tasks._gnn.sources import OwnTable, Source
+from superworkflow.tasks._gnn.sources import RowSource, TableSource
 from superworkflow.tasks._memory import Memory
 
 _NONE = np.empty(0, np.float32)
@@ -46,7 +46,7 @@ class Exchange:
         self.sent: dict[str, int] = {}
         self.waited, self.count = 0.0, 0
         self._memory, self._shared = memory, shared
-        self._leaving, self._coming = ([Rooms() for _ in range(self.size)] for _ in range(2))
+        self._leaving, self._coming = ([BufferSizes() for _ in range(self.size)] for _ in range(2))
 
     def swap(
         self, outgoing: Sequence[NDArray[Any]], kind: str, coming: Sequence[int] | None = None
@@ -80,7 +80,7 @@ class Exchange:
         return received
 
     def swap_likely(
-        self, outgoing: Sequence[NDArray[np.int64]], kind: str, likely: Likely
+        self, outgoing: Sequence[NDArray[np.int64]], kind: str, likely: SizeKey
     ) -> list[NDArray[np.int64]]:  # fmt: skip
         """Send an array of integers to each worker and get one from each, whose lengths come with them.
 
@@ -185,7 +185,7 @@ def _bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
     return found
 
 
-class Question(NamedTuple):
+class KVRequest(NamedTuple):
     """What was asked of the owners of nodes, and what this worker was asked in turn.
 
     Args:
@@ -199,7 +199,7 @@ class Question(NamedTuple):
     asked: list[NDArray[np.int64]]
 
 
-class Answers(NamedTuple):
+class KVResponse(NamedTuple):
     """Rows that came from their owners.
 
     Args:
@@ -212,7 +212,7 @@ class Answers(NamedTuple):
     where: list[NDArray[np.int64]]
 
 
-class Owners:
+class KVStore:
     """Asks the owners of nodes.
 
     Args:
@@ -220,12 +220,12 @@ class Owners:
         exchange: with the others.
     """
 
-    def __init__(self, book: Book, exchange: Exchange):
+    def __init__(self, book: PartitionBook, exchange: Exchange):
         self.book, self.exchange = book, exchange
 
     def ask(
-        self, asked: Sequence[tuple[str, NDArray[np.int64]]], kind: str, likely: Likely | None = None
-    ) -> list[Question]:
+        self, asked: Sequence[tuple[str, NDArray[np.int64]]], kind: str, likely: SizeKey | None = None
+    ) -> list[KVRequest]:
         """Send nodes to their owners, of as many lists as every worker has.
 
         Args:
@@ -235,7 +235,7 @@ class Owners:
         """
         return self.send([self.parted(*each) for each in asked], kind, likely)
 
-    def send(self, asked: Sequence[Parted], kind: str, likely: Likely | None = None) -> list[Question]:
+    def send(self, asked: Sequence[RoutedNodes], kind: str, likely: SizeKey | None = None) -> list[KVRequest]:
         """The same of what is divided by owners already."""
         if not asked:
             return []
@@ -245,12 +245,12 @@ class Owners:
             out.append(np.concatenate([np.array([len(each) for each in parts], np.int64), *parts]))
         coming = self.exchange.swap_likely(out, kind, likely) if likely else self.exchange.swap(out, kind)
         of_rank = [np.split(each[len(asked) :], np.cumsum(each[: len(asked)])[:-1]) for each in coming]
-        return [Question(each.node_set, each.route, [of[at] for of in of_rank]) for at, each in enumerate(asked)]
+        return [KVRequest(each.node_set, each.route, [of[at] for of in of_rank]) for at, each in enumerate(asked)]
 
-    def parted(self, node_set: str, nodes: NDArray[np.int64]) -> Parted:
+    def parted(self, node_set: str, nodes: NDArray[np.int64]) -> RoutedNodes:
         """Nodes by who owns them."""
         route = self._route(node_set, nodes)
-        return Parted(node_set, route, np.split(nodes[route.order], np.cumsum(route.counts)[:-1]))
+        return RoutedNodes(node_set, route, np.split(nodes[route.order], np.cumsum(route.counts)[:-1]))
 
     def _route(self, node_set: str, nodes: NDArray[np.int64]) -> Route:
         owners = self.book.owners(node_set, nodes)
@@ -269,7 +269,7 @@ class Owners:
         return self.answers(questions, [table for _, _, table in asked], "rows")
 
     def answers(
-        self, questions: Sequence[Question], tables: Sequence[NDArray[np.float32]], kind: str
+        self, questions: Sequence[KVRequest], tables: Sequence[NDArray[np.float32]], kind: str
     ) -> list[NDArray[np.float32]]:
         """The rows that questions were about: all workers have asked them together.
 
@@ -279,13 +279,13 @@ class Owners:
             kind: what they are, for `Exchange.sent`.
         """
         own = [
-            OwnTable(self.book, each.node_set, self.exchange.rank, table)
+            TableSource(self.book, each.node_set, self.exchange.rank, table)
             for each, table in zip(questions, tables, strict=True)
         ]
         found = self.answered(questions, own, kind)
-        return [Near(table, found.values, where).rows() for table, where in zip(tables, found.where, strict=True)]
+        return [RemoteRows(table, found.values, where).rows() for table, where in zip(tables, found.where, strict=True)]
 
-    def answered(self, questions: Sequence[Question], sources: Sequence[Source], kind: str) -> Answers:
+    def answered(self, questions: Sequence[KVRequest], sources: Sequence[RowSource], kind: str) -> KVResponse:
         """The same where they came to, of `sources` of any kind."""
         size, mine, pairs = self.exchange.size, self.exchange.rank, list(zip(questions, sources, strict=True))
         lengths = [
@@ -305,10 +305,10 @@ class Owners:
                 at += of[rank]
         values = self.exchange.cross(out, leaving, coming, kind) if pairs else out
         begins = np.cumsum([0, *coming])
-        return Answers(values, [self._where(question, source.width, begins) for question, source in pairs])
+        return KVResponse(values, [self._where(question, source.width, begins) for question, source in pairs])
 
-    def _where(self, question: Question, width: int, begins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Answers`; `begins` says where the next rows of each rank are, and is moved on."""
+    def _where(self, question: KVRequest, width: int, begins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `KVResponse`; `begins` says where the next rows of each rank are, and is moved on."""
         order, counts = question.route
         where, ends = np.empty(len(order), np.int64), np.cumsum([0, *counts])
         for rank, count in enumerate(counts.tolist()):
@@ -321,7 +321,7 @@ class Owners:
         return where
 
     def give(
-        self, questions: Sequence[Question], values: Sequence[NDArray[np.float32]], kind: str
+        self, questions: Sequence[KVRequest], values: Sequence[NDArray[np.float32]], kind: str
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """The other way: values [nodes, width] for the nodes of questions go to their owners.
 
@@ -343,6 +343,6 @@ class Owners:
             taken.append((np.concatenate(rows), np.concatenate(pieces).reshape(-1, width)))
         return taken
 
-    def _rows(self, question: Question, rank: int) -> NDArray[np.int64]:
+    def _rows(self, question: KVRequest, rank: int) -> NDArray[np.int64]:
         """Rows among the owned nodes that a rank has asked for."""
         return self.book.own(question.node_set, question.asked[rank], self.exchange.rank)

@@ -23,7 +23,7 @@ def order_file(node_set: int) -> str:
 
 
 @dataclass(frozen=True)
-class Parts:
+class NodePartition:
     """Who has which nodes.
 
     Args:
@@ -39,7 +39,7 @@ class Parts:
         return int(self.book.shape[1]) - 1
 
     @classmethod
-    def open(cls, dataset: Dataset, graph: HeteroGraph) -> Parts:
+    def open(cls, dataset: Dataset, graph: HeteroGraph) -> NodePartition:
         """The parts of a graph.
 
         Raises:

@@ -8,7 +8,7 @@ LEAST = 256
 """Of room: few nodes vary by much, and cost nothing."""
 
 
-class Likely(NamedTuple):
+class SizeKey(NamedTuple):
     """What the length of an array is reckoned by; the worker that sends it and the one that gets it know the same.
 
     Args:
@@ -20,13 +20,13 @@ class Likely(NamedTuple):
     items: int
 
 
-class Rooms:
+class BufferSizes:
     """Lengths of the arrays that one worker has sent to another, of which both keep account."""
 
     def __init__(self) -> None:
         self._longest: dict[str, dict[int, int]] = {}
 
-    def room(self, likely: Likely) -> int:
+    def room(self, likely: SizeKey) -> int:
         """As much as the longest array took of those with the nearest number of items, a sixteenth, and `LEAST`.
 
         More items take more in proportion, fewer as much.
@@ -38,7 +38,7 @@ class Rooms:
         length = -(-known[nearest] * max(nearest, items) // nearest)
         return length + -(-length // 16) + LEAST
 
-    def note(self, likely: Likely, length: int) -> None:
+    def note(self, likely: SizeKey, length: int) -> None:
         """An array was so long."""
         known, items = self._longest.setdefault(likely.series, {}), max(1, likely.items)
         known[items] = max(known.get(items, 0), length)

@@ -33,7 +33,7 @@ class Relation(NamedTuple):
     senders: str
 
 
-class Level(NamedTuple):
+class LayerSchema(NamedTuple):
     """What one layer computes.
 
     Args:
@@ -93,7 +93,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkConfig:
     """A network.
 
     Args:
@@ -122,14 +122,14 @@ class Shape:
     relations: tuple[Relation, ...]
     weight: str = ""
 
-    def levels(self) -> list[Level]:
+    def levels(self) -> list[LayerSchema]:
         """Layers, the first one first."""
-        found: list[Level] = []
+        found: list[LayerSchema] = []
         receivers = set(self.head.node_sets)
         for _ in range(self.layers):
             used = tuple(each for each in self.relations if each.receivers in receivers)
             senders = receivers | {each.senders for each in used}
-            found.append(Level(tuple(sorted(receivers)), used, tuple(sorted(senders))))
+            found.append(LayerSchema(tuple(sorted(receivers)), used, tuple(sorted(senders))))
             receivers = senders
         return found[::-1]
 
@@ -159,7 +159,7 @@ class Shape:
         return {"format": FORMAT, **asdict(self), "relations": [list(each) for each in self.relations]}
 
 
-def read_shape(dataset: Dataset) -> Shape:
+def read_shape(dataset: Dataset) -> NetworkConfig:
     """The network of a dataset of stage train.
 
     Raises:
@@ -174,7 +174,7 @@ def read_shape(dataset: Dataset) -> Shape:
             key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
         }
         document["head"] = Head(**head)
-        shape = Shape(**document)
+        shape = NetworkConfig(**document)
         if not isinstance(shape.weight, str):
             raise ValueError("the name of a feature is no text")
         if shape.model not in MODELS or shape.head.fault():

@@ -14,7 +14,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.names import reason_of
 from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._gnn.parts import book_of, damaged
-from superworkflow.tasks._heterograph import Rows, index_dtype
+from superworkflow.tasks._heterograph import CsrRows, index_dtype
 
 FORMAT = 3
 SHARDS_FILE = "shards.json"
@@ -57,7 +57,7 @@ def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[Shard
 
 
 @dataclass(frozen=True)
-class Piece:
+class LocalPartition:
     """Some contiguous parts of a graph. Nodes have new numbers here, but in `numbers` and `halo_numbers`.
 
     Args:
@@ -74,7 +74,7 @@ class Piece:
     numbers: dict[str, NDArray[Any]]
     halo: dict[str, NDArray[Any]]
     halo_numbers: dict[str, NDArray[Any]]
-    rows: dict[int, Rows]
+    rows: dict[int, CsrRows]
     first: dict[int, NDArray[np.int64]]
     features: dict[str, NDArray[np.float32]]
 
@@ -146,7 +146,7 @@ class Shards:
                 raise damaged(self.dataset, f"nodes-{i}-numbers.npy", "a node is in two parts, or in none")
         return found
 
-    def piece(self, first: int, last: int) -> Piece:
+    def piece(self, first: int, last: int) -> LocalPartition:
         """The parts from `first` to below `last`.
 
         Raises:
@@ -176,7 +176,7 @@ class Shards:
         rows, firsts = {}, {}
         for j, edges in enumerate(self.edge_sets):
             rows[j], firsts[j] = self._rows(j, edges, first, last)
-        return Piece(low, high, numbers, halo, halo_numbers, rows, firsts, features)
+        return LocalPartition(low, high, numbers, halo, halo_numbers, rows, firsts, features)
 
     def weights(
         self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
@@ -206,7 +206,7 @@ class Shards:
         found: NDArray[np.int64] = self.book[list(self.node_sets).index(node_set)]
         return found
 
-    def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[Rows, NDArray[np.int64]]:
+    def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[CsrRows, NDArray[np.int64]]:
         targets = self.node_sets[edges.target].count
         book = self._book_of(edges.source)
         starts, ends, firsts, before = [np.zeros(1, np.int64)], [], [], 0
@@ -219,7 +219,7 @@ class Shards:
             starts.append(indptr[1:] + before)
             ends.append(indices)
             before += int(indptr[-1])
-        return Rows(np.concatenate(starts), np.concatenate(ends)), np.concatenate(firsts)
+        return CsrRows(np.concatenate(starts), np.concatenate(ends)), np.concatenate(firsts)
 
     def _array(
         self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, below: int | None = None

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.book import Book
-from superworkflow.tasks._gnn.dropped import Dropped
+from superworkflow.tasks._gnn.book import PartitionBook
+from superworkflow.tasks._gnn.dropped import RowDropout
 from superworkflow.tasks._gnn.kernels import read_only
 from superworkflow.tasks._gnn.part_kernels import copy_rows, sum_asked
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What an owner answers questions from."""
 
     @property
@@ -27,7 +27,7 @@ class Source(Protocol):
         """The answer, one row behind the other, [rows * width]."""
 
 
-class OwnTable:
+class TableSource:
     """Rows of the owned nodes, asked for by their old numbers.
 
     Args:
@@ -37,7 +37,7 @@ class OwnTable:
         table: of its nodes [nodes, width].
     """
 
-    def __init__(self, book: Book, node_set: str, rank: int, table: NDArray[np.float32]):
+    def __init__(self, book: PartitionBook, node_set: str, rank: int, table: NDArray[np.float32]):
         self._book, self._node_set, self._rank = book, node_set, rank
         self._table = read_only(np.ascontiguousarray(table))
 
@@ -54,7 +54,7 @@ class OwnTable:
         copy_rows(self._table, rows, out)
 
 
-class OwnSums(NamedTuple):
+class PartialSumSource(NamedTuple):
     """Sums of rows of the owned nodes, asked for as `part_kernels.split_senders` says it.
 
     Args:
@@ -67,7 +67,7 @@ class OwnSums(NamedTuple):
     table: NDArray[np.float32]
     low: int
     numbers: NDArray[Any]
-    dropped: Dropped
+    dropped: RowDropout
 
     @property
     def width(self) -> int:

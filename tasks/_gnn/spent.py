@@ -13,7 +13,7 @@ PIPELINE = ("schedule", "sample", "gather", "compact", "compute", "update")
 _KEPT = 4096
 
 
-class Span(NamedTuple):
+class BusySpan(NamedTuple):
     """When a stage was busy, in seconds of this machine's monotonic clock."""
 
     stage: str
@@ -21,18 +21,18 @@ class Span(NamedTuple):
     ended: float
 
 
-class Spent:
+class PipelineTimer:
     """Wall seconds by stage; what threads do at the same time counts for each. `recent` are the last spans of them."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(PIPELINE, 0.0)
-        self.recent: deque[Span] = deque(maxlen=_KEPT)
+        self.recent: deque[BusySpan] = deque(maxlen=_KEPT)
 
     @contextlib.contextmanager
     def on(self, stage: str) -> Iterator[None]:
         """What is done meanwhile belongs to this stage; one thread works on a stage."""
         began = time.monotonic()
         yield
-        span = Span(stage, began, time.monotonic())
+        span = BusySpan(stage, began, time.monotonic())
         self.seconds[stage] += span.ended - span.began
         self.recent.append(span)

@@ -12,7 +12,7 @@ from superworkflow.tasks._gnn.kernels import read_only, spread_edges, sum_edges
 from superworkflow.tasks._gnn.weighted import spread_weighted, sum_weighted
 
 
-class Edges:
+class SampledEdges:
     """Drawn edges of one edge set as tensors.
 
     Args:
@@ -66,11 +66,11 @@ class Edges:
         spread_edges(values, self.host_starts, self.host_senders, out)
 
 
-class WeightedEdges(Edges):
+class WeightedEdges(SampledEdges):
     """Drawn edges with weights, by which the rows of senders are multiplied.
 
     Args:
-        starts, senders, device: as of `Edges`.
+        starts, senders, device: as of `SampledEdges`.
         weights: float32 [edges], on the host.
     """
 
@@ -89,10 +89,10 @@ class WeightedEdges(Edges):
 
 
 class _Sum(torch.autograd.Function):
-    """`Edges.sum` by the compiled kernels: each number is summed in the order of the edges."""
+    """`SampledEdges.sum` by the compiled kernels: each number is summed in the order of the edges."""
 
     @staticmethod
-    def forward(context: Any, values: torch.Tensor, edges: Edges) -> torch.Tensor:
+    def forward(context: Any, values: torch.Tensor, edges: SampledEdges) -> torch.Tensor:
         context.edges, context.rows = edges, len(values)
         out = torch.empty(len(edges), values.shape[1], dtype=torch.float32)
         edges.add(read_only(values.detach().contiguous().numpy()), out.numpy())

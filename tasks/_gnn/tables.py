@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from superworkflow.tasks._gnn.embeddings import first_embeddings
-from superworkflow.tasks._gnn.owners import Owners, Question
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.owners import KVRequest, KVStore
+from superworkflow.tasks._gnn.shape import NetworkConfig
 
 Arrays = dict[str, NDArray[Any]]
 _AT_ONCE = 16 << 20
 
 
-class Tables:
+class DistEmbedding:
     """The embeddings of this worker's nodes.
 
     Args:
@@ -30,7 +30,12 @@ class Tables:
     """
 
     def __init__(
-        self, shape: Shape, numbers: Mapping[str, NDArray[Any]], owners: Owners, seed: int, device: torch.device
+        self,
+        shape: NetworkConfig,
+        numbers: Mapping[str, NDArray[Any]],
+        owners: KVStore,
+        seed: int,
+        device: torch.device,
     ):
         self._owners, self._device, self._shape = owners, device, shape
         places = shape.numbers()
@@ -41,7 +46,7 @@ class Tables:
             for name in shape.embedded()
         }  # fmt: skip
 
-    def read(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
+    def read(self, questions: Sequence[KVRequest]) -> dict[str, torch.Tensor]:
         """The rows that a step asks for as they are now, with room for gradients; all workers call it together."""
         if not self.rows:
             return {}
@@ -52,7 +57,7 @@ class Tables:
             for question, rows in zip(questions, found, strict=True)
         }
 
-    def learn(self, questions: Sequence[Question], rows: Mapping[str, torch.Tensor], share: float) -> None:
+    def learn(self, questions: Sequence[KVRequest], rows: Mapping[str, torch.Tensor], share: float) -> None:
         """Give the gradients of rows, times `share`, to the owners, and take those of one's own; all together."""
         if not self.rows:
             return
@@ -84,7 +89,7 @@ class Tables:
                 table.copy_(torch.from_numpy(arrays[name]))
 
 
-def gathered(owners: Owners, node_set: str, count: int, table: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+def gathered(owners: KVStore, node_set: str, count: int, table: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """The rows of all nodes of a set in the order of their old numbers, on the first rank; all workers call it.
 
     Args:

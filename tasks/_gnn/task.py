@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._gnn.batches import Batch, Sampler
+from superworkflow.tasks._gnn.batches import MiniBatch, NeighborSampler
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._gnn.shape import Head
 
 Step = tuple[int, int, int]
 """What makes a step another than all others: whose it is (`streams.TRAINING`, `streams.VALIDATION`), epoch, step."""
-Rows = Mapping[str, torch.Tensor]
+RowsByNodeSet = Mapping[str, torch.Tensor]
 
 
 class Example(NamedTuple):
@@ -39,7 +39,7 @@ class Example(NamedTuple):
     wanted: tuple[NDArray[Any], ...]
 
 
-class Judgement(NamedTuple):
+class Evaluation(NamedTuple):
     """Sums over the items of an example: of their losses, and of the figure by which the task is judged."""
 
     loss: float
@@ -55,7 +55,7 @@ def alone(rows: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-class Task(Protocol):
+class Objective(Protocol):
     """What a network learns. Examples are made by several threads at a time."""
 
     @property
@@ -85,10 +85,10 @@ class Task(Protocol):
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
         """What a step learns from: a function of its items and of the step, never of who asks."""
 
-    def loss(self, network: Network, rows: Rows, example: Example) -> torch.Tensor:
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         """Mean loss of the items, from the rows that the network made of the example's nodes."""
 
-    def judge(self, network: Network, rows: Rows, example: Example, gather: Gather = alone) -> Judgement:
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
         """What the rows are worth; without gradients. An example may be empty where others have a part of its step."""
 
     def save(self, output: FileWriter) -> None:
@@ -98,7 +98,9 @@ class Task(Protocol):
         """Stats of the items, such as how many there are."""
 
 
-def prepare(task: Task, sampler: Sampler, items: NDArray[np.int64], step: Step) -> tuple[Example, Batch]:
+def prepare(
+    task: Objective, sampler: NeighborSampler, items: NDArray[np.int64], step: Step
+) -> tuple[Example, MiniBatch]:
     """A step's example, and the blocks around it."""
     example = task.example(items, step)
     return example, sampler.batch(example.nodes, *step, lost=example.lost)

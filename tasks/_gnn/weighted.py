@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import Work, draw_weighted
+from superworkflow.tasks._draw import DrawScratch, draw_weighted
 from superworkflow.tasks._gnn.kernels import AHEAD, COLUMNS, Renumbered, ask_rows, moved_on
 from superworkflow.tasks._random import GAMMA, mix
 
@@ -60,7 +60,7 @@ def draw_by_weight(
     lost: NDArray[np.int64],
     starts: NDArray[np.int64],
     renumbered: Renumbered | None,
-    work: Work,
+    work: DrawScratch,
     left: NDArray[np.float32],
     positions: NDArray[np.int64],
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._gnn.book import Book
+from superworkflow.tasks._gnn.book import PartitionBook
 from superworkflow.tasks._gnn.kernels import compact, leave, read_only
 from superworkflow.tasks._heterograph import index_dtype
 
@@ -26,7 +26,12 @@ class WindowRows:
     """
 
     def __init__(
-        self, book: Book, rank: int, node_set: str, lists: Sequence[NDArray[np.int64]], found: NDArray[np.int32]
+        self,
+        book: PartitionBook,
+        rank: int,
+        node_set: str,
+        lists: Sequence[NDArray[np.int64]],
+        found: NDArray[np.int32],
     ):
         bounds = book.bounds[node_set]
         self._rows = [book.own(node_set, nodes, rank) for nodes in lists]
@@ -41,7 +46,8 @@ class WindowRows:
         self._places = np.split(places, np.cumsum([len(each) for each in elsewhere])[:-1])
 
     def of_batches(self, where: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Where the rows of each batch's nodes are, as `owners.Answers` says; `where` says it of those `asked` for."""
+        """Where the rows of each batch's nodes are, as `owners.KVResponse` says; `where` says it of those `asked`
+        for."""
         for rows, there, places in zip(self._rows, self._elsewhere, self._places, strict=True):
             rows[there] = where[places]
         return self._rows

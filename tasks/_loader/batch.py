@@ -17,7 +17,7 @@ from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGra
 from superworkflow.tasks._heterograph import take as take_items
 from superworkflow.tasks._loader.merge import gather_rows, place_ends
 from superworkflow.tasks._memory import BATCHES
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 
 _CACHED_BYTES = 1 << 20
@@ -146,7 +146,9 @@ class Batch:
         return graph
 
 
-def batch_of(block: Block, source: FeatureSource, wanted: Any, without_positions: Collection[int] = ()) -> Batch:
+def batch_of(
+    block: SubgraphBlock, source: FeatureSource, wanted: Any, without_positions: Collection[int] = ()
+) -> Batch:
     """The batch of all subgraphs in a block.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._bytes import STREAMED, copy_bytes, copy_from, stream_bytes, streamed
 from superworkflow.tasks._prefetch import prefetch_row
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 
 _AHEAD = 12
 
@@ -104,7 +104,9 @@ class Window:
         ValueError: lists of one set differ in length.
     """
 
-    def __init__(self, blocks: Sequence[Block], places: NDArray[np.int64], without_positions: Collection[int] = ()):
+    def __init__(
+        self, blocks: Sequence[SubgraphBlock], places: NDArray[np.int64], without_positions: Collection[int] = ()
+    ):
         self._blocks = blocks  # the addresses are of their memory
         sets = range(len(blocks[0].node_starts)), range(len(blocks[0].edge_starts))
         self._ids = pa.concat_arrays([block.sample_ids for block in blocks]).take(pa.array(places))
@@ -121,7 +123,7 @@ class Window:
             for kind in _EDGE_LISTS
         ]  # fmt: skip
 
-    def take(self, first: int, last: int) -> Block:
+    def take(self, first: int, last: int) -> SubgraphBlock:
         """The block of those from `first` to `last` - 1."""
         ends = [
             [np.concatenate([[0], np.cumsum(each[first:last])]) for each in sizes]
@@ -131,17 +133,17 @@ class Window:
         def taken(lists: Sequence[Lists | None], of: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
             return [_gathered(each, first, last, end) for each, end in zip(lists, of, strict=True)]
 
-        return Block(
+        return SubgraphBlock(
             self._ids[first:last], self._seeds[first:last], ends[0], taken(self._nodes, ends[0]), ends[1],
             *(taken(lists, ends[1]) for lists in self._edges),
         )  # fmt: skip
 
 
-def _positions(block: Block) -> list[NDArray[Any]]:
+def _positions(block: SubgraphBlock) -> list[NDArray[Any]]:
     return block.positions
 
 
-_EDGE_LISTS: tuple[Callable[[Block], list[NDArray[Any]]], ...] = (
+_EDGE_LISTS: tuple[Callable[[SubgraphBlock], list[NDArray[Any]]], ...] = (
     lambda block: block.sources, lambda block: block.targets, _positions,
 )  # fmt: skip
 
@@ -175,12 +177,12 @@ def _gathered(lists: Lists | None, first: int, last: int, ends: NDArray[np.int64
     return out
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def joined(blocks: Sequence[SubgraphBlock]) -> SubgraphBlock:
     """The subgraphs of several blocks, one after the other; at least one."""
     if len(blocks) == 1:
         return blocks[0]
     ids = pa.concat_arrays([block.sample_ids for block in blocks])
-    return Block(
+    return SubgraphBlock(
         ids, np.concatenate([block.seeds for block in blocks]),
         [_starts(each) for each in zip(*(block.node_starts for block in blocks), strict=True)],
         [np.concatenate(each) for each in zip(*(block.nodes for block in blocks), strict=True)],

@@ -34,7 +34,7 @@ def node_loader(subgraphs: Subgraphs, batch_size: int, **options: Any) -> NodeLo
     """
     if len(subgraphs.source.seed_sets) != 1:
         raise UserError("NodeLoader takes seeds that are nodes, these are links", remedy="Use Subgraphs.batches")
-    stores = Features(subgraphs), Rows(subgraphs)
+    stores = Features(subgraphs), CsrGraphStore(subgraphs)
     seeds = torch.from_numpy(subgraphs.seeds().astype(np.int64).reshape(-1))
     return NodeLoader(
         stores, SubgraphSampler(subgraphs), input_nodes=(subgraphs.source.seed_sets[0], seeds),
@@ -118,7 +118,7 @@ class Features(FeatureStore):  # type: ignore[misc]
         return False
 
 
-class Rows(GraphStore):  # type: ignore[misc]
+class CsrGraphStore(GraphStore):  # type: ignore[misc]
     """The edge sets, as compressed rows by source."""
 
     def __init__(self, subgraphs: Subgraphs):
@@ -126,7 +126,7 @@ class Rows(GraphStore):  # type: ignore[misc]
         self.__dict__["_subgraphs"] = subgraphs
 
     def __reduce__(self) -> Any:
-        return Rows, (self._subgraphs,)
+        return CsrGraphStore, (self._subgraphs,)
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         """See `GraphStore`."""

@@ -22,11 +22,11 @@ from superworkflow.tasks._loader.merge import Window, joined
 from superworkflow.tasks._loader.order import batch_spans, windows
 from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._subgraphs import SPLITS, Block
+from superworkflow.tasks._subgraphs import SPLITS, SubgraphBlock
 from superworkflow.tasks.records import shards
 from superworkflow.tasks.records.features import FeatureSource, seed_sets_of
 from superworkflow.tasks.sample import SampleParams
-from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.spec import parse_spec
 
@@ -48,19 +48,19 @@ class Origin(Protocol):
             without_positions: numbers of the edge sets whose positions may be left out.
         """
 
-    def take(self, window: Any, first: int, last: int) -> Block:
+    def take(self, window: Any, first: int, last: int) -> SubgraphBlock:
         """Those at the places `first` to `last` - 1 of a window."""
 
     def seeds(self) -> NDArray[Any]:
-        """See `Subgraphs.seeds`."""
+        """See `SplitSubgraphs.seeds`."""
 
 
 class Stored:
     """Subgraphs of a dataset; a window of them is read as it is needed, and kept while there is room."""
 
     def __init__(self, dataset: Dataset, split: str, kept_bytes: int):
-        self._subgraphs = shards.Subgraphs(dataset, split)
-        self._kept: dict[tuple[shards.Group, frozenset[int]], Block] = {}
+        self._subgraphs = shards.SplitSubgraphs(dataset, split)
+        self._kept: dict[tuple[shards.SubgraphGroup, frozenset[int]], SubgraphBlock] = {}
         self._room = kept_bytes
         self._memory = Memory()
 
@@ -88,11 +88,11 @@ class Stored:
         weakref.finalize(window, self._memory.give_back, arena.pieces)
         return window
 
-    def take(self, window: Window, first: int, last: int) -> Block:
+    def take(self, window: Window, first: int, last: int) -> SubgraphBlock:
         """See `Origin`."""
         return window.take(first, last)
 
-    def _read(self, group: shards.Group, without_positions: frozenset[int], arena: Arena) -> Block:
+    def _read(self, group: shards.SubgraphGroup, without_positions: frozenset[int], arena: Arena) -> SubgraphBlock:
         """A group; its lists are in the arena once there is no room to keep any."""
         block = self._kept.get((group, without_positions))
         if block is None and not self._room:
@@ -107,14 +107,14 @@ class Stored:
         return block
 
     def seeds(self) -> NDArray[Any]:
-        """See `Subgraphs.seeds`."""
+        """See `SplitSubgraphs.seeds`."""
         return np.concatenate([np.zeros(0, np.int64), *(self._subgraphs.read(g).seeds for g in self._subgraphs.groups)])
 
 
 class Live:
     """Subgraphs that are sampled when they are needed."""
 
-    def __init__(self, sampler: Sampler, rows: SeedRows):
+    def __init__(self, sampler: SpecSampler, rows: SeedRows):
         self._sampler, self._rows = sampler, rows
 
     def __len__(self) -> int:
@@ -124,12 +124,12 @@ class Live:
         """Their seeds."""
         return self._rows.take(numbers)
 
-    def take(self, window: SeedRows, first: int, last: int) -> Block:
+    def take(self, window: SeedRows, first: int, last: int) -> SubgraphBlock:
         """See `Origin`."""
         return self._sampler.block(window.part(first, last))
 
     def seeds(self) -> NDArray[Any]:
-        """See `Subgraphs.seeds`."""
+        """See `SplitSubgraphs.seeds`."""
         nodes = self._rows.nodes
         return nodes[:, 0] if nodes.shape[1] == 1 else nodes
 
@@ -187,7 +187,7 @@ class Subgraphs:
         check_split(split)
         opened = HeteroGraph.open(_opened(graph))
         given = SampleParams.model_validate(dict(params or {}))
-        sampler = Sampler(opened, parse_spec(Path(spec).read_text(), str(spec)), given)
+        sampler = SpecSampler(opened, parse_spec(Path(spec).read_text(), str(spec)), given)
         table = find_seeds(opened, sampler.spec, given, None if seeds is None else Path(seeds), str(seeds))
         self = cls.__new__(cls)
         ends = (sampler.spec.node_set,) * (1 + sampler.spec.is_link)
@@ -261,7 +261,7 @@ class Subgraphs:
         """The batches as a dataset for ``torch.utils.data.DataLoader(…, batch_size=None)``; options of `batches`."""
         return _Batches(self, size, options)
 
-    def picked(self, numbers: NDArray[np.int64]) -> Block:
+    def picked(self, numbers: NDArray[np.int64]) -> SubgraphBlock:
         """Some subgraphs by their numbers in the order of the dataset, without features."""
         return self._origin.take(self._origin.window(numbers, frozenset()), 0, len(numbers))
 

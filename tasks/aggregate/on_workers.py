@@ -21,8 +21,8 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.mine import Mine, shards_of
-from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tables import gathered
 from superworkflow.tasks._numba import load_kernels_fast
@@ -58,8 +58,8 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
     """
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     shards = Shards(SharedDataset.at(shards_uri, None))
-    mine, writer = Mine(worker, shards), TaskWriter(Location.of(output))
-    owners = Owners(mine.book, Exchange(dist.group.WORLD))
+    mine, writer = WorkerPartition(worker, shards), TaskWriter(Location.of(output))
+    owners = KVStore(mine.book, Exchange(dist.group.WORLD))
     near = {name: mine.near(owners, name, values) for name, values in mine.piece.features.items()}
     for number, edges in enumerate(shards.edge_sets):
         if edges.target not in near:

@@ -16,7 +16,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.device import check_device
-from superworkflow.tasks.embed.tables import Position, Tables, load_checkpoint, warm_start
+from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables, load_checkpoint, warm_start
 from superworkflow.tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
 
 ROW_GROUP_BYTES = 4 << 20
@@ -33,14 +33,14 @@ def run(job: StageRun[EmbedParams]) -> Output:
     check_device(params)
     vocabulary = Vocabulary.read(job.inputs["vocabulary"], int(graph.stats["vertices"] or 0))
     rows = len(vocabulary.threshold)
-    tables = Tables.random(rows, params.dimensions, params.seed, params.optimizer == "adagrad")
+    tables = EmbeddingTables.random(rows, params.dimensions, params.seed, params.optimizer == "adagrad")
     matched = 0
     if "initial" in job.inputs:
         matched = warm_start(tables.centre, job.inputs["initial"], graph, vocabulary.remap)
         job.progress.log(f"{matched:,} of {rows:,} vectors start from earlier embeddings")
     position = load_checkpoint(job.checkpoint, tables)
     if position is None:
-        position = Position()
+        position = EmbeddingPosition()
     else:
         job.progress.log(f"resuming at epoch {position.epoch + 1}, shard {position.shard}")
     kernel = make_kernel(tables, vocabulary, params, job.threads)
@@ -60,7 +60,7 @@ def run(job: StageRun[EmbedParams]) -> Output:
     )  # fmt: skip
 
 
-def make_kernel(tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:
+def make_kernel(tables: EmbeddingTables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:
     """The kernel that the parameters ask for."""
     if params.engine == "numba":
         from superworkflow.tasks._numba import load_kernels_fast

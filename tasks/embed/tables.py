@@ -21,7 +21,7 @@ STATE = "state.json"
 
 
 @dataclass
-class Tables:
+class EmbeddingTables:
     """Centre and context vectors, float32 [rows, dimensions], and AdaGrad's sums, float32 [rows] or empty."""
 
     centre: Floats
@@ -30,7 +30,7 @@ class Tables:
     context_sum: Floats
 
     @classmethod
-    def random(cls, rows: int, dimensions: int, seed: int, adagrad: bool) -> Tables:
+    def random(cls, rows: int, dimensions: int, seed: int, adagrad: bool) -> EmbeddingTables:
         """Centres uniform in [-1/2d, 1/2d), contexts zero, as word2vec begins."""
         centre, context = _aligned(rows, dimensions), _aligned(rows, dimensions)
         np.random.Generator(np.random.Philox(seed)).random(out=centre, dtype=np.float32)
@@ -57,7 +57,7 @@ def _aligned(rows: int, dimensions: int) -> Floats:
 
 
 @dataclass
-class Position:
+class EmbeddingPosition:
     """How far training is: shards finished of an epoch, and the loss sampled so far in that epoch."""
 
     epoch: int = 0
@@ -68,7 +68,7 @@ class Position:
     """Mean loss of a pair in each finished epoch; None where no walk with a pair was sampled."""
 
 
-def save_checkpoint(folder: Path, tables: Tables, position: Position) -> None:
+def save_checkpoint(folder: Path, tables: EmbeddingTables, position: EmbeddingPosition) -> None:
     """Write tables under names of their own, then switch to them in one rename; a crash leaves the old or the new."""
     folder.mkdir(parents=True, exist_ok=True)
     tag = f"{position.epoch}-{position.shard}"
@@ -84,7 +84,7 @@ def save_checkpoint(folder: Path, tables: Tables, position: Position) -> None:
             path.unlink()
 
 
-def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
+def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition | None:
     """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
@@ -101,7 +101,7 @@ def load_checkpoint(folder: Path, tables: Tables) -> Position | None:
                     return None
             for name, values in tables.arrays().items():
                 streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
-        return Position(**state["position"])
+        return EmbeddingPosition(**state["position"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

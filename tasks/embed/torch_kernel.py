@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.tasks.embed import EmbedParams
-from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NORM_LIMIT, Vocabulary, key
 
 MIN_BOUND = 0.5
@@ -26,7 +26,7 @@ this their steps may overshoot."""
 class TorchKernel:
     """Tables on the device, and the step on a batch of walks."""
 
-    def __init__(self, tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int):
+    def __init__(self, tables: EmbeddingTables, vocabulary: Vocabulary, params: EmbedParams, threads: int):
         self.params, self.tables, self.threads, self.chunk = params, tables, 1, max(params.batch, 256)
         if params.device == "cpu":
             torch.set_num_threads(threads)

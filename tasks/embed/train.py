@@ -18,7 +18,7 @@ from superworkflow.infra.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._checks import check_walks
 from superworkflow.tasks.embed import EmbedParams
-from superworkflow.tasks.embed.tables import Position, Tables, save_checkpoint
+from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables, save_checkpoint
 
 CHUNK = 256
 """Walks that a thread takes at a time."""
@@ -90,7 +90,7 @@ class NumbaKernel:
 
     chunk = CHUNK
 
-    def __init__(self, tables: Tables, vocabulary: Vocabulary, params: EmbedParams, threads: int):
+    def __init__(self, tables: EmbeddingTables, vocabulary: Vocabulary, params: EmbedParams, threads: int):
         self.tables, self.vocabulary, self.params, self.threads = tables, vocabulary, params, threads
 
     def train(
@@ -120,15 +120,15 @@ def key(seed: int, epoch: int) -> int:
 
 def train(
     kernel: Kernel,
-    tables: Tables,
+    tables: EmbeddingTables,
     walks: Dataset,
     vertices: int,
     params: EmbedParams,
-    position: Position,
+    position: EmbeddingPosition,
     checkpoint: Path,
     saved: Callable[[], None],
     progress: Progress,
-) -> Position:
+) -> EmbeddingPosition:
     """Train from `position` to the end; with one thread an interrupted run ends as an uninterrupted one.
 
     Args:
@@ -198,14 +198,16 @@ class Schedule:
         """Learning rate before the given walk of all epochs."""
         return self.params.learning_rate * (1 - (1 - LAST_RATE) * walk / self.total)
 
-    def report(self, walk: int, position: Position) -> None:
+    def report(self, walk: int, position: EmbeddingPosition) -> None:
         """Tell how far training is, with the mean loss of a pair in this epoch so far."""
         speed = (walk - self.start) * self.tokens_per_walk / max(1e-9, time.monotonic() - self.begun)
         facts = {"loss": position.loss / position.weight} if position.weight else {}
         self.progress.update(walk, self.total, "walks", **facts, tokens_per_s=speed)
 
 
-def train_shard(kernel: Kernel, data: NDArray[Any], number: int, position: Position, schedule: Schedule) -> None:
+def train_shard(
+    kernel: Kernel, data: NDArray[Any], number: int, position: EmbeddingPosition, schedule: Schedule
+) -> None:
     """Train on the walks of one shard, whose first has the given number, in `kernel.threads` threads."""
     offset = position.epoch * schedule.walks + number
     guard = threading.Lock()

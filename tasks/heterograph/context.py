@@ -10,12 +10,12 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import Feature
-from superworkflow.tasks.heterograph.features import Owner, write_features
-from superworkflow.tasks.heterograph.layout import Layout, sorted_features
+from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
+from superworkflow.tasks.heterograph.layout import SchemaLayout, sorted_features
 from superworkflow.tasks.heterograph.tables import Table
 
 
-def write_context(job: StageRun[Any], source: Source, layout: Layout) -> tuple[Feature, ...]:
+def write_context(job: StageRun[Any], source: Source, layout: SchemaLayout) -> tuple[Feature, ...]:
     """Write the features of the context, and tell which they are.
 
     Raises:
@@ -32,6 +32,6 @@ def write_context(job: StageRun[Any], source: Source, layout: Layout) -> tuple[F
     if rows != 1:
         raise UserError("the table of the context has one row", where=layout.where, value=f"{rows} rows",
                         remedy="Give the features of the whole graph in one row")  # fmt: skip
-    write_features(job.output, Owner("context", None, 1), features, table, np.zeros(1, np.int32))
+    write_features(job.output, FeatureOwner("context", None, 1), features, table, np.zeros(1, np.int32))
     table.close()
     return features

@@ -17,14 +17,14 @@ from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph import Feature, Ragged, feature_stem, string_type, take
 from superworkflow.tasks._heterograph_files import write_feature
-from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, values_of
 
 _HELD_BYTES = 64 << 20
 """Of a file that is being filled, pages that this process keeps mapped, where each item is on pages of its own."""
 
 
-class Owner(NamedTuple):
+class FeatureOwner(NamedTuple):
     """Whose features they are: the kind and number in the names of their files, and their number of items."""
 
     kind: str
@@ -33,7 +33,7 @@ class Owner(NamedTuple):
 
 
 def write_features(
-    output: FileWriter, owner: Owner, features: Sequence[Feature], table: Table, place: NDArray[Any]
+    output: FileWriter, owner: FeatureOwner, features: Sequence[Feature], table: Table, place: NDArray[Any]
 ) -> None:
     """Write the features of a set.
 
@@ -128,7 +128,7 @@ def _reserve(file: int, size: int) -> None:
         os.truncate(file, size)
 
 
-def column_values(batch: Batch, column: int, feature: Feature) -> Any:
+def column_values(batch: TableBatch, column: int, feature: Feature) -> Any:
     """The values of a feature in a column of a batch.
 
     Raises:

@@ -38,12 +38,12 @@ from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET,
 from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
-from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
 from superworkflow.tasks.index.source import detect
-from superworkflow.tasks.label.text import Rows, parse
+from superworkflow.tasks.label.text import LabelRows, parse
 
 MOST_ARCS = 2**31 - 1
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
@@ -196,14 +196,14 @@ class _Features:
             filled.flush()
         self.table.close()
 
-    def _check_range(self, batch: Batch, values: NDArray[np.float32]) -> None:
+    def _check_range(self, batch: TableBatch, values: NDArray[np.float32]) -> None:
         large = np.abs(values) > _MOST_HALF
         if large.any():
             at, column = (int(each[0]) for each in np.nonzero(large))
             fault = BadValue(at, f"a feature is beyond float16's {_MOST_HALF:g}", float(values[at, column]))
             raise batch.fault(fault, "Scale it, or set heterograph.precision=float32")
 
-    def _values(self, batch: Batch) -> NDArray[np.float32]:
+    def _values(self, batch: TableBatch) -> NDArray[np.float32]:
         parts = []
         for name, width, column in zip(self.columns, self.widths, batch.columns, strict=True):
             given = column if isinstance(column, pa.Array) else column.combine_chunks()
@@ -225,7 +225,7 @@ class _Features:
                             value=self.columns[lengths.index(0)], remedy="Give each node its features")  # fmt: skip
         return lengths
 
-    def _ids(self, batch: Batch) -> pa.Array:
+    def _ids(self, batch: TableBatch) -> pa.Array:
         try:
             return ids_of(batch.columns[0])
         except BadValue as error:
@@ -303,7 +303,7 @@ def _write_labels(
     return described, len(lists)
 
 
-def _nodes_of(rows: Rows, names: pa.Array, where: str) -> NDArray[np.int64]:
+def _nodes_of(rows: LabelRows, names: pa.Array, where: str) -> NDArray[np.int64]:
     """Number of the node of each row."""
     found = pc.index_in(pa.array(rows.nodes, names.type), value_set=names)
     if found.null_count:

@@ -17,7 +17,7 @@ from superworkflow.tasks._schema import (
 
 
 @dataclass(frozen=True)
-class Layout:
+class SchemaLayout:
     """A schema's sets in the order of their numbers.
 
     Args:
@@ -38,7 +38,7 @@ class Layout:
         return table_name(items.metadata.filename) if items.metadata.filename else ""
 
 
-def layout_of(schema: GraphSchema, where: str) -> Layout:
+def layout_of(schema: GraphSchema, where: str) -> SchemaLayout:
     """Arrange a schema.
 
     Raises:
@@ -69,10 +69,10 @@ def layout_of(schema: GraphSchema, where: str) -> Layout:
             others = [each for each in edges if not each.is_reversed and names[each.name] == names[edge_set.name]]
             if others:
                 reversed_of[edge_set.name] = _reversed(edge_set, others, where).name
-    return Layout(nodes, edges, reversed_of, schema.context, where)
+    return SchemaLayout(nodes, edges, reversed_of, schema.context, where)
 
 
-def named_ends(layout: Layout) -> list[tuple[EdgeSetSchema, list[str]]]:
+def named_ends(layout: SchemaLayout) -> list[tuple[EdgeSetSchema, list[str]]]:
     """Edge sets whose tables name the nodes of sets without one, each with the ends at which they do."""
     latent = {each.name for each in layout.node_sets if not layout.table(each)}
     tables = [each for each in layout.edge_sets if each.name not in layout.reversed_of]

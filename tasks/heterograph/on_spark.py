@@ -32,11 +32,11 @@ from superworkflow.tasks._chunked import schema_alone
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
 from superworkflow.tasks._heterograph_files import stats_of, write_graph_file
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.context import write_context
-from superworkflow.tasks.heterograph.layout import Layout, layout_of, named_ends, sorted_features
+from superworkflow.tasks.heterograph.layout import SchemaLayout, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.refusals import (
     DANGLING,
     DUPLICATE,
@@ -47,9 +47,9 @@ from superworkflow.tasks.heterograph.refusals import (
     duplicate,
 )
 from superworkflow.tasks.heterograph.spark_edges import (
-    Blocks,
     Buckets,
-    Looked,
+    EdgeBlocks,
+    EdgePartSummary,
     Reverse,
     SendEdges,
     block_name,
@@ -68,8 +68,8 @@ from superworkflow.tasks.heterograph.spark_features import (
 )
 from superworkflow.tasks.heterograph.spark_files import ArrayFile, ColumnFile, join_file
 from superworkflow.tasks.heterograph.spark_ids import (
-    Column,
-    Ends,
+    IdColumn,
+    PartEndpoints,
     Ranges,
     Scan,
     Scanned,
@@ -81,8 +81,8 @@ from superworkflow.tasks.heterograph.spark_ids import (
     send_ids,
     send_names,
 )
-from superworkflow.tasks.heterograph.spark_spans import Span, look, spans_of
-from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, Part, large_pieces, parts_of
+from superworkflow.tasks.heterograph.spark_spans import RowSpan, look, spans_of
+from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, TablePart, large_pieces, parts_of
 from superworkflow.tasks.heterograph.values import BadValue
 
 RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
@@ -120,19 +120,19 @@ def make(job: StageRun[HeterographParams], session: Any, ranges: int | None = No
 class _Maker:
     job: StageRun[HeterographParams]
     session: Any
-    layout: Layout
+    layout: SchemaLayout
     wanted: int | None
-    spans: dict[str, list[Span]] = field(default_factory=dict)
+    spans: dict[str, list[RowSpan]] = field(default_factory=dict)
     """Of large files that are split, by URI."""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[TablePart] = field(default_factory=list)
     scans: dict[str, list[Scan]] = field(default_factory=dict)
     """Of each node set with a table, as `nodes …`, and of each edge set that has one of its own, as `edges …`."""
     scanned: dict[int, Scanned] = field(default_factory=dict)
     ranges: list[Ranges] = field(default_factory=list)
     bases: list[NDArray[np.int64]] = field(default_factory=list)
     """First node of each range of a node set, and its number of nodes."""
-    looked: dict[int, Looked] = field(default_factory=dict)
-    blocks: dict[int, Blocks] = field(default_factory=dict)
+    looked: dict[int, EdgePartSummary] = field(default_factory=dict)
+    blocks: dict[int, EdgeBlocks] = field(default_factory=dict)
     edge_bases: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     """First edge of each block of an edge set, and its number of edges."""
     sizes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Maker:
     merged: int = 0
 
     def __post_init__(self) -> None:
-        self.kept = Kept(self.job.output.location.uri)
+        self.kept = TaskOutputs(self.job.output.location.uri)
         self.number = {each.name: at for at, each in enumerate(self.layout.node_sets)}
         self.own = {at: each for at, each in enumerate(self.layout.edge_sets) if each.name not in self._reversed}
 
@@ -227,7 +227,7 @@ class _Maker:
         ]
 
     def _number_nodes(self) -> None:
-        items: list[Column] = []
+        items: list[IdColumn] = []
         tasks = 0
         for number, nodes in enumerate(self.layout.node_sets):
             columns = self._columns(nodes)
@@ -237,7 +237,7 @@ class _Maker:
             wanted = self.wanted or max(-(-rows // RANGE_NODES), -(-size // RANGE_BYTES), 1)
             bounds, features = bounds_of(samples, wanted), bool(nodes.features)
             self.ranges.append(Ranges(number, bounds, tasks, not self.layout.table(nodes), features))
-            items += [Column(item, at, self.ranges[-1]) for item, at in columns]
+            items += [IdColumn(item, at, self.ranges[-1]) for item, at in columns]
             tasks += len(self.ranges[-1])
         made = exchange(self.session, items, send_ids, Step(tasks, partial(number_ids, self.kept, self.ranges)))
         for number, ranges in enumerate(self.ranges):
@@ -257,7 +257,7 @@ class _Maker:
         fault = duplicate(key & ((1 << ROW_BITS) - 1), value)
         return self._fault(self.parts[key >> ROW_BITS], fault, DUPLICATE)
 
-    def _fault(self, part: Part, fault: BadValue, remedy: str) -> UserError:
+    def _fault(self, part: TablePart, fault: BadValue, remedy: str) -> UserError:
         return UserError(fault.what, where=part.where(fault.row), value=fault.value, remedy=remedy)
 
     def _edge_items(self) -> list[tuple[int, Scan]]:
@@ -272,7 +272,7 @@ class _Maker:
         for place, (at, item) in enumerate(self._edge_items()):
             names = self.own[at].source, self.own[at].target
             ends = self.ranges[self.number[names[0]]], self.ranges[self.number[names[1]]]
-            items.append((Ends(item, place, ends), self._buckets(names[0]), self._buckets(names[1])))
+            items.append((PartEndpoints(item, place, ends), self._buckets(names[0]), self._buckets(names[1])))
         tasks = sum(map(len, self.ranges))
         found = exchange(
             self.session, [item for item, _, _ in items], send_names,
@@ -295,16 +295,16 @@ class _Maker:
                 total += getattr(self.looked[place], f"{end}s")
         return total
 
-    def _cut(self, number: int, stored: int, end: str, first: int) -> Blocks:
+    def _cut(self, number: int, stored: int, end: str, first: int) -> EdgeBlocks:
         """Blocks of a set whose sources are this end of the edges of the set in which they are stored."""
         edges = self.own[stored]
         buckets = self._buckets(getattr(edges, end))
         cut = buckets.cut(self._counts(stored, end), self.wanted)
         if end != "source":
-            return Blocks(number, cut, first)
+            return EdgeBlocks(number, cut, first)
         parts = [item.part.number for item in self.scans[f"edges {edges.name}"]]
         rows = np.cumsum([0, *(self.scanned[part].rows for part in parts)], dtype=np.int64)
-        return Blocks(number, cut, first, bool(edges.features), parts[0] if parts else 0, rows[:-1])
+        return EdgeBlocks(number, cut, first, bool(edges.features), parts[0] if parts else 0, rows[:-1])
 
     def _sort_edges(self) -> None:
         tasks = 0
@@ -323,7 +323,7 @@ class _Maker:
 
     def _sort_reversed(self) -> None:
         tasks, sets = 0, []
-        by: dict[int, list[Blocks]] = defaultdict(list)
+        by: dict[int, list[EdgeBlocks]] = defaultdict(list)
         for number, each in enumerate(self.layout.edge_sets):
             if each.name in self._reversed:
                 stored = next(at for at, own in self.own.items() if own.name == self._reversed[each.name])
@@ -343,7 +343,7 @@ class _Maker:
 
     def _place_features(self) -> None:
         tasks, placed, items = 0, [], []
-        cuts: list[tuple[str, Any, Ranges | Blocks]] = [
+        cuts: list[tuple[str, Any, Ranges | EdgeBlocks]] = [
             ("nodes", each, self.ranges[at]) for at, each in enumerate(self.layout.node_sets)
         ]
         cuts += [("edges", each, self.blocks[at]) for at, each in self.own.items()]

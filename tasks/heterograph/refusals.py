@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks._schema import EdgeSetSchema
-from superworkflow.tasks.heterograph.tables import Batch
+from superworkflow.tasks.heterograph.tables import TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
 
 MOST_NODES = MOST_EDGES = 2**31 - 1
@@ -41,7 +41,7 @@ def check_rows(rows: int, edges: EdgeSetSchema, where: str) -> None:
                         remedy="Split the edge set in two")  # fmt: skip
 
 
-def text_ids(batch: Batch) -> list[pa.Array]:
+def text_ids(batch: TableBatch) -> list[pa.Array]:
     """Columns of ids as text.
 
     Raises:

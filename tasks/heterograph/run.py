@@ -22,10 +22,10 @@ from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.chunked import make_chunked
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, renumber, reverse
-from superworkflow.tasks.heterograph.features import Owner, write_features
+from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
 from superworkflow.tasks.heterograph.homogeneous import make_homogeneous
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
-from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends, sorted_features
+from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends, sorted_features
 from superworkflow.tasks.heterograph.refusals import (
     DANGLING,
     DUPLICATE,
@@ -36,7 +36,7 @@ from superworkflow.tasks.heterograph.refusals import (
     duplicate,
     text_ids,
 )
-from superworkflow.tasks.heterograph.tables import Batch, Table
+from superworkflow.tasks.heterograph.tables import Table, TableBatch
 
 load_kernels_fast()
 
@@ -69,7 +69,7 @@ def run(job: StageRun[HeterographParams]) -> Output:
 class _Maker:
     job: StageRun[HeterographParams]
     source: Source
-    layout: Layout
+    layout: SchemaLayout
     ids: dict[str, Ids] = field(default_factory=dict)
     node_sets: list[NodeSet] = field(default_factory=list)
     edge_sets: dict[str, EdgeSet] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Maker:
         parts: list[NDArray[np.int32]] = []
         table = self._table(name) if name else None
         if table is not None:
-            batches: list[tuple[int, Batch]] = []
+            batches: list[tuple[int, TableBatch]] = []
             rows = 0
             for batch in table.batches(["id"]):
                 parts.append(ids.add(text_ids(batch)[0]))
@@ -136,7 +136,7 @@ class _Maker:
         if table is not None:
             if features:
                 place = rank[np.concatenate(parts)] if parts else rank
-                write_features(self.job.output, Owner("nodes", number, len(rank)), features, table, place)
+                write_features(self.job.output, FeatureOwner("nodes", number, len(rank)), features, table, place)
             table.close()
         self.node_sets.append(NodeSet(nodes.name, len(rank), features))
         self.job.progress.log(f"{nodes.name}: {len(rank)} nodes")
@@ -156,7 +156,7 @@ class _Maker:
         if features:
             place = np.full(read, -1, np.int32)
             place[ordered.rows] = np.arange(count, dtype=np.int32)
-            write_features(output, Owner("edges", number, count), features, table, place)
+            write_features(output, FeatureOwner("edges", number, count), features, table, place)
         table.close()
         self.edge_sets[edges.name] = EdgeSet(edges.name, edges.source, edges.target, count, None, features)
         self.job.progress.log(f"{edges.name}: {count} edges")
@@ -201,7 +201,7 @@ class _Maker:
             kept.append(rows)
         return _concatenated(parts, np.uint64), _concatenated(kept, np.int32), read
 
-    def _duplicate(self, numbers: NDArray[np.int32], batches: list[tuple[int, Batch]], table: Table) -> UserError:
+    def _duplicate(self, numbers: NDArray[np.int32], batches: list[tuple[int, TableBatch]], table: Table) -> UserError:
         """The error for the first row whose id an earlier one has."""
         row = first_repeated(numbers)
         begin, batch = next(each for each in reversed(batches) if each[0] <= row)

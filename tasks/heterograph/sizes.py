@@ -15,7 +15,7 @@ from superworkflow.tasks._chunked import ChunkedGraph, is_chunked, read_chunked
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph_names import end_stats, record_stats, stat_name
 from superworkflow.tasks._schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
-from superworkflow.tasks.heterograph.layout import Layout, keeps_ends, layout_of, named_ends
+from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends
 
 _MOST_LOOKED_AT = 16
 """Files of a table, of which the others are taken to be alike."""
@@ -94,7 +94,7 @@ def _chunked_stats(source: Source, graph: ChunkedGraph) -> Stats:
     }  # fmt: skip
 
 
-def _rows(source: Source, layout: Layout, items: NodeSetSchema | EdgeSetSchema, look: int) -> int:
+def _rows(source: Source, layout: SchemaLayout, items: NodeSetSchema | EdgeSetSchema, look: int) -> int:
     name = layout.table(items)
     if items.metadata.cardinality is not None:
         return items.metadata.cardinality
@@ -149,7 +149,7 @@ def _text_bytes(source: Source, files: list[str]) -> int:
     return sum(size * (_GZIP_RATIO if file.endswith(".gz") else 1) for file, size in plain)
 
 
-def _table_bytes(source: Source, layout: Layout, items: NodeSetSchema | EdgeSetSchema) -> int:
+def _table_bytes(source: Source, layout: SchemaLayout, items: NodeSetSchema | EdgeSetSchema) -> int:
     sizes: list[int] = [source.members[file].state.size for file in source.files(layout.table(items))]
     return sum(sizes)
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
-from superworkflow.tasks.heterograph.spark_ids import Ends, numbers_of, rows_name
+from superworkflow.tasks.heterograph.spark_ids import PartEndpoints, numbers_of, rows_name
 from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
 
 BLOCK_EDGES, BLOCK_NODES = 1 << 22, 1 << 20
@@ -54,7 +54,7 @@ class Buckets(NamedTuple):
         return firsts
 
 
-class Looked(NamedTuple):
+class EdgePartSummary(NamedTuple):
     """What is known of the edges of a part.
 
     Args:
@@ -69,7 +69,9 @@ class Looked(NamedTuple):
     targets: NDArray[np.int64]
 
 
-def keep_edges(kept: Kept, items: Sequence[tuple[Ends, Buckets, Buckets]], task: int, sent: list[Any]) -> Looked:
+def keep_edges(
+    kept: TaskOutputs, items: Sequence[tuple[PartEndpoints, Buckets, Buckets]], task: int, sent: list[Any]
+) -> EdgePartSummary:
     """Leave the edges of a part, as numbers of nodes and keys of rows, less those with an end that is no node."""
     item, source_buckets, target_buckets = items[task]
     sources, targets = numbers_of(item, sent)
@@ -83,7 +85,7 @@ def keep_edges(kept: Kept, items: Sequence[tuple[Ends, Buckets, Buckets]], task:
         sources, targets, rows = sources[~bad], targets[~bad], rows[~bad]
     table = pa.table({"source": sources, "target": targets, "row": row_keys(item.scan.part.number, rows)})
     kept.write(edges_name(item.item), table)
-    return Looked(
+    return EdgePartSummary(
         int(bad.sum()), dangling, source_buckets.count_of(sources), target_buckets.count_of(targets)
     )  # fmt: skip
 
@@ -94,7 +96,7 @@ def edges_name(item: int) -> str:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class EdgeBlocks:
     """The blocks of an edge set.
 
     Args:
@@ -129,9 +131,9 @@ class Blocks:
 class SendEdges:
     """Edges of a part that was looked up, to their blocks."""
 
-    kept: Kept
+    kept: TaskOutputs
     item: int
-    blocks: Blocks
+    blocks: EdgeBlocks
 
 
 def send_edges(task: SendEdges) -> Iterator[tuple[int, Any]]:
@@ -150,7 +152,7 @@ class Sorted(NamedTuple):
     merged: int
 
 
-def sort_edges(kept: Kept, sets: Sequence[Blocks], first_only: bool, task: int, sent: list[Any]) -> Sorted:
+def sort_edges(kept: TaskOutputs, sets: Sequence[EdgeBlocks], first_only: bool, task: int, sent: list[Any]) -> Sorted:
     """Sort the edges of a block by (source, target, row), and leave its parts of the files."""
     blocks, place = block_of(sets, task)
     sources, targets, rows = (
@@ -184,11 +186,11 @@ class Reverse:
         reversed_by: blocks of the other sets.
     """
 
-    kept: Kept
-    blocks: Blocks
+    kept: TaskOutputs
+    blocks: EdgeBlocks
     place: int
     base: int
-    reversed_by: tuple[Blocks, ...]
+    reversed_by: tuple[EdgeBlocks, ...]
 
 
 def send_reversed(task: Reverse) -> Iterator[tuple[int, Any]]:
@@ -205,7 +207,7 @@ def send_reversed(task: Reverse) -> Iterator[tuple[int, Any]]:
             yield other.first + at, ((targets[chosen] - begin).astype(np.int32), sources[chosen], positions[chosen])
 
 
-def sort_reversed(kept: Kept, sets: Sequence[Blocks], task: int, sent: list[Any]) -> int:
+def sort_reversed(kept: TaskOutputs, sets: Sequence[EdgeBlocks], task: int, sent: list[Any]) -> int:
     """Sort the edges of a block of a reversed set, and leave its parts of the files; how many they are."""
     blocks, place = block_of(sets, task)
     sources, targets, positions = (
@@ -217,7 +219,7 @@ def sort_reversed(kept: Kept, sets: Sequence[Blocks], task: int, sent: list[Any]
     return len(order)
 
 
-def block_of(sets: Sequence[Blocks], task: int) -> tuple[Blocks, int]:
+def block_of(sets: Sequence[EdgeBlocks], task: int) -> tuple[EdgeBlocks, int]:
     """The set of a task, and which of its blocks it has."""
     blocks = next(each for each in reversed(sets) if each.first <= task)
     return blocks, task - blocks.first
@@ -229,7 +231,7 @@ def block_name(number: int, file: str, place: int) -> str:
 
 
 def _write_block(
-    kept: Kept, blocks: Blocks, place: int, sources: NDArray[np.int32], targets: NDArray[np.int32]
+    kept: TaskOutputs, blocks: EdgeBlocks, place: int, sources: NDArray[np.int32], targets: NDArray[np.int32]
 ) -> None:
     nodes = int(blocks.firsts[place + 1] - blocks.firsts[place])
     ends = np.cumsum(np.bincount(sources, minlength=nodes), dtype=np.int64)

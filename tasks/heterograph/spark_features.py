@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph import Feature, Ragged, feature_stem, take
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.features import column_values, joined_values
-from superworkflow.tasks.heterograph.spark_edges import Blocks, edges_name
+from superworkflow.tasks.heterograph.spark_edges import EdgeBlocks, edges_name
 from superworkflow.tasks.heterograph.spark_ids import Ranges, Scan, rows_name
 from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
 
@@ -33,7 +33,7 @@ class SendFeatures:
 
     scan: Scan
     features: tuple[Feature, ...]
-    cut: Ranges | Blocks
+    cut: Ranges | EdgeBlocks
     item: int
     first: int
 
@@ -79,11 +79,11 @@ class Placed:
 
     kind: str
     first: int
-    cut: Ranges | Blocks
+    cut: Ranges | EdgeBlocks
     features: tuple[Feature, ...]
 
 
-def place_features(kept: Kept, sets: Sequence[Placed], task: int, sent: list[Any]) -> list[int]:
+def place_features(kept: TaskOutputs, sets: Sequence[Placed], task: int, sent: list[Any]) -> list[int]:
     """Put the features of a range or block in order, and leave its parts of the files.
 
     Returns:

@@ -14,7 +14,7 @@ from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._heterograph_files import PARQUET
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 
 _COPY_BYTES = 8 << 20
 _WRITER = {name: value for name, value in PARQUET.items() if name != "row_group_size"}
@@ -32,7 +32,7 @@ class ArrayFile:
         bases: what is added to the entries of each part, with a 0 before all; None for the parts as they are.
     """
 
-    kept: Kept
+    kept: TaskOutputs
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class ArrayFile:
 class ColumnFile:
     """A Parquet file of one column, of so many rows."""
 
-    kept: Kept
+    kept: TaskOutputs
     name: str
     column: str
     kind: pa.DataType

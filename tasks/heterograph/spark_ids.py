@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.refusals import UNKNOWN, text_ids
-from superworkflow.tasks.heterograph.spark_tables import Part, row_keys
+from superworkflow.tasks.heterograph.spark_tables import TablePart, row_keys
 
 _SAMPLED = 1 << 12
 """One id of so many is a sample, by which ranges are cut, …"""
@@ -29,8 +29,8 @@ _LEAST_SAMPLED = 32
 class Scan:
     """Columns of ids of one part, to be read and left to later tasks."""
 
-    kept: Kept
-    part: Part
+    kept: TaskOutputs
+    part: TablePart
     columns: tuple[str, ...]
 
     @property
@@ -120,7 +120,7 @@ def bounds_of(samples: Sequence[str], ranges: int) -> tuple[str, ...]:
     return tuple(ordered[place] for place in places)
 
 
-class Column(NamedTuple):
+class IdColumn(NamedTuple):
     """A column of ids of a part that was scanned, and the ranges of the set whose nodes it names."""
 
     scan: Scan
@@ -128,7 +128,7 @@ class Column(NamedTuple):
     ranges: Ranges
 
 
-def send_ids(item: Column) -> Iterator[tuple[int, Any]]:
+def send_ids(item: IdColumn) -> Iterator[tuple[int, Any]]:
     """The ids of a column, to their ranges, with the keys of their rows; those of a latent set each once."""
     ids = item.scan.ids()[item.column]
     if item.ranges.latent:
@@ -138,7 +138,7 @@ def send_ids(item: Column) -> Iterator[tuple[int, Any]]:
         yield item.ranges.first + place, (ids.take(pa.array(rows)), keys)
 
 
-def number_ids(kept: Kept, sets: Sequence[Ranges], task: int, sent: list[Any]) -> Numbered:
+def number_ids(kept: TaskOutputs, sets: Sequence[Ranges], task: int, sent: list[Any]) -> Numbered:
     """Sort the ids of a range, and leave them and the keys of their rows."""
     ranges, place = range_of(sets, task)
     ids = pa.concat_arrays([pa.array([], pa.large_string()), *(each for each, _ in sent)])
@@ -179,7 +179,7 @@ def rows_name(kind: str, number: int, place: int) -> str:
 
 
 @dataclass(frozen=True)
-class Ends:
+class PartEndpoints:
     """The ends of the edges of one part, to be looked up.
 
     Args:
@@ -199,7 +199,7 @@ class Ends:
             yield end, coded.dictionary, coded.indices
 
 
-def send_names(item: Ends) -> Iterator[tuple[int, Any]]:
+def send_names(item: PartEndpoints) -> Iterator[tuple[int, Any]]:
     """The different ids that edges name, to their ranges, with who asks."""
     for end, names, _ in item.names():
         for place, rows in item.ends[end].cut(names):
@@ -207,7 +207,7 @@ def send_names(item: Ends) -> Iterator[tuple[int, Any]]:
 
 
 def look_up(
-    kept: Kept, sets: Sequence[Ranges], bases: Sequence[NDArray[np.int64]], task: int, sent: list[Any]
+    kept: TaskOutputs, sets: Sequence[Ranges], bases: Sequence[NDArray[np.int64]], task: int, sent: list[Any]
 ) -> Iterator[tuple[int, Any]]:
     """Node numbers of ids, `UNKNOWN` of those that are none, back to who asks.
 
@@ -228,7 +228,7 @@ def look_up(
         yield item, (end, asked, np.where(found < 0, UNKNOWN, found + base).astype(np.int32))
 
 
-def numbers_of(item: Ends, sent: Sequence[Any]) -> list[NDArray[np.int32]]:
+def numbers_of(item: PartEndpoints, sent: Sequence[Any]) -> list[NDArray[np.int32]]:
     """Node numbers of the sources and targets of a part, from what `look_up` sent."""
     answers = {(end, place): numbers for end, place, numbers in sent}
     ends = []

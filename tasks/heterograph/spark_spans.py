@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Whole rows of a file.
 
     Args:
@@ -38,7 +38,7 @@ class Span(NamedTuple):
     header: bytes = b""
 
 
-class Piece(NamedTuple):
+class FileChunk(NamedTuple):
     """Bytes of a file, for a task that looks at what begins there.
 
     Args:
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     most: int
 
 
-class Looked(NamedTuple):
+class ChunkStarts(NamedTuple):
     """What begins in a piece.
 
     Args:
@@ -66,7 +66,7 @@ class Looked(NamedTuple):
     ending: bytes = b""
 
 
-def pieces_of(location: Location, size: int, most: int) -> list[Piece]:
+def pieces_of(location: Location, size: int, most: int) -> list[FileChunk]:
     """What is to be looked at of a file of so many bytes; nothing if it is one span, or cannot be split.
 
     Args:
@@ -85,11 +85,11 @@ def pieces_of(location: Location, size: int, most: int) -> list[Piece]:
     except UserError:
         return []
     if kind == "tfrecord":
-        return [Piece(location.uri, kind, 0, size, most)]
-    return [Piece(location.uri, kind, at, min(at + most, size), most) for at in range(0, size, most)]
+        return [FileChunk(location.uri, kind, 0, size, most)]
+    return [FileChunk(location.uri, kind, at, min(at + most, size), most) for at in range(0, size, most)]
 
 
-def look(piece: Piece) -> Looked | None:
+def look(piece: FileChunk) -> ChunkStarts | None:
     """What begins in a piece; None if its file is not to be split."""
     with Location.of(piece.uri).open() as stream:
         try:
@@ -98,24 +98,24 @@ def look(piece: Piece) -> Looked | None:
             return None
 
 
-def spans_of(pieces: Sequence[Piece], looked: Sequence[Looked | None]) -> dict[str, list[Span]]:
+def spans_of(pieces: Sequence[FileChunk], looked: Sequence[ChunkStarts | None]) -> dict[str, list[RowSpan]]:
     """The spans of files by URI, from what begins in all their pieces; nothing of one that is not to be split."""
-    files: dict[str, list[Looked | None]] = {}
+    files: dict[str, list[ChunkStarts | None]] = {}
     for piece, found in zip(pieces, looked, strict=True):
         files.setdefault(piece.uri, []).append(found)
     is_csv = {piece.uri: piece.format == "csv" for piece in pieces}
     return {uri: _spans(uri, is_csv[uri], found) for uri, found in files.items()}
 
 
-def _spans(uri: str, is_csv: bool, looked: Sequence[Looked | None]) -> list[Span]:
+def _spans(uri: str, is_csv: bool, looked: Sequence[ChunkStarts | None]) -> list[RowSpan]:
     found = [each for each in looked if each is not None]
     if len(found) < len(looked) or len({each.ending for each in found if each.ending}) > 1:
         return []
-    spans: list[Span] = []
+    spans: list[RowSpan] = []
     at = row = 0
     for size, rows in (span for each in found for span in each.spans):
         if size:
-            spans.append(Span(at, at + size, row))
+            spans.append(RowSpan(at, at + size, row))
         at, row = at + size, row + rows
     if is_csv:
         header = _header(Location.of(uri))
@@ -123,7 +123,7 @@ def _spans(uri: str, is_csv: bool, looked: Sequence[Looked | None]) -> list[Span
     return spans
 
 
-def copy_span(location: Location, span: Span, path: Path) -> None:
+def copy_span(location: Location, span: RowSpan, path: Path) -> None:
     """Write the rows of a span to a local file of the same format.
 
     Raises:
@@ -140,7 +140,7 @@ def copy_span(location: Location, span: Span, path: Path) -> None:
         raise EOFError(f"{location.uri} is shorter than it was")
 
 
-def _lines(stream: BinaryIO, piece: Piece) -> Looked | None:
+def _lines(stream: BinaryIO, piece: FileChunk) -> ChunkStarts | None:
     text = whole_lines(stream, piece.first, piece.last, 0)
     ends, pairs = text.count(b"\n"), text.count(b"\r\n")
     if b'"' in text or text.count(b"\r") != pairs or pairs not in (0, ends):
@@ -148,10 +148,10 @@ def _lines(stream: BinaryIO, piece: Piece) -> Looked | None:
     if text.startswith((b"\n", b"\r")) or b"\n\n" in text or b"\n\r" in text:
         return None
     rows = ends + (not text.endswith(b"\n") and bool(text))
-    return Looked([(len(text), rows)], b"\r\n" if pairs else b"\n" if ends else b"")
+    return ChunkStarts([(len(text), rows)], b"\r\n" if pairs else b"\n" if ends else b"")
 
 
-def _records(stream: BinaryIO, most: int) -> Looked:
+def _records(stream: BinaryIO, most: int) -> ChunkStarts:
     from superworkflow.tasks._tfrecord import FRAME_BYTES, read_records  # its kernels take time to load
 
     spans = [(0, 0)]
@@ -160,7 +160,7 @@ def _records(stream: BinaryIO, most: int) -> Looked:
         if spans[-1][0] + size > most:
             spans.append((0, 0))
         spans[-1] = (spans[-1][0] + size, spans[-1][1] + len(records.bounds))
-    return Looked(spans)
+    return ChunkStarts(spans)
 
 
 def _header(location: Location) -> bytes:

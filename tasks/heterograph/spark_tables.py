@@ -19,8 +19,8 @@ from superworkflow.infra.storage.digest import file_sha256
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.source import Source, changed
-from superworkflow.tasks.heterograph.spark_spans import Piece, Span, copy_span, pieces_of
-from superworkflow.tasks.heterograph.tables import PARQUET, Batch, Table, batch_rows, read_parquet
+from superworkflow.tasks.heterograph.spark_spans import FileChunk, RowSpan, copy_span, pieces_of
+from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch, batch_rows, read_parquet
 
 PART_BYTES = 64 << 20
 """Bytes of a file that a task reads, unless a row group is larger, or the file cannot be split."""
@@ -28,7 +28,7 @@ ROW_BITS = 32
 """Of a row's key: its number in a part; the number of the part is above. Keys have the order of the table's rows."""
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Rows of a table that one task reads.
 
     Args:
@@ -44,10 +44,10 @@ class Part(NamedTuple):
     bytes: int
     sha256: str
     groups: tuple[int, int] | None = None
-    span: Span | None = None
+    span: RowSpan | None = None
     row: int = 0
 
-    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[Batch]:
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[TableBatch]:
         """Columns of all rows, as `Table.batches`.
 
         Raises:
@@ -60,7 +60,7 @@ class Part(NamedTuple):
                 groups = range(*self.groups)
                 for columns in read_parquet(stream, self.uri, names, batch_rows(width), groups):
                     if len(columns[0]):
-                        yield Batch(self.uri, row, columns, False)
+                        yield TableBatch(self.uri, row, columns, False)
                     row += len(columns[0])
             return
         with Scratch("table") as folder:
@@ -81,7 +81,7 @@ class _Member(NamedTuple):
 class _OneFile:
     """A part's file, as `Table` asks a source for it."""
 
-    def __init__(self, part: Part):
+    def __init__(self, part: TablePart):
         self._part, self._location, self._copy = part, Location.of(part.uri), Path()
         self.members: Mapping[str, _Member] = {self._location.name: _Member(self._location)}
 
@@ -105,7 +105,7 @@ class _OneFile:
             self._copy = copy
         return self._copy
 
-    def _copy_span(self, span: Span) -> None:
+    def _copy_span(self, span: RowSpan) -> None:
         changed_since = changed(self._location.uri, "while the stage read it")
         if self._location.size() != self._part.bytes:
             raise changed_since
@@ -115,14 +115,14 @@ class _OneFile:
             raise changed_since from None
 
 
-def large_pieces(source: Source, tables: Iterable[str]) -> list[Piece]:
+def large_pieces(source: Source, tables: Iterable[str]) -> list[FileChunk]:
     """What is to be looked at of tables before it is known how their files are split."""
     names = dict.fromkeys(name for table in tables for name in source.files(table))
     members = [source.members[name] for name in names]
     return [piece for each in members for piece in pieces_of(each.location, each.state.size, PART_BYTES)]
 
 
-def parts_of(source: Source, table: str, first: int, spans: Mapping[str, Sequence[Span]]) -> list[Part]:
+def parts_of(source: Source, table: str, first: int, spans: Mapping[str, Sequence[RowSpan]]) -> list[TablePart]:
     """The parts of a table, in the order of its rows.
 
     Args:
@@ -131,11 +131,11 @@ def parts_of(source: Source, table: str, first: int, spans: Mapping[str, Sequenc
         first: number of the first part.
         spans: by URI, of files that were looked at and are to be split.
     """
-    parts: list[Part] = []
+    parts: list[TablePart] = []
     for name in source.files(table):
         member = source.members[name]
         size, location = member.state.size, member.location
-        whole = Part(0, location.uri, size, member.sha256)
+        whole = TablePart(0, location.uri, size, member.sha256)
         if found := spans.get(location.uri):
             parts += [whole._replace(span=span, row=span.row) for span in found]
         elif size:

@@ -31,7 +31,7 @@ PARQUET = b"PAR1"
 _Reader = Callable[[Path, str, Sequence[str], int], Iterator[list[pa.Array]]]
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """Rows of a table.
 
     Args:
@@ -68,7 +68,7 @@ class Table:
         self.files = source.files(name)
         self._unpacked: dict[str, Path] = {}
 
-    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[Batch]:
+    def batches(self, names: Sequence[str], width: int = 1) -> Iterator[TableBatch]:
         """Columns of all rows.
 
         Args:
@@ -91,7 +91,7 @@ class Table:
             first = 1
             for columns in read(path, where, names, rows):
                 if len(columns[0]):
-                    yield Batch(where, first, columns, read == self._csv)
+                    yield TableBatch(where, first, columns, read == self._csv)
                 first += len(columns[0])
 
     def _csv(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from superworkflow.tasks.index.source import Dialect
-from superworkflow.tasks.index.text import BadRow, Rows
+from superworkflow.tasks.index.text import BadRow, ParsedRows
 
 _BATCH_ROWS = 1 << 20
 
@@ -46,7 +46,7 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
     return f"SELECT {chosen} FROM {table}"
 
 
-def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[Rows]:
+def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[ParsedRows]:
     """Rows of a Parquet file in batches.
 
     Raises:
@@ -61,7 +61,7 @@ def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[Rows
         yield [batch.column(0), batch.column(1)], weights
 
 
-def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[Rows]) -> None:
+def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[ParsedRows]) -> None:
     """A table of source, target and perhaps weight, of rows in batches."""
     weight = ", weight FLOAT" if weighted else ""
     connection.execute(f"CREATE TABLE {name} (source VARCHAR, target VARCHAR{weight})")

@@ -20,7 +20,7 @@ from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heav
 from superworkflow.tasks.index.relational import Relations
 from superworkflow.tasks.index.source import Dialect, detect
 from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
-from superworkflow.tasks.index.spark_rows import Part, parts_of, rows_of, whole_file
+from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, whole_file
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 
 
@@ -35,10 +35,10 @@ def run(job: StageRun[IndexParams]) -> Output:
     with spark_session(job, {"spark.sql.autoBroadcastJoinThreshold": "-1"}) as session, spark_errors():
         parts = parts_of(source.location, dialect)
         found = _relations(session, source.uri, dialect, parts, params)
-        if found.bad_rows and dialect.kind == "csv" and parts != [Part()]:
+        if found.bad_rows and dialect.kind == "csv" and parts != [FilePart()]:
             session.catalog.clearCache()
             job.progress.log("fields are quoted; one task reads the whole file")
-            found = _relations(session, source.uri, dialect, [Part()], params)
+            found = _relations(session, source.uri, dialect, [FilePart()], params)
         if found.bad_rows:
             raise _named(session, Faulty(source.uri, dialect))
         if found.too_heavy:
@@ -46,7 +46,7 @@ def run(job: StageRun[IndexParams]) -> Output:
         return _write(job, session, found, dialect)
 
 
-def _relations(session: Any, uri: str, dialect: Dialect, parts: list[Part], params: IndexParams) -> Relations:
+def _relations(session: Any, uri: str, dialect: Dialect, parts: list[FilePart], params: IndexParams) -> Relations:
     from fugue_spark import SparkExecutionEngine  # type: ignore[import-untyped]
     from fugue_spark.dataframe import SparkDataFrame  # type: ignore[import-untyped]
 

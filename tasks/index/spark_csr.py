@@ -37,7 +37,7 @@ FILES = ("indptr.npy", "indices.npy", "vertices.parquet", "weights.npy")
 
 
 @dataclass(frozen=True)
-class Blocks:
+class VertexBlocks:
     """How the vertices are cut.
 
     Args:
@@ -56,7 +56,7 @@ class Blocks:
         return [int(block) for block in np.flatnonzero(np.diff(self.arcs))]
 
 
-def cut(vertices: Any, count: int) -> Blocks:
+def cut(vertices: Any, count: int) -> VertexBlocks:
     """Blocks of a relation of vertices.
 
     Args:
@@ -79,7 +79,7 @@ def cut(vertices: Any, count: int) -> Blocks:
     return blocks_of(arcs, np.append(starts, count))
 
 
-def blocks_of(arcs: NDArray[np.int64], starts: NDArray[np.int64]) -> Blocks:
+def blocks_of(arcs: NDArray[np.int64], starts: NDArray[np.int64]) -> VertexBlocks:
     """Join buckets of vertices to blocks of about `BLOCK_ARCS` arcs and `BLOCK_VERTICES` vertices.
 
     Args:
@@ -93,11 +93,11 @@ def blocks_of(arcs: NDArray[np.int64], starts: NDArray[np.int64]) -> Blocks:
         by_vertices = int(np.searchsorted(starts, starts[at] + BLOCK_VERTICES, "right")) - 1
         at = max(at + 1, min(by_arcs, by_vertices, len(arcs)))
         marks.append(at)
-    return Blocks(starts[marks], before[marks])
+    return VertexBlocks(starts[marks], before[marks])
 
 
 def write_files(
-    session: Any, output: Location, vertices: Any, edges: Any, blocks: Blocks, directed: bool, weighted: bool
+    session: Any, output: Location, vertices: Any, edges: Any, blocks: VertexBlocks, directed: bool, weighted: bool
 ) -> list[FileEntry]:
     """Write the files of a graph dataset, the same as `tasks._graph_files.write_graph` writes.
 
@@ -132,12 +132,12 @@ def write_files(
     count, total = int(blocks.firsts[-1]), int(blocks.arcs[-1])
     every = list(range(len(blocks)))
     files = [
-        Joined(output.uri, "indptr.npy", "<i8", count + 1, every),
-        Joined(output.uri, "indices.npy", "<i4", total, blocks.with_arcs()),
-        Joined(output.uri, "vertices.parquet", "", count, every),
+        ConcatenatedFile(output.uri, "indptr.npy", "<i8", count + 1, every),
+        ConcatenatedFile(output.uri, "indices.npy", "<i4", total, blocks.with_arcs()),
+        ConcatenatedFile(output.uri, "vertices.parquet", "", count, every),
     ]
     if weighted:
-        files.append(Joined(output.uri, "weights.npy", "<f4", total, blocks.with_arcs()))
+        files.append(ConcatenatedFile(output.uri, "weights.npy", "<f4", total, blocks.with_arcs()))
     return run_tasks(session, join_parts, files)
 
 
@@ -232,7 +232,7 @@ def _written(block: int, count: int, rows: int) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Joined:
+class ConcatenatedFile:
     """A file of the dataset that is made of parts.
 
     Args:
@@ -250,7 +250,7 @@ class Joined:
     blocks: list[int]
 
 
-def join_parts(file: Joined) -> FileEntry:
+def join_parts(file: ConcatenatedFile) -> FileEntry:
     """Make one file of its parts; its content goes through a bounded buffer."""
     folder = Location.of(file.output)
     writer = TaskWriter(folder)

@@ -30,7 +30,7 @@ _READER_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """What one task reads of a file.
 
     Args:
@@ -41,19 +41,19 @@ class Part:
     last: int = 0
 
 
-def parts_of(location: Location, dialect: Dialect) -> list[Part]:
+def parts_of(location: Location, dialect: Dialect) -> list[FilePart]:
     """How tasks share a file. What is compressed as a whole is read by one."""
     if dialect.gzipped:
-        return [Part()]
+        return [FilePart()]
     if dialect.kind == "parquet":
         with location.open() as stream:
             groups = pq.ParquetFile(stream).num_row_groups
-        return [Part(group, group + 1) for group in range(groups)]
+        return [FilePart(group, group + 1) for group in range(groups)]
     size = location.size() or 0
-    return [Part(at, min(at + PART_BYTES, size)) for at in range(dialect.data_offset, size, PART_BYTES)]
+    return [FilePart(at, min(at + PART_BYTES, size)) for at in range(dialect.data_offset, size, PART_BYTES)]
 
 
-def rows_of(session: Any, uri: str, dialect: Dialect, parts: list[Part]) -> Any:
+def rows_of(session: Any, uri: str, dialect: Dialect, parts: list[FilePart]) -> Any:
     """Relation of source, target (string) and weight (float) if weighted.
 
     A part that cannot be read gives one row of nulls, as does a csv part with quotes, whose lines may be no rows.
@@ -69,7 +69,9 @@ def arrow_schema(weighted: bool) -> pa.Schema:
     return pa.schema([*ends, ("weight", pa.float32())] if weighted else ends)
 
 
-def _read(uri: str, dialect: Dialect, parts: list[Part], numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read(
+    uri: str, dialect: Dialect, parts: list[FilePart], numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     schema, read = arrow_schema(dialect.weighted), _parquet_rows if dialect.kind == "parquet" else _text_rows
     for batch in numbers:
         for number in batch.column(0).to_pylist():
@@ -81,13 +83,13 @@ def _read(uri: str, dialect: Dialect, parts: list[Part], numbers: Iterator[pa.Re
                     yield pa.RecordBatch.from_pylist([dict.fromkeys(schema.names)], schema)
 
 
-def _text_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -> Iterator[list[Any]]:
+def _text_rows(location: Location, dialect: Dialect, part: FilePart, folder: Path) -> Iterator[list[Any]]:
     """Columns of source, target, and weight if there is one, in batches.
 
     Raises:
         BadRow: see there, or a part of a csv file has quotes: its lines may be no rows.
     """
-    if part == Part():
+    if part == FilePart():
         with open_rows(str(whole_file(location, dialect, folder)), dialect, location.uri) as stream:
             for columns, weights in text_rows(stream, dialect):
                 yield columns if weights is None else [*columns, pa.array(weights)]
@@ -100,7 +102,7 @@ def _text_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -
         yield columns if weights is None else [*columns, pa.array(weights)]
 
 
-def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path) -> Iterator[list[Any]]:
+def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: Path) -> Iterator[list[Any]]:
     """The same of a Parquet file; a row that lacks something has a null there.
 
     Raises:
@@ -110,7 +112,7 @@ def _parquet_rows(location: Location, dialect: Dialect, part: Part, folder: Path
 
     from superworkflow.tasks.index import duck
 
-    if part == Part():
+    if part == FilePart():
         path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)
     else:
         path = folder / "rows"

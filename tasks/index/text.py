@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked, short_lines
 from superworkflow.tasks.index.source import NUMBER, Dialect
 
-Rows = tuple[list[Any], NDArray[np.float32] | None]
+ParsedRows = tuple[list[Any], NDArray[np.float32] | None]
 """Arrow strings of source and target, and weights if there are any."""
 
 _BLOCK_BYTES = 1 << 22
@@ -49,7 +49,7 @@ def skip_bytes(stream: Any, count: int) -> None:
         count -= passed
 
 
-def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[Rows]:
+def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
     """Rows of a stream of text, in batches.
 
     Args:
@@ -115,7 +115,7 @@ class _Fields:
         self.size, self._text, self._starts, self._ends = size, text, starts, ends
         self._firsts, self._counts, self._quoted = firsts, counts, quoted
 
-    def rows(self, dialect: Dialect) -> Rows | None:
+    def rows(self, dialect: Dialect) -> ParsedRows | None:
         """The columns that are asked for; None where there are no rows.
 
         Raises:
@@ -199,7 +199,7 @@ def _regular(text: NDArray[np.uint8], outside: NDArray[np.bool_], separator: int
     return bool(np.where(closing, may_close, may_open).all())
 
 
-def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[Rows]:
+def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
     """Rows of what is read already and of what is left of a stream, by Python's own reader."""
     reader = csv.reader(_lines(text, stream), delimiter=dialect.separator, strict=True)
     columns = [column for column in dialect.columns if column >= 0]
@@ -225,7 +225,7 @@ def _lines(text: bytes, stream: BinaryIO) -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
 
 
-def _checked(columns: list[Any]) -> Rows:
+def _checked(columns: list[Any]) -> ParsedRows:
     """Labels that are not empty and UTF-8, and weights that are positive.
 
     Raises:

@@ -26,13 +26,13 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._gnn.degrees import degrees_of
-from superworkflow.tasks._gnn.mine import Mine, shards_of
-from superworkflow.tasks._gnn.network import Known, Network, read_embeddings, read_network
-from superworkflow.tasks._gnn.owners import Exchange, Owners
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
+from superworkflow.tasks._gnn.network import Network, NetworkInputs, read_embeddings, read_network
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
+from superworkflow.tasks._gnn.shape import NetworkConfig
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tables import gathered
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer import InferParams
@@ -78,8 +78,8 @@ def infer(
     trained, shards = SharedDataset.at(trained_uri, None), Shards(SharedDataset.at(shards_uri, None))
     graph = HeteroGraph.open(SharedDataset.at(graph_uri, None))
     shape = shape_on(graph, trained)
-    mine = Mine(worker, shards)
-    owners = Owners(mine.book, Exchange(dist.group.WORLD))
+    mine = WorkerPartition(worker, shards)
+    owners = KVStore(mine.book, Exchange(dist.group.WORLD))
     network = read_network(trained, shape, tables=False).to(params.device)
     network.eval()
     data = _data_of(mine, owners, graph, shape)
@@ -118,7 +118,7 @@ def _written(
     }  # fmt: skip
 
 
-def _first_rows(mine: Mine, trained: Dataset, shape: Shape) -> dict[str, NDArray[np.float32]]:
+def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
     """What the first layer reads of this worker's nodes."""
     embeddings = read_embeddings(trained, shape)
     return {
@@ -127,20 +127,21 @@ def _first_rows(mine: Mine, trained: Dataset, shape: Shape) -> dict[str, NDArray
     }
 
 
-def _data_of(mine: Mine, owners: Owners, graph: HeteroGraph, shape: Shape) -> Data:
-    """Edges of this worker's nodes, whose other ends are numbered as `Mine.near` does, their weights, and degrees."""
+def _data_of(mine: WorkerPartition, owners: KVStore, graph: HeteroGraph, shape: NetworkConfig) -> Data:
+    """Edges of this worker's nodes, whose other ends are numbered as `WorkerPartition.near` does, their weights, and
+    degrees."""
     used = shape.levels()[0].relations
-    rows = {each.number: Rows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
+    rows = {each.number: CsrRows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
     weights, degrees = mine.weights(graph, used, shape.weight) if shape.weight else {}, None
     if shape.model == "gcn":
         (only,) = used
         counts = degrees_of(rows[only.number], weights.get(only.number))[:, None]
         degrees = mine.near(owners, only.receivers, counts)[:, 0]
-    return Data(rows, Known({}, degrees, weights=weights))
+    return Data(rows, NetworkInputs({}, degrees, weights=weights))
 
 
 def _whole(
-    worker: Worker, owners: Owners, shape: Shape, name: str, table: NDArray[np.float32], folder: Path
+    worker: Worker, owners: KVStore, shape: NetworkConfig, name: str, table: NDArray[np.float32], folder: Path
 ) -> NDArray[np.float32]:
     """The rows of all nodes of a set, on the first rank; in a file, since no worker needs room for them."""
     count, width = shape.nodes[name], table.shape[1]

@@ -18,13 +18,13 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks._arrow import column
-from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
 from superworkflow.tasks._gnn.features import width_of
-from superworkflow.tasks._gnn.kernels import ALL
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
 from superworkflow.tasks._gnn.layers import SageLayer
 from superworkflow.tasks._gnn.links import HELD_OUT, read_held_out, scores_of
 from superworkflow.tasks._gnn.network import Network, read_network
-from superworkflow.tasks._gnn.shape import LINKS, Shape, read_shape
+from superworkflow.tasks._gnn.shape import LINKS, NetworkConfig, read_shape
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import label_texts
 from superworkflow.tasks._heterograph import HeteroGraph
@@ -42,7 +42,7 @@ _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 READ = 40
 """Multiplications that a processor does in the time in which it reads a number of a row somewhere in memory."""
-Rows = Mapping[str, NDArray[np.float32]]
+RowsByNodeSet = Mapping[str, NDArray[np.float32]]
 """Of nodes, by node set."""
 
 
@@ -65,7 +65,12 @@ def run(job: StageRun[InferParams]) -> Output:
 
 
 def write_results(
-    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, network: Network, rows: Rows, hidden: Rows
+    output: FileWriter,
+    graph: HeteroGraph,
+    judged_by: Dataset,
+    network: Network,
+    rows: RowsByNodeSet,
+    hidden: RowsByNodeSet,
 ) -> Output:
     """Write what the stage makes.
 
@@ -84,7 +89,7 @@ def write_results(
 
 
 def _write_classes(
-    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, shape: Shape, scores: NDArray[np.float32],
+    output: FileWriter, graph: HeteroGraph, judged_by: Dataset, shape: NetworkConfig, scores: NDArray[np.float32],
     vectors: NDArray[np.float32],
 ) -> Output:  # fmt: skip
     """Write predicted classes of all nodes, and what the last layer reads of them."""
@@ -108,7 +113,7 @@ def _write_classes(
     return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": vectors.shape[1], "classes": classes})
 
 
-def _columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
+def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
     """The likeliest class of each node, how likely it is, and the node's own."""
     predicted, likely = np.empty(len(scores), np.int64), np.empty(len(scores), np.float32)
     for first in range(0, len(scores), _PIECE):  # the scores may be as large as what else there is
@@ -122,7 +127,7 @@ def _columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> d
     }
 
 
-def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: Rows) -> Output:
+def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
     """Write the rows of the nodes between which links are predicted, and what the decoder makes of held-out pairs."""
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
@@ -155,14 +160,14 @@ def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows:
     return Output(rows=count, stats={"rows": count, "nodes": count, "dimensions": width, "pairs": pairs_there})
 
 
-def files_of(shape: Shape) -> list[str]:
+def files_of(shape: NetworkConfig) -> list[str]:
     """Names of the files of a network's predictions."""
     if shape.head.task != LINKS:
         return [PREDICTIONS, VECTORS]
     return [PREDICTIONS, VECTORS, "factors.npy", *([TARGET_VECTORS] if len(shape.head.node_sets) > 1 else [])]
 
 
-def shape_on(graph: HeteroGraph, trained: Dataset) -> Shape:
+def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
     """The shape of a network on this graph; without embeddings it reads one of any size.
 
     Raises:
@@ -196,7 +201,7 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
 
 def all_rows(
     network: Network, data: Data, batch: int, tell: Callable[[int, int, str], None]
-) -> tuple[dict[str, NDArray[np.float32]], Rows]:
+) -> tuple[dict[str, NDArray[np.float32]], RowsByNodeSet]:
     """What the last layer makes of the nodes of its sets, and what it reads of them; of one layer twice the first.
 
     Args:
@@ -215,7 +220,7 @@ def all_rows(
 
 
 def layer(
-    network: Network, data: Data, number: int, rows: Rows, counts: Mapping[str, int], batch: int,
+    network: Network, data: Data, number: int, rows: RowsByNodeSet, counts: Mapping[str, int], batch: int,
     tell: Callable[[int, int, str], None],
 ) -> dict[str, NDArray[np.float32]]:  # fmt: skip
     """Rows of nodes after a layer, computed for some of them at a time.
@@ -242,8 +247,8 @@ def layer(
                              shape.width_out(number))
     }  # fmt: skip
     known = replace(known, products=products)
-    draws = Draws([level], [ALL], False, frozenset(), 0, direct)
-    sampler = Sampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
+    draws = Draws([level], [ALL_NEIGHBORS], False, frozenset(), 0, direct)
+    sampler = NeighborSampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
     made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
     total = sum(map(len, made.values()))
     done = 0

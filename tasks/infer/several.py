@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._f1 import top_k
 from superworkflow.tasks._gnn.multi_label import label_lists
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.shape import NetworkConfig
 from superworkflow.tasks._heterograph import HeteroGraph
 
 _PIECE = 1 << 14
 
 
-def several_columns(graph: HeteroGraph, shape: Shape, scores: NDArray[np.float32]) -> dict[str, pa.ChunkedArray]:
+def several_columns(
+    graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]
+) -> dict[str, pa.ChunkedArray]:
     """Lists of labels, by name of the column.
 
     Args:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks.label.table import Labels
-from superworkflow.tasks.label.text import Rows
+from superworkflow.tasks.label.text import LabelRows
 
 _SHOWN = 3
 
 
-def match(rows: Rows, where: str, nodes: pa.ChunkedArray, most: float) -> tuple[Labels, int]:
+def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> tuple[Labels, int]:
     """Which vertices have which labels, and how many rows are about nodes that the graph does not have.
 
     Args:

@@ -19,7 +19,7 @@ _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelRows:
     """All different rows, in the order of the file.
 
     Args:
@@ -37,7 +37,7 @@ class Rows:
     splits: list[str] = field(default_factory=list)
 
 
-def parse(path: Path, where: str, splits: bool = False) -> Rows:
+def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     """Read a file of labels.
 
     Args:
@@ -79,7 +79,7 @@ def parse(path: Path, where: str, splits: bool = False) -> Rows:
     if not lines:
         raise UserError("no labels in this file", where=where, remedy=_FORMAT)
     nodes, labels, given = ([row[at] for row in place] for at in range(3))
-    return Rows(lines, nodes, labels, np.array(times, np.int64), given if splits else [])
+    return LabelRows(lines, nodes, labels, np.array(times, np.int64), given if splits else [])
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:

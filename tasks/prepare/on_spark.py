@@ -31,7 +31,7 @@ Range = tuple[int, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Work:
+class PrepareContext:
     """What all tasks know: walks, where the vocabulary goes, vertices of the graph and of a range, parameters."""
 
     walks: str
@@ -44,7 +44,7 @@ class Work:
 def run(job: StageRun[PrepareParams]) -> Output:
     """Write the vocabulary of `job.inputs["walks"]`; see `tasks.prepare.run`."""
     walks, vertices = job.inputs["walks"], int(job.inputs["graph"].stats["vertices"] or 0)
-    work = Work(walks.uri, job.output.location.uri, vertices, RANGE_VERTICES, job.params)
+    work = PrepareContext(walks.uri, job.output.location.uri, vertices, RANGE_VERTICES, job.params)
     job.output.claim(FILES)
     names = walks.files("walks-*.npy")
     with spark_session(job) as session:
@@ -61,7 +61,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
     return output
 
 
-def _count(work: Work, names: Iterator[str]) -> Iterator[Range]:
+def _count(work: PrepareContext, names: Iterator[str]) -> Iterator[Range]:
     """Counts of the shards of one task, by range of vertices.
 
     Raises:
@@ -82,7 +82,7 @@ def _count(work: Work, names: Iterator[str]) -> Iterator[Range]:
         yield number, counts[first : first + work.range_vertices]
 
 
-def _write(work: Work, ranges: Iterator[Range]) -> Iterator[tuple[tuple[FileEntry, ...], Output]]:
+def _write(work: PrepareContext, ranges: Iterator[Range]) -> Iterator[tuple[tuple[FileEntry, ...], Output]]:
     counts = np.zeros(work.vertices, np.int64)
     for number, values in ranges:
         first = number * work.range_vertices

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._paths import Path
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:
@@ -32,7 +32,7 @@ def end_of(graph: HeteroGraph, path: Path, seed_set: str) -> str:
 
 
 def weights_along(
-    graph: HeteroGraph, block: Block, paths: Iterable[Path], seed_set: str
+    graph: HeteroGraph, block: SubgraphBlock, paths: Iterable[Path], seed_set: str
 ) -> Iterator[tuple[Path, NDArray[np.float64]]]:
     """How much each node counts in the mean that comes along a path: 1 is divided evenly at every node.
 
@@ -64,7 +64,7 @@ def weights_along(
         yield path, weights
 
 
-def _ends(graph: HeteroGraph, block: Block, edge_set: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _ends(graph: HeteroGraph, block: SubgraphBlock, edge_set: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Sources and targets of a set's edges as places in the block's nodes."""
     number, edges = graph.edge_number(edge_set), graph.edge_sets[edge_set]
     counts = np.diff(block.edge_starts[number])
@@ -75,7 +75,7 @@ def _ends(graph: HeteroGraph, block: Block, edge_set: str) -> tuple[NDArray[Any]
     return source, target
 
 
-def chosen(block: Block, rows: NDArray[np.int64]) -> Block:
+def chosen(block: SubgraphBlock, rows: NDArray[np.int64]) -> SubgraphBlock:
     """Some of a block's subgraphs."""
     if len(rows) == block.subgraphs:
         return block
@@ -92,7 +92,7 @@ def chosen(block: Block, rows: NDArray[np.int64]) -> Block:
         pick(starts, *values)
         for starts, *values in zip(block.edge_starts, block.sources, block.targets, block.positions, strict=True)
     ]
-    return Block(
+    return SubgraphBlock(
         block.sample_ids.take(rows), block.seeds[rows], *map(list, zip(*nodes, strict=True)),
         *map(list, zip(*edges, strict=True)),
     )  # fmt: skip
@@ -100,7 +100,7 @@ def chosen(block: Block, rows: NDArray[np.int64]) -> Block:
 
 def carried(
     graph: HeteroGraph,
-    block: Block,
+    block: SubgraphBlock,
     paths: Sequence[Path],
     seed_set: str,
     features: Mapping[str, Sequence[NDArray[Any]]],

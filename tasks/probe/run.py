@@ -22,7 +22,7 @@ from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._logistic import LABEL_BLOCK, decision_function, fit_one_vs_rest
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._paths import paths_in
-from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Block, layout_of, read_group, shard_names
+from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, SubgraphBlock, layout_of, read_group, shard_names
 from superworkflow.tasks.probe import ProbeParams
 from superworkflow.tasks.probe.carry import carried, chosen, end_of, features_of
 from superworkflow.tasks.probe.labels import WHERE, label_of, labels_of
@@ -132,7 +132,7 @@ def _rows(subgraphs: Dataset, split: str) -> int:
     return total
 
 
-def _some(subgraphs: Dataset, split: str, wanted: int) -> Iterator[Block]:
+def _some(subgraphs: Dataset, split: str, wanted: int) -> Iterator[SubgraphBlock]:
     """So many subgraphs of a split at even distances, a block for each row group."""
     layout = layout_of(subgraphs)
     places = np.arange(wanted) * _rows(subgraphs, split) // max(wanted, 1)

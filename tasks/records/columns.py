@@ -18,7 +18,7 @@ from superworkflow.tasks.records import kernels
 Starts = NDArray[np.int64]
 
 
-class Column(ABC):
+class FeatureColumn(ABC):
     """A feature of the Examples of one block.
 
     Args:
@@ -46,7 +46,7 @@ class Column(ABC):
         return self.starts[first : first + count + 1]
 
 
-class Integers(Column):
+class Integers(FeatureColumn):
     """Lists of integers: values int32 or int64."""
 
     kind = INTEGERS
@@ -64,7 +64,7 @@ class Integers(Column):
         kernels.put_varints(out, places, payload, self.values, self._starts(first, len(places)))
 
 
-class FloatRows(Column):
+class FloatRows(FeatureColumn):
     """Rows of a table of float32 [n, width], by their numbers, int64."""
 
     kind = FLOATS
@@ -82,7 +82,7 @@ class FloatRows(Column):
         kernels.put_rows(out, places, payload, self.rows, starts, self.table, self.width)
 
 
-class Floats(Column):
+class Floats(FeatureColumn):
     """Lists of floats: values float32."""
 
     kind = FLOATS
@@ -98,7 +98,7 @@ class Floats(Column):
         kernels.put_bytes(out, places, payload, self.data, self._starts(first, len(places)))
 
 
-class Strings(Column):
+class Strings(FeatureColumn):
     """Strings of items by their numbers, int64; see `kernels.string_payload` for what they are."""
 
     kind = BYTES
@@ -121,14 +121,14 @@ class Strings(Column):
         )
 
 
-class Records:
+class BlockRecords:
     """Records of one block, of which any consecutive ones can be sized and encoded.
 
     Args:
         columns: in any order, with whether each record has the feature, bool [r].
     """
 
-    def __init__(self, columns: list[tuple[Column, NDArray[np.bool_]]]):
+    def __init__(self, columns: list[tuple[FeatureColumn, NDArray[np.bool_]]]):
         self._columns = sorted(columns, key=lambda each: _order(each[0].name))
         names = [column.name for column, _ in self._columns]
         self._kinds = np.array([column.kind for column, _ in self._columns], np.uint8)

@@ -24,8 +24,16 @@ from superworkflow.tasks._dtypes import FLOATS
 from superworkflow.tasks._gather import picked
 from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged, Values, take
 from superworkflow.tasks._pages import map_whole
-from superworkflow.tasks._subgraphs import DESCRIPTION, Block
-from superworkflow.tasks.records.columns import Column, FloatRows, Floats, Integers, Records, Starts, Strings
+from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphBlock
+from superworkflow.tasks.records.columns import (
+    BlockRecords,
+    FeatureColumn,
+    FloatRows,
+    Floats,
+    Integers,
+    Starts,
+    Strings,
+)
 
 READOUT = "_readout"
 READOUT_ENDS = (f"{READOUT}/source", f"{READOUT}/target")
@@ -64,15 +72,15 @@ class FeatureSource:
         self._whole: set[tuple[str, str]] = set()
         self._guard = threading.RLock()  # a file that two threads map is in memory twice
 
-    def records(self, block: Block) -> Records:
+    def records(self, block: SubgraphBlock) -> BlockRecords:
         """The Examples of a block.
 
         Raises:
             DatasetDamaged: the block is not of this graph.
         """
-        return Records(list(self._columns(block)))
+        return BlockRecords(list(self._columns(block)))
 
-    def _columns(self, block: Block) -> Iterator[tuple[Column, NDArray[np.bool_]]]:
+    def _columns(self, block: SubgraphBlock) -> Iterator[tuple[FeatureColumn, NDArray[np.bool_]]]:
         count = block.subgraphs
         each, all_of_them = np.arange(count + 1), np.ones(count, np.bool_)
         samples = strings_of(pa.chunked_array([block.sample_ids]))
@@ -86,7 +94,7 @@ class FeatureSource:
 
     def _set_columns(
         self, kind: str, items: Items, ends: tuple[tuple[str, NDArray[np.int32]], ...]
-    ) -> Iterator[tuple[Column, NDArray[np.bool_]]]:
+    ) -> Iterator[tuple[FeatureColumn, NDArray[np.bool_]]]:
         if not items.starts[-1]:
             return
         sizes = np.diff(items.starts)
@@ -98,7 +106,7 @@ class FeatureSource:
             for column in self._feature(kind, items, feature, f"{prefix}{feature.name}"):
                 yield column, present
 
-    def _seeds(self, block: Block) -> Iterator[Column]:
+    def _seeds(self, block: SubgraphBlock) -> Iterator[FeatureColumn]:
         """The ids of the seeds; of a link also the set that says where its two ends are."""
         count, ends = block.subgraphs, len(self.seed_sets)
         each = np.arange(count + 1)
@@ -114,14 +122,14 @@ class FeatureSource:
             yield Integers(f"edges/{name}.#source", each, np.ascontiguousarray(places[:, end]))
             yield Integers(f"edges/{name}.#target", each, none)
 
-    def seeds(self, block: Block) -> NDArray[np.int64]:
+    def seeds(self, block: SubgraphBlock) -> NDArray[np.int64]:
         """Node numbers of the seeds, [b, 1], or [b, 2] of links."""
         seeds = block.seeds.reshape(block.subgraphs, len(self.seed_sets)).astype(np.int64)
         for end, name in enumerate(self.seed_sets):
             check_numbers(self.graph, f"seeds in {name}", seeds[:, end], self.graph.node_sets[name].count)
         return seeds
 
-    def seed_places(self, block: Block) -> NDArray[np.int64]:
+    def seed_places(self, block: SubgraphBlock) -> NDArray[np.int64]:
         """Places of the seeds among the nodes of their sets in each subgraph, as `seeds` has their numbers."""
         seeds = self.seeds(block)
         places = np.zeros_like(seeds)
@@ -129,7 +137,7 @@ class FeatureSource:
             places[:, 1] = (self.seed_sets[0] == self.seed_sets[1]) & (seeds[:, 0] != seeds[:, 1])
         return places
 
-    def seed_ids(self, block: Block) -> pa.Array:
+    def seed_ids(self, block: SubgraphBlock) -> pa.Array:
         """Ids of the seeds, large_binary, those of a link behind each other."""
         count, ends = block.subgraphs, len(self.seed_sets)
         seeds = self.seeds(block)
@@ -138,7 +146,7 @@ class FeatureSource:
         both = pa.concat_arrays(parts or [pa.array([], pa.large_string())]).cast(pa.large_binary())
         return both.take(pa.array(np.arange(ends * count).reshape(ends, count).T.reshape(-1)))
 
-    def node_items(self, block: Block) -> Iterator[Items]:
+    def node_items(self, block: SubgraphBlock) -> Iterator[Items]:
         """The nodes of each set, by its number."""
         for i, node_set in enumerate(self.graph.node_sets.values()):
             rows = block.nodes[i]
@@ -146,7 +154,7 @@ class FeatureSource:
             self._check_lengths(node_set.name, block.node_starts[i], rows)
             yield Items(node_set, block.node_starts[i], _for_features(node_set, rows))
 
-    def edge_items(self, block: Block, without_positions: Collection[int] = ()) -> Iterator[Items]:
+    def edge_items(self, block: SubgraphBlock, without_positions: Collection[int] = ()) -> Iterator[Items]:
         """The edges of each set, by its number; those of a set that reverses another one by their rows there.
 
         Args:
@@ -236,7 +244,7 @@ class FeatureSource:
                 self._values.pop((kind, name, feature), None)
             return self._values[key]
 
-    def _feature(self, kind: str, items: Items, feature: Feature, name: str) -> Iterator[Column]:
+    def _feature(self, kind: str, items: Items, feature: Feature, name: str) -> Iterator[FeatureColumn]:
         if feature.dtype == STRING:
             strings = self._strings(kind, items.set.name, feature.name, items.set)
             yield Strings(name, items.starts, items.rows, strings)
@@ -266,7 +274,7 @@ class FeatureSource:
             raise _damaged(self.graph, f"lists of {name} differ in length", len(lists[0]))
 
 
-def _numbers(name: str, starts: Starts, values: NDArray[Any]) -> Column:
+def _numbers(name: str, starts: Starts, values: NDArray[Any]) -> FeatureColumn:
     values = values.reshape(-1)
     if values.dtype.kind == "f":
         with np.errstate(over="ignore"):  # as TensorFlow does

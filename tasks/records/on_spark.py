@@ -17,12 +17,12 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.records import RecordsParams
 from superworkflow.tasks.records.features import FeatureSource
-from superworkflow.tasks.records.run import Shard, open_source, plan_of, write_schema, write_shard
-from superworkflow.tasks.records.shards import Subgraphs
+from superworkflow.tasks.records.run import RecordShard, open_source, plan_of, write_schema, write_shard
+from superworkflow.tasks.records.shards import SplitSubgraphs
 
 
 @dataclass(frozen=True)
-class Inputs:
+class RecordInputs:
     """Where tasks find what they read.
 
     Args:
@@ -39,10 +39,10 @@ class Inputs:
 class File:
     """One task: a shard of the dataset at `output`."""
 
-    inputs: Inputs
+    inputs: RecordInputs
     output: str
     params: RecordsParams
-    shard: Shard
+    shard: RecordShard
 
 
 def run(job: StageRun[RecordsParams]) -> Output:
@@ -52,7 +52,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
     plan = plan_of(subgraphs, source, params)
     job.output.claim(plan.files)
     write_schema(job.output, source)
-    inputs = Inputs(graph.uri, subgraphs.uri, str(job.scratch) if runs_here(job) else None)
+    inputs = RecordInputs(graph.uri, subgraphs.uri, str(job.scratch) if runs_here(job) else None)
     files = [File(inputs, job.output.location.uri, params, shard) for shard in plan.shards]
     with spark_session(job) as session:
         for entries in run_tasks(session, _make, files):
@@ -63,11 +63,11 @@ def run(job: StageRun[RecordsParams]) -> Output:
 def _make(file: File) -> tuple[FileEntry, ...]:
     source, datasets = _opened(file.inputs)
     writer = TaskWriter(Location.of(file.output))
-    write_shard(writer, file.shard, Subgraphs(datasets, file.shard.split), source, file.params)
+    write_shard(writer, file.shard, SplitSubgraphs(datasets, file.shard.split), source, file.params)
     return writer.entries
 
 
 @cache  # for the life of the process: it serves one stage
-def _opened(inputs: Inputs) -> tuple[FeatureSource, SharedDataset]:
+def _opened(inputs: RecordInputs) -> tuple[FeatureSource, SharedDataset]:
     graph, subgraphs = (SharedDataset.at(uri, inputs.folder) for uri in (inputs.graph, inputs.subgraphs))
     return open_source(graph, subgraphs), subgraphs

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._arrow import column
 from superworkflow.tasks._heterograph import STRING, Feature, Ragged, Values, take
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
-from superworkflow.tasks.records.shards import Subgraphs
+from superworkflow.tasks.records.shards import SplitSubgraphs
 
 
-def write_rows(sink: Any, subgraphs: Subgraphs, source: FeatureSource, first: int, last: int, compression: str) -> int:
+def write_rows(
+    sink: Any, subgraphs: SplitSubgraphs, source: FeatureSource, first: int, last: int, compression: str
+) -> int:
     """Write the subgraphs `first` to `last` - 1 of a split; their bytes in memory.
 
     Args:
@@ -45,7 +47,7 @@ def write_rows(sink: Any, subgraphs: Subgraphs, source: FeatureSource, first: in
 
 
 def table_of_rows(
-    source: FeatureSource, block: Block, used_nodes: tuple[int, ...], used_edges: tuple[int, ...]
+    source: FeatureSource, block: SubgraphBlock, used_nodes: tuple[int, ...], used_edges: tuple[int, ...]
 ) -> pa.Table:
     """A block as a table with features, columns sorted by name.
 
@@ -68,7 +70,7 @@ def table_of_rows(
     return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
 
-def _context(source: FeatureSource, block: Block) -> Iterator[tuple[str, pa.Array]]:
+def _context(source: FeatureSource, block: SubgraphBlock) -> Iterator[tuple[str, pa.Array]]:
     yield "context/sample_id", block.sample_ids.cast(pa.large_binary())
     ends = len(source.seed_sets)
     ids = source.seed_ids(block)
@@ -120,10 +122,10 @@ def _lists(starts: NDArray[np.int64], values: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(column(starts), values)
 
 
-def _nothing(source: FeatureSource) -> Block:
+def _nothing(source: FeatureSource) -> SubgraphBlock:
     none, nodes, edges = np.zeros(1, np.int64), len(source.graph.node_sets), len(source.graph.edge_sets)
     empty, places = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    return Block(
+    return SubgraphBlock(
         pa.array([], pa.string()), np.zeros((0, len(source.seed_sets)), np.int64), [none] * nodes, [empty] * nodes,
         [none] * edges, [places] * edges, [places] * edges, [empty] * edges,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from superworkflow.tasks.records.rows import write_rows
 from superworkflow.tasks.records.schema import SCHEMA_FILE, schema_of_records
 from superworkflow.tasks.records.shards import (
     Packed,
-    Subgraphs,
+    SplitSubgraphs,
     record_ends,
     shard_file,
     shard_spans,
@@ -31,7 +31,7 @@ from superworkflow.tasks.records.shards import (
 load_kernels_fast()
 
 
-class Shard(NamedTuple):
+class RecordShard(NamedTuple):
     """A file of subgraphs `first` to `last` - 1 of a split, in one of `FORMATS`."""
 
     name: str
@@ -50,8 +50,8 @@ class Plan(NamedTuple):
         stats: of the dataset.
     """
 
-    subgraphs: Mapping[str, Subgraphs]
-    shards: list[Shard]
+    subgraphs: Mapping[str, SplitSubgraphs]
+    shards: list[RecordShard]
     stats: dict[str, Stat]
 
     @property
@@ -85,7 +85,7 @@ def run(job: StageRun[RecordsParams]) -> Output:
     source.expect(values_of(plan.subgraphs.values()))
     began = time.perf_counter()
 
-    def make(shard: Shard) -> tuple[int, int]:
+    def make(shard: RecordShard) -> tuple[int, int]:
         size = write_shard(job.output, shard, plan.subgraphs[shard.split], source, params)
         return shard.last - shard.first, size
 
@@ -104,9 +104,9 @@ def open_source(graph: Dataset, subgraphs: Dataset) -> FeatureSource:
 
 
 def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams, kept: int = 0) -> Plan:
-    """What is to be written of the subgraphs in a dataset; for `kept` see `Subgraphs`."""
-    splits = {split: Subgraphs(dataset, split, kept) for split in SPLITS}
-    shards: list[Shard] = []
+    """What is to be written of the subgraphs in a dataset; for `kept` see `SplitSubgraphs`."""
+    splits = {split: SplitSubgraphs(dataset, split, kept) for split in SPLITS}
+    shards: list[RecordShard] = []
     stats: dict[str, Stat] = {"formats": params.formats, "records": sum(map(len, splits.values()))}
     for split, subgraphs in splits.items():
         found = shards_of(subgraphs, source, params) if len(subgraphs) and params.written else []
@@ -121,19 +121,23 @@ def write_schema(output: DatasetWriter, source: FeatureSource) -> None:
         path.write_text(schema_of_records(source))
 
 
-def shards_of(subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams) -> list[Shard]:
+def shards_of(subgraphs: SplitSubgraphs, source: FeatureSource, params: RecordsParams) -> list[RecordShard]:
     """The shards of a split: those of every format have the same subgraphs."""
     endings = {"tfrecord": ".tfrecord" + ".gz" * (params.compression == "gzip"), "parquet": ".parquet"}
     spans = shard_spans(record_ends(subgraphs, source), params.shards)
     return [
-        Shard(shard_file(subgraphs.split, number, len(spans), endings[each]), each, subgraphs.split, first, last)
+        RecordShard(shard_file(subgraphs.split, number, len(spans), endings[each]), each, subgraphs.split, first, last)
         for each in params.written
         for number, (first, last) in enumerate(spans)
     ]
 
 
 def write_shard(
-    output: DatasetWriter | TaskWriter, shard: Shard, subgraphs: Subgraphs, source: FeatureSource, params: RecordsParams
+    output: DatasetWriter | TaskWriter,
+    shard: RecordShard,
+    subgraphs: SplitSubgraphs,
+    source: FeatureSource,
+    params: RecordsParams,
 ) -> int:
     """Write one shard; its bytes before compression."""
     with output.stream(shard.name, kept=False) as stream:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
 from superworkflow.tasks._parquet_lists import new_array
-from superworkflow.tasks._subgraph_shard import Shard, damage_named
-from superworkflow.tasks._subgraphs import Block, Layout, layout_of, shard_names
+from superworkflow.tasks._subgraph_shard import SubgraphShard, damage_named
+from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout, layout_of, shard_names
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
 
@@ -29,7 +29,7 @@ _RECORD_BYTES = 200
 """Of a record, about: frame, ids of seed and sample, names of features."""
 
 
-class Group(NamedTuple):
+class SubgraphGroup(NamedTuple):
     """Subgraphs that are read together.
 
     Args:
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     last: int
 
 
-class Subgraphs:
+class SplitSubgraphs:
     """The subgraphs of one split, by stretches.
 
     Args:
@@ -54,15 +54,21 @@ class Subgraphs:
 
     def __init__(self, dataset: Dataset, split: str, kept: int = 0):
         self.dataset, self.split = dataset, split
-        self._kept, self._most, self._guard = dict[tuple[Group, frozenset[int]], Block](), kept, threading.Lock()
+        self._kept, self._most, self._guard = (
+            dict[tuple[SubgraphGroup, frozenset[int]], SubgraphBlock](),
+            kept,
+            threading.Lock(),
+        )
         self._open = threading.local()
-        self.layout: Layout = layout_of(dataset)
-        self.groups: list[Group] = []
+        self.layout: SubgraphLayout = layout_of(dataset)
+        self.groups: list[SubgraphGroup] = []
         for name in shard_names(dataset, split):
             with damage_named(f"{dataset.uri}/{name}"), dataset.parquet(name) as file:
                 for number in range(file.num_row_groups):
                     first = len(self)
-                    self.groups.append(Group(name, number, first, first + file.metadata.row_group(number).num_rows))
+                    self.groups.append(
+                        SubgraphGroup(name, number, first, first + file.metadata.row_group(number).num_rows)
+                    )
 
     def __len__(self) -> int:
         return self.groups[-1].last if self.groups else 0
@@ -80,19 +86,20 @@ class Subgraphs:
         return found
 
     def read(
-        self, group: Group, without_positions: frozenset[int] = frozenset(),
+        self, group: SubgraphGroup, without_positions: frozenset[int] = frozenset(),
         new: Callable[[int, np.dtype[Any]], NDArray[Any]] = new_array,
-    ) -> Block:  # fmt: skip
-        """The block of a group; see `Shard.read`. A thread keeps the shard open of which it read the last one."""
+    ) -> SubgraphBlock:  # fmt: skip
+        """The block of a group; see `SubgraphShard.read`. A thread keeps the shard open of which it read the last
+        one."""
         if getattr(self._open, "name", None) != group.file:
             path, where = self.dataset.local(group.file), f"{self.dataset.uri}/{group.file}"
-            self._open.shard, self._open.name = Shard(path, self.layout, where), group.file
-        shard: Shard = self._open.shard
+            self._open.shard, self._open.name = SubgraphShard(path, self.layout, where), group.file
+        shard: SubgraphShard = self._open.shard
         return shard.read(group.number, without_positions, new)
 
     def blocks(
         self, first: int, last: int, without_positions: frozenset[int] = frozenset()
-    ) -> Iterator[tuple[Group, Block]]:
+    ) -> Iterator[tuple[SubgraphGroup, SubgraphBlock]]:
         """The groups that hold the subgraphs `first` to `last` - 1; see `read`."""
         at = bisect_right(self.groups, first, key=lambda group: group.last)
         while at < len(self.groups) and self.groups[at].first < last:
@@ -101,7 +108,7 @@ class Subgraphs:
             yield group, self._shared(group, without_positions) if shared else self.read(group, without_positions)
             at += 1
 
-    def _shared(self, group: Group, without_positions: frozenset[int]) -> Block:
+    def _shared(self, group: SubgraphGroup, without_positions: frozenset[int]) -> SubgraphBlock:
         """A group that another stretch needs too, at about the same time."""
         key = group, without_positions
         with self._guard:
@@ -115,7 +122,7 @@ class Subgraphs:
         return block
 
 
-def record_ends(subgraphs: Subgraphs, source: FeatureSource) -> NDArray[np.float64]:
+def record_ends(subgraphs: SplitSubgraphs, source: FeatureSource) -> NDArray[np.float64]:
     """float64 [subgraphs + 1]: about where each one's record would begin if all were in one file, not compressed.
 
     From how many nodes and edges each row group has.
@@ -129,7 +136,7 @@ def record_ends(subgraphs: Subgraphs, source: FeatureSource) -> NDArray[np.float
     return np.concatenate(ends)
 
 
-def values_of(splits: Iterable[Subgraphs]) -> dict[str, int]:
+def values_of(splits: Iterable[SplitSubgraphs]) -> dict[str, int]:
     """How many values the lists of each column hold in all of them."""
     return dict(sum((Counter(values) for subgraphs in splits for values in subgraphs.values), Counter[str]()))
 
@@ -163,7 +170,7 @@ class Sink(Protocol):
         """Take what was put there."""
 
 
-def write_records(subgraphs: Subgraphs, source: FeatureSource, first: int, last: int, sink: Sink) -> int:
+def write_records(subgraphs: SplitSubgraphs, source: FeatureSource, first: int, last: int, sink: Sink) -> int:
     """Encode the subgraphs `first` to `last` - 1 and write them in pieces; how many bytes they are."""
     written = 0
     for group, block in subgraphs.blocks(first, last, source.featureless()):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Place, Store
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import SPLITS, Block, read_blocks
+from superworkflow.tasks._subgraphs import SPLITS, SubgraphBlock, read_blocks
 
 MOST_DRAWN = 28
 """Nodes of the subgraph that is drawn: of the first ones with no more, the largest of those with nodes of most sets."""
@@ -54,7 +54,7 @@ def draw(dataset: Dataset, path: Path) -> None:
         _draw(list(graph.node_sets), subgraph_of(graph, first, chosen), first.sample_ids[chosen].as_py(), path)
 
 
-def _chosen(block: Block) -> int | None:
+def _chosen(block: SubgraphBlock) -> int | None:
     """The subgraph that is drawn."""
     counts = np.stack([np.diff(starts) for starts in block.node_starts])
     sizes, sets = counts.sum(axis=0), (counts > 0).sum(axis=0)
@@ -62,7 +62,7 @@ def _chosen(block: Block) -> int | None:
     return max(fitting, key=lambda number: (sets[number], sizes[number]), default=None)
 
 
-def subgraph_of(graph: HeteroGraph, block: Block, number: int) -> Subgraph:
+def subgraph_of(graph: HeteroGraph, block: SubgraphBlock, number: int) -> Subgraph:
     """One of a block's subgraphs, with the ids of its nodes."""
     nodes: dict[Node, str] = {}
     for i, name in enumerate(graph.node_sets):
@@ -80,7 +80,7 @@ def subgraph_of(graph: HeteroGraph, block: Block, number: int) -> Subgraph:
     return Subgraph(nodes, edges, seeds)
 
 
-def _is_seed(block: Block, number: int, node: Node, wanted: set[int]) -> bool:
+def _is_seed(block: SubgraphBlock, number: int, node: Node, wanted: set[int]) -> bool:
     """Seeds are the first nodes of their set, before all others."""
     i, place = node
     return place < len(wanted) and int(block.nodes[i][block.node_starts[i][number] + place]) in wanted

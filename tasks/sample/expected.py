@@ -32,7 +32,7 @@ _VALUE_BYTES = {"RANDOM_WEIGHTED": 4, "TOP_K": 8, "LATEST_K": 8}
 _EDGE_BYTES, _NODE_BYTES = 1.7, 1.2
 
 
-class Expected(NamedTuple):
+class ExpectedSizes(NamedTuple):
     """Mean sizes of a subgraph: nodes, and edges by edge set."""
 
     nodes: float
@@ -87,13 +87,13 @@ def estimate(params: SampleParams, inputs: Mapping[str, Stats], resources: Resou
     )
 
 
-def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expected:
+def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> ExpectedSizes:
     """Mean sizes of a subgraph, if targets were drawn at random and degrees were near their means.
 
     Args:
         params: sizes, and their factor.
         graph: stats of the heterograph.
-        spec: `Spec.canonical`.
+        spec: `SamplingSpec.canonical`.
     """
     fronts: dict[str, float] = {}
     edges: dict[str, float] = {}
@@ -108,7 +108,7 @@ def expect(params: SampleParams, graph: Stats, spec: Mapping[str, Any]) -> Expec
         drawn = front * min(size, degree)
         edges[edge_set] = edges.get(edge_set, 0.0) + drawn
         fronts[name] = drawn
-    return Expected(1 + 0.8 * sum(edges.values()), edges)
+    return ExpectedSizes(1 + 0.8 * sum(edges.values()), edges)
 
 
 def path_values(graph: Stats, spec: Mapping[str, Any]) -> int:
@@ -116,7 +116,7 @@ def path_values(graph: Stats, spec: Mapping[str, Any]) -> int:
 
     Args:
         graph: stats of the heterograph.
-        spec: `Spec.canonical`.
+        spec: `SamplingSpec.canonical`.
     """
     if "seed_op" not in spec:
         return 0

@@ -13,7 +13,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import Work, draw_largest, draw_uniform, draw_weighted
+from superworkflow.tasks._draw import DrawScratch, draw_largest, draw_uniform, draw_weighted
 from superworkflow.tasks._prefetch import prefetch
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, induced
@@ -37,7 +37,7 @@ _NO_LIMIT = np.iinfo(np.int64).max
 _PATH = np.uint64(0xD1B54A32D192ED03)
 
 
-class Rows(NamedTuple):
+class StackedRows(NamedTuple):
     """The rows of all edge sets in use, behind each other.
 
     Args:
@@ -153,7 +153,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     sums = np.empty(1 << 10, np.int64)
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1, np.uint64)
-    work = Work(marks, np.empty(1, np.int64), np.empty(1, np.int64))
+    work = DrawScratch(marks, np.empty(1, np.int64), np.empty(1, np.int64))
     ends = np.empty(2, np.int64)
 
     entries = np.int64(0)
@@ -228,7 +228,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             kept = min(size, most_degree)
             if len(work.keys) < kept or len(work.marks) < len(marks):
                 kept = max(kept, len(work.keys))
-                work = Work(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
+                work = DrawScratch(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
 
             # Places of what is drawn in each row.
             shift, at = edges[edge_set, 1], edge0
@@ -382,7 +382,7 @@ def draw_row(
         low: first entry of the row in `rows`.
         values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
         size, strategy: of the op.
-        rows: see `Rows`.
+        rows: see `StackedRows`.
         limit: largest timestamp.
         state: of the random stream.
         draws: paths that lead to the row, where draws are by path; else 1.

@@ -22,7 +22,7 @@ from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraphs import DESCRIPTION
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.run import (
-    Shard,
+    SampleShard,
     description,
     read_spec,
     sample_output,
@@ -30,14 +30,14 @@ from superworkflow.tasks.sample.run import (
     table_of_seeds,
     write_shard,
 )
-from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import Spec
+from superworkflow.tasks.sample.spec import SamplingSpec
 
 
 @dataclass(frozen=True)
-class Work:
+class SampleContext:
     """What a task samples from, and how.
 
     Args:
@@ -49,37 +49,37 @@ class Work:
 
     uri: str
     folder: str | None
-    spec: Spec
+    spec: SamplingSpec
     params: str
 
 
 @dataclass(frozen=True)
-class Task:
+class ShardTask:
     """Shards to make at the same time, each with its seeds; these are None where all nodes of a set are seeds."""
 
-    work: Work
+    work: SampleContext
     output: str
-    shards: tuple[tuple[Shard, SeedRows | None], ...]
+    shards: tuple[tuple[SampleShard, SeedRows | None], ...]
 
 
 def run(job: StageRun[SampleParams]) -> Output:
     """Write the subgraphs of `job.inputs["graph"]`; see `tasks.sample.run`."""
     dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
     graph, spec = HeteroGraph.open(dataset), read_spec(job.sources["spec"], job.scratch)
-    sampler = Sampler(graph, spec, params)
+    sampler = SpecSampler(graph, spec, params)
     table, name = table_of_seeds(job.sources, job.scratch)
     seeds = find_seeds(graph, sampler.spec, params, table, name)
     shards = shards_of(seeds)
     job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
-    work = Work(dataset.uri, str(job.scratch) if runs_here(job) else None, spec, params.model_dump_json())
+    work = SampleContext(dataset.uri, str(job.scratch) if runs_here(job) else None, spec, params.model_dump_json())
 
-    def with_seeds() -> Iterator[tuple[Shard, SeedRows | None]]:
+    def with_seeds() -> Iterator[tuple[SampleShard, SeedRows | None]]:
         for shard in shards:
             yield shard, None if table is None else seeds.rows(shard.split, shard.first, shard.last)
 
     given = list(with_seeds())
     groups = (tuple(given[at : at + cores]) for at in range(0, len(given), cores))
-    tasks = [Task(work, job.output.location.uri, each) for each in groups]
+    tasks = [ShardTask(work, job.output.location.uri, each) for each in groups]
     with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
         made = run_tasks(session, _make, tasks)
     sizes = Sizes(sampler.layout)
@@ -90,10 +90,10 @@ def run(job: StageRun[SampleParams]) -> Output:
     return sample_output(graph, sampler.spec, sizes, seeds)
 
 
-def _make(task: Task) -> tuple[tuple[FileEntry, ...], Sizes]:
+def _make(task: ShardTask) -> tuple[tuple[FileEntry, ...], Sizes]:
     sampler = _sampler(task.work)
 
-    def make(shard: Shard, rows: SeedRows | None) -> tuple[tuple[FileEntry, ...], Sizes]:
+    def make(shard: SampleShard, rows: SeedRows | None) -> tuple[tuple[FileEntry, ...], Sizes]:
         seeds = _seeds(task.work).rows(shard.split, shard.first, shard.last) if rows is None else rows
         writer = TaskWriter(Location.of(task.output))
         with writer.file(shard.name) as path:
@@ -111,16 +111,16 @@ def _make(task: Task) -> tuple[tuple[FileEntry, ...], Sizes]:
 
 
 @cache  # for the life of the process: it serves one stage
-def _graph(work: Work) -> HeteroGraph:
+def _graph(work: SampleContext) -> HeteroGraph:
     return HeteroGraph.open(SharedDataset.at(work.uri, work.folder))
 
 
 @cache
-def _sampler(work: Work) -> Sampler:
-    return Sampler(_graph(work), work.spec, SampleParams.model_validate_json(work.params))
+def _sampler(work: SampleContext) -> SpecSampler:
+    return SpecSampler(_graph(work), work.spec, SampleParams.model_validate_json(work.params))
 
 
 @cache
-def _seeds(work: Work) -> SeedTable:
+def _seeds(work: SampleContext) -> SeedTable:
     params = SampleParams.model_validate_json(work.params)
     return find_seeds(_graph(work), _sampler(work).spec, params)

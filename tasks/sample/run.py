@@ -17,18 +17,18 @@ from superworkflow.infra.storage.source import Source
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._heterograph_files import stats_of
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
-from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, Layout, read_group, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, SubgraphLayout, read_group, shard_schema, shard_writer
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.expected import path_values
-from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import Spec, parse_spec
+from superworkflow.tasks.sample.spec import SamplingSpec, parse_spec
 
 MOST_SPEC_BYTES = 16 << 20
 
 
-class Shard(NamedTuple):
+class SampleShard(NamedTuple):
     """One file: subgraphs `first` to `last - 1` of a split."""
 
     split: str
@@ -50,7 +50,7 @@ def run(job: StageRun[SampleParams]) -> Output:
             that sampling needs are none.
     """
     graph, params = HeteroGraph.open(job.inputs["graph"]), job.params
-    sampler = Sampler(graph, read_spec(job.sources["spec"], job.scratch), params)
+    sampler = SpecSampler(graph, read_spec(job.sources["spec"], job.scratch), params)
     seeds = find_seeds(graph, sampler.spec, params, *table_of_seeds(job.sources, job.scratch))
     shards = shards_of(seeds)
     job.output.claim([DESCRIPTION, *(shard.name for shard in shards)], resumable=True)
@@ -66,12 +66,12 @@ def run(job: StageRun[SampleParams]) -> Output:
     total, before, began = sizes.subgraphs + sum(s.last - s.first for s in left), sizes, time.perf_counter()
     already = before.subgraphs, before.edges
 
-    def make(shard: Shard) -> tuple[Path, Sizes]:
+    def make(shard: SampleShard) -> tuple[Path, Sizes]:
         path = job.scratch / shard.name
         return path, write_shard(path, sampler, seeds.rows(shard.split, shard.first, shard.last))
 
     with ThreadPoolExecutor(job.threads) as pool:
-        waiting, running = iter(left), dict[Future[tuple[Path, Sizes]], Shard]()
+        waiting, running = iter(left), dict[Future[tuple[Path, Sizes]], SampleShard]()
         while True:
             while len(running) < 2 * job.threads and (following := next(waiting, None)) is not None:
                 running[pool.submit(make, following)] = following
@@ -96,12 +96,12 @@ class Sampled(Protocol):
     """What is told of whoever samples."""
 
     @property
-    def spec(self) -> Spec: ...
+    def spec(self) -> SamplingSpec: ...
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> SubgraphLayout: ...
 
 
-def read_spec(source: Source, scratch: Path) -> Spec:
+def read_spec(source: Source, scratch: Path) -> SamplingSpec:
     """The spec in a source.
 
     Raises:
@@ -122,14 +122,16 @@ def table_of_seeds(sources: Mapping[str, Source], scratch: Path) -> tuple[Path |
     return (None, "seeds") if source is None else (source.local(scratch), source.location.name)
 
 
-def shards_of(seeds: SeedTable) -> list[Shard]:
+def shards_of(seeds: SeedTable) -> list[SampleShard]:
     """The shards of a dataset, in their order."""
     return [
-        Shard(split, number, *span) for split in SPLITS for number, span in enumerate(shard_spans(seeds.count(split)))
+        SampleShard(split, number, *span)
+        for split in SPLITS
+        for number, span in enumerate(shard_spans(seeds.count(split)))
     ]
 
 
-def write_shard(path: Path, sampler: Sampler, seeds: SeedRows) -> Sizes:
+def write_shard(path: Path, sampler: SpecSampler, seeds: SeedRows) -> Sizes:
     """Sample the subgraphs of a shard and write its file."""
     sizes = Sizes(sampler.layout)
     block = sampler.block(seeds, GROUP_ENTRIES, copied=False)
@@ -141,7 +143,7 @@ def write_shard(path: Path, sampler: Sampler, seeds: SeedRows) -> Sizes:
     return sizes
 
 
-def sizes_of(path: Path, sampler: Sampler) -> Sizes:
+def sizes_of(path: Path, sampler: SpecSampler) -> Sizes:
     """Of the subgraphs in a shard that is there."""
     sizes = Sizes(sampler.layout)
     with pq.ParquetFile(path) as file:
@@ -161,7 +163,7 @@ def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seed
     }  # fmt: skip
 
 
-def sample_output(graph: HeteroGraph, spec: Spec, sizes: Sizes, seeds: SeedTable) -> Output:
+def sample_output(graph: HeteroGraph, spec: SamplingSpec, sizes: Sizes, seeds: SeedTable) -> Output:
     """What the stage says of its dataset, on every engine."""
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
     stats |= {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}

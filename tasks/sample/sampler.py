@@ -14,10 +14,10 @@ from superworkflow.infra.errors import UserError
 from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks._pages import on_huge_pages, small_pages
-from superworkflow.tasks._subgraphs import Block, Layout
+from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout
 from superworkflow.tasks.sample import SampleParams
-from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Rows, Seeds, sample
-from superworkflow.tasks.sample.spec import READOUT, STRATEGIES, Op, Spec
+from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Seeds, StackedRows, sample
+from superworkflow.tasks.sample.spec import READOUT, STRATEGIES, Op, SamplingSpec
 
 load_kernels_fast()
 
@@ -55,7 +55,7 @@ class SeedRows(NamedTuple):
         )  # fmt: skip
 
 
-class Sampler:
+class SpecSampler:
     """Samples subgraphs; threads may share one.
 
     Args:
@@ -67,11 +67,11 @@ class Sampler:
         UserError: the spec does not fit the graph, or an edge set has no timestamps, or weights that are none.
     """
 
-    def __init__(self, graph: HeteroGraph, spec: Spec, params: SampleParams):
+    def __init__(self, graph: HeteroGraph, spec: SamplingSpec, params: SampleParams):
         self.spec = spec.sized(params.size_factor, params.sizes).fitted(graph.node_sets, graph.edge_sets)
         self._seed = np.uint64(params.seed)
         node_sets, edge_sets = used_sets(graph, self.spec, params.aggregation == "node")
-        self.layout = Layout(
+        self.layout = SubgraphLayout(
             len(graph.node_sets), len(graph.edge_sets),
             tuple(map(graph.node_number, node_sets)), tuple(map(graph.edge_number, edge_sets)),
         )  # fmt: skip
@@ -82,7 +82,7 @@ class Sampler:
         self.program = _program(graph, self.spec, params, node_sets, edge_sets, edges)
         self._kept = threading.local()
 
-    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES, *, copied: bool = True) -> Block:
+    def block(self, seeds: SeedRows, most: int = MOST_ENTRIES, *, copied: bool = True) -> SubgraphBlock:
         """The subgraphs of these seeds, in their order.
 
         Args:
@@ -123,10 +123,10 @@ class Sampler:
         made = seeds.part(0, done)
         return self._block(made, given.nodes[:done], [each[:, : done + 1] for each in starts], nodes, edges)
 
-    def _block(self, seeds: SeedRows, numbers: NDArray[Any], starts: Any, nodes: Any, edges: Any) -> Block:
+    def _block(self, seeds: SeedRows, numbers: NDArray[Any], starts: Any, nodes: Any, edges: Any) -> SubgraphBlock:
         none = np.zeros(len(seeds.ids) + 1, np.int64)
         empty = {kind: np.zeros(0, kind) for kind in (self._node_type, self._position_type, np.dtype(np.int32))}
-        block = Block(
+        block = SubgraphBlock(
             seeds.ids, numbers[:, 0] if numbers.shape[1] == 1 else numbers,
             [none] * self.layout.node_sets, [empty[self._node_type]] * self.layout.node_sets,
             [none] * self.layout.edge_sets, [empty[np.dtype(np.int32)]] * self.layout.edge_sets,
@@ -156,16 +156,18 @@ class Sampler:
         return kept._replace(node_starts=next(sizes), edge_starts=next(sizes))
 
 
-def sample_block(graph: HeteroGraph, spec: Spec, seeds: SeedRows, params: SampleParams | None = None) -> Block:
-    """The subgraphs of some seeds, as the stage stores them. Who samples again and again keeps a `Sampler`.
+def sample_block(
+    graph: HeteroGraph, spec: SamplingSpec, seeds: SeedRows, params: SampleParams | None = None
+) -> SubgraphBlock:
+    """The subgraphs of some seeds, as the stage stores them. Who samples again and again keeps a `SpecSampler`.
 
     Raises:
-        UserError: see `Sampler`.
+        UserError: see `SpecSampler`.
     """
-    return Sampler(graph, spec, params or SampleParams()).block(seeds)
+    return SpecSampler(graph, spec, params or SampleParams()).block(seeds)
 
 
-def used_sets(graph: HeteroGraph, spec: Spec, by_node: bool) -> tuple[list[str], list[str]]:
+def used_sets(graph: HeteroGraph, spec: SamplingSpec, by_node: bool) -> tuple[list[str], list[str]]:
     """Names of the node sets and edge sets that subgraphs may hold, in the order of their numbers."""
     nodes = {spec.node_set} | {graph.edge_sets[op.edge_set].target for op in spec.ops}
     edges = {op.edge_set for op in spec.ops}
@@ -187,8 +189,8 @@ def _joined(parts: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _read_rows(
-    graph: HeteroGraph, spec: Spec, node_sets: list[str], edge_sets: list[str]
-) -> tuple[Rows, NDArray[np.int64]]:
+    graph: HeteroGraph, spec: SamplingSpec, node_sets: list[str], edge_sets: list[str]
+) -> tuple[StackedRows, NDArray[np.int64]]:
     """Rows of the edge sets in use, and what the kernel must know of each; see `Program.edges`."""
     known = [graph.edge_sets[name] for name in edge_sets]
     drawn, ranked, timed = (
@@ -223,7 +225,7 @@ def _read_rows(
         np.concatenate([np.zeros(0, np.int64), *(of[name] for name in edge_sets if name in of)])
         for of in (ranks, times)
     )
-    return Rows(indptr, indices, flat, order, stamps), edges
+    return StackedRows(indptr, indices, flat, order, stamps), edges
 
 
 def _drop_pages(array: NDArray[Any]) -> None:
@@ -235,7 +237,7 @@ def _drop_pages(array: NDArray[Any]) -> None:
 
 def _program(
     graph: HeteroGraph,
-    spec: Spec,
+    spec: SamplingSpec,
     params: SampleParams,
     node_sets: list[str],
     edge_sets: list[str],
@@ -309,7 +311,7 @@ def bad_weight(weights: NDArray[np.float32], first: int, where: str) -> UserErro
     return None
 
 
-def no_timestamps(spec: Spec, op: Op) -> UserError:
+def no_timestamps(spec: SamplingSpec, op: Op) -> UserError:
     """The error for an edge set without them."""
     return UserError(
         f"edge set {op.edge_set!r} has no feature {TIMESTAMP}, which LATEST_K sorts by",
@@ -318,7 +320,7 @@ def no_timestamps(spec: Spec, op: Op) -> UserError:
     )
 
 
-def bad_timestamps(spec: Spec, op: Op) -> UserError:
+def bad_timestamps(spec: SamplingSpec, op: Op) -> UserError:
     """The error for a feature that is none of timestamps."""
     return UserError(
         f"timestamps are one integer for each edge, in edge set {op.edge_set!r}",
@@ -327,7 +329,7 @@ def bad_timestamps(spec: Spec, op: Op) -> UserError:
     )
 
 
-def _times(graph: HeteroGraph, spec: Spec, edge_set: str, op: Op) -> NDArray[np.int64]:
+def _times(graph: HeteroGraph, spec: SamplingSpec, edge_set: str, op: Op) -> NDArray[np.int64]:
     if not _has(graph, edge_set, TIMESTAMP):
         raise no_timestamps(spec, op)
     values = graph.edge_feature(edge_set, TIMESTAMP)

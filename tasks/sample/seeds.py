@@ -20,7 +20,7 @@ from superworkflow.tasks._random import mix
 from superworkflow.tasks._subgraphs import SPLITS
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import TIMESTAMP, SeedRows
-from superworkflow.tasks.sample.spec import Spec
+from superworkflow.tasks.sample.spec import SamplingSpec
 
 SPLIT = "split"
 NO_SPLIT = -1
@@ -66,13 +66,13 @@ class SeedTable:
 
 
 def find_seeds(
-    graph: HeteroGraph, spec: Spec, params: SampleParams, table: Path | None = None, where: str = "seeds"
+    graph: HeteroGraph, spec: SamplingSpec, params: SampleParams, table: Path | None = None, where: str = "seeds"
 ) -> SeedTable:
     """All seeds.
 
     Args:
         graph: that they are nodes of.
-        spec: with the node set of its seeds; see `Spec.fitted`.
+        spec: with the node set of its seeds; see `SamplingSpec.fitted`.
         params: repeats and fractions.
         table: CSV or Parquet with column `id`, of links `source` and `target`, and perhaps `split` and `timestamp`;
             None for all nodes of the set.
@@ -163,7 +163,7 @@ def _numbers(ids: pa.Array, table: pa.Table, column: str, node_set: str, where: 
 
 
 def _times(
-    graph: HeteroGraph, spec: Spec, table: pa.Table, features: set[str], numbers: NDArray[np.int64], where: str
+    graph: HeteroGraph, spec: SamplingSpec, table: pa.Table, features: set[str], numbers: NDArray[np.int64], where: str
 ) -> NDArray[np.int64]:
     """Timestamps of the seeds, from the table or the nodes' feature."""
     if TIMESTAMP in table.column_names:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._heterograph_files import stat_name
-from superworkflow.tasks._subgraphs import Block, Layout
+from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -17,7 +17,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 class Sizes:
     """Numbers of subgraphs by size, for each set in use."""
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: SubgraphLayout):
         self._layout = layout
         self.subgraphs = 0
         self._nodes = [np.zeros(1, np.int64) for _ in layout.used_nodes]
@@ -33,7 +33,7 @@ class Sizes:
         """In all subgraphs."""
         return sum(map(_total, self._edges))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: SubgraphBlock) -> None:
         """Count the subgraphs of a block."""
         self.subgraphs += block.subgraphs
         for slot, i in enumerate(self._layout.used_nodes):

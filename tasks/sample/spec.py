@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import nearest
-from superworkflow.tasks._text_format import Message, parse
+from superworkflow.tasks._text_format import TextMessage, parse
 
 STRATEGIES = ("TOP_K", "RANDOM_UNIFORM", "RANDOM_WEIGHTED", "LATEST_K")
 """By their numbers, of which the last one is not TF-GNN's."""
@@ -31,7 +31,7 @@ _SEED_OPS = ("seed_op", "symmetric_link_seed_op")
 _OP_FIELDS = ("op_name", "input_op_names", "edge_set_name", "sample_size", "strategy")
 
 
-class Ends(Protocol):
+class EdgeSetEndpoints(Protocol):
     """What a spec must know of an edge set."""
 
     @property
@@ -60,7 +60,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Spec:
+class SamplingSpec:
     """A sampling spec.
 
     Args:
@@ -89,7 +89,7 @@ class Spec:
         kind = _SEED_OPS[self.is_link]
         return {kind: {"op_name": self.seed_op, "node_set_name": self.node_set}, "sampling_ops": ops}
 
-    def sized(self, factor: float, sizes: Mapping[str, int]) -> Spec:
+    def sized(self, factor: float, sizes: Mapping[str, int]) -> SamplingSpec:
         """With sample sizes multiplied, at least 1, and those of some ops given.
 
         Raises:
@@ -104,7 +104,7 @@ class Spec:
         ops = (replace(op, size=sizes.get(op.name, min(MOST_SIZE, max(1, round(op.size * factor))))) for op in self.ops)
         return replace(self, ops=tuple(ops))
 
-    def fitted(self, node_sets: Iterable[str], edge_sets: Mapping[str, Ends]) -> Spec:
+    def fitted(self, node_sets: Iterable[str], edge_sets: Mapping[str, EdgeSetEndpoints]) -> SamplingSpec:
         """The spec for a graph that has these sets, with the node set of its seeds.
 
         Raises:
@@ -131,7 +131,7 @@ class Spec:
             leads[op.name] = edges.target
         return replace(self, node_set=seeds)
 
-    def _seed_set(self, edge_sets: Mapping[str, Ends]) -> str:
+    def _seed_set(self, edge_sets: Mapping[str, EdgeSetEndpoints]) -> str:
         readout = [edge_sets[name].source for name in (f"{READOUT}/source", f"{READOUT}/target") if name in edge_sets]
         starts = readout or [edge_sets[op.edge_set].source for op in self.ops if self.seed_op in op.inputs]
         if len(set(starts)) != 1:
@@ -146,7 +146,7 @@ class Spec:
         return UserError(what, where=f"{self.where}, op {op}", value=value, remedy=nearest(value, valid))
 
 
-def parse_spec(text: str, where: str) -> Spec:
+def parse_spec(text: str, where: str) -> SamplingSpec:
     """The spec in a text.
 
     Args:
@@ -181,17 +181,17 @@ def parse_spec(text: str, where: str) -> Spec:
         op = _op_of(each, known, names)
         known.add(op.name)
         ops.append(op)
-    return Spec(where, name, node_set, is_link, tuple(ops))
+    return SamplingSpec(where, name, node_set, is_link, tuple(ops))
 
 
-def _name_of(message: Message, kind: str) -> str:
+def _name_of(message: TextMessage, kind: str) -> str:
     name = message.text("op_name")
     if not name:
         raise message.fault("the op has no name", message.line, kind, "Give it an op_name")
     return name
 
 
-def _op_of(message: Message, known: set[str], names: list[str]) -> Op:
+def _op_of(message: TextMessage, known: set[str], names: list[str]) -> Op:
     """One of the sampling ops, where those in `known` come before it."""
     message.check(_OP_FIELDS, "SamplingOp")
     name = _name_of(message, "sampling_ops")

@@ -12,7 +12,7 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.tasks._gnn.features import features_of
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.parts import BOOK_FILE, Parts
+from superworkflow.tasks._gnn.parts import BOOK_FILE, NodePartition
 from superworkflow.tasks._gnn.shards import (
     SHARDS_FILE,
     ShardedEdges,
@@ -37,7 +37,7 @@ def run(job: StageRun[ShardParams]) -> Output:
         UserError: the parts are another graph's, or a feature is not a finite number.
     """
     graph = HeteroGraph.open(job.inputs["graph"])
-    parts = Parts.open(job.inputs["partition"], graph)
+    parts = NodePartition.open(job.inputs["partition"], graph)
     features = {name: features_of(graph, name) for name in graph.node_sets}
     places = {name: _inverse(order) for name, order in parts.orders.items()}
     stamps = {name: np.full(each.count, -1, np.int16) for name, each in graph.node_sets.items()}
@@ -62,7 +62,7 @@ def _inverse(order: NDArray[Any]) -> NDArray[Any]:
 
 
 def _write_part(
-    output: DatasetWriter, graph: HeteroGraph, parts: Parts, part: int, places: dict[str, NDArray[Any]],
+    output: DatasetWriter, graph: HeteroGraph, parts: NodePartition, part: int, places: dict[str, NDArray[Any]],
     stamps: dict[str, NDArray[np.int16]], features: Mapping[str, NDArray[Any] | None],
 ) -> None:  # fmt: skip
     folder = folder_of(part)

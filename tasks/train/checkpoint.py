@@ -30,7 +30,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass
-class Position:
+class TrainingPosition:
     """How far training is.
 
     Args:
@@ -58,7 +58,7 @@ class Position:
         return f"state-{self.saves % 2}"
 
 
-class Kept(Protocol):
+class CheckpointStore(Protocol):
     """Where checkpoints are."""
 
     def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -102,8 +102,8 @@ class Folder:
 
 
 def save_checkpoint(
-    kept: Kept, network: Network, optimizers: list[Optimizer], best: Mapping[str, NDArray[Any]],
-    position: Position, beside: Callable[[], None] = lambda: None,
+    kept: CheckpointStore, network: Network, optimizers: list[Optimizer], best: Mapping[str, NDArray[Any]],
+    position: TrainingPosition, beside: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Write all of it in the slot of the position, then note that.
 
@@ -123,11 +123,11 @@ def save_checkpoint(
     kept.note(json.dumps(asdict(position)))
 
 
-def noted_position(kept: Kept, tell: Callable[[str], None]) -> Position | None:
+def noted_position(kept: CheckpointStore, tell: Callable[[str], None]) -> TrainingPosition | None:
     """How far the last state is; None where there is none. `tell` is called with why one cannot be read."""
     try:
         text = kept.noted()
-        return None if text is None else TypeAdapter(Position).validate_json(text)
+        return None if text is None else TypeAdapter(TrainingPosition).validate_json(text)
     except (OSError, ValueError) as error:
         tell(f"{UNUSABLE} ({reason_of(error)})")
         return None
@@ -148,7 +148,11 @@ class SavedNetwork(NamedTuple):
 
 
 def read_checkpoint(
-    kept: Kept, position: Position, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
+    kept: CheckpointStore,
+    position: TrainingPosition,
+    network: Network,
+    optimizers: list[Optimizer],
+    tell: Callable[[str], None],
 ) -> SavedNetwork | None:
     """The checkpoint of a position; None where it is not whole, or not of this network.
 
@@ -182,8 +186,8 @@ def read_checkpoint(
 
 
 def load_checkpoint(
-    kept: Kept, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
-) -> tuple[Position, Arrays] | None:
+    kept: CheckpointStore, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
+) -> tuple[TrainingPosition, Arrays] | None:
     """Go back to the checkpoint: its position and the best weights; None where there is none that is whole.
 
     Args:

@@ -13,24 +13,25 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks._gnn.degrees import degrees_of
 from superworkflow.tasks._gnn.features import features_of, width_of
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.network import Known
-from superworkflow.tasks._gnn.shape import Head, Relation, Shape
+from superworkflow.tasks._gnn.network import NetworkInputs
+from superworkflow.tasks._gnn.shape import Head, NetworkConfig, Relation
 from superworkflow.tasks._gnn.weighted import sum_weighted
 from superworkflow.tasks._gnn.weights import weights_of
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.aggregate import sums_file
 from superworkflow.tasks.train import TrainParams
 
 
 @dataclass(frozen=True)
 class Data:
-    """A graph with what a network of this shape reads of it: rows by the number of their edge set, and `Known`."""
+    """A graph with what a network of this shape reads of it: rows by the number of their edge set, and
+    `NetworkInputs`."""
 
-    rows: Mapping[int, Rows]
-    known: Known
+    rows: Mapping[int, CsrRows]
+    known: NetworkInputs
 
 
-def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> Shape:
+def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConfig:
     """The network that the parameters ask for.
 
     Raises:
@@ -50,7 +51,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> Shape:
             f"{params.model} takes a graph of one node set and one edge set", where="train.model", value=params.model,
             remedy="Set train.model=sage or rgcn",
         )  # fmt: skip
-    return Shape(
+    return NetworkConfig(
         params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases, head,
         {name: each.count for name, each in graph.node_sets.items()},
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
@@ -58,7 +59,7 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> Shape:
     )  # fmt: skip
 
 
-def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermost: bool) -> Data:
+def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums_outermost: bool) -> Data:
     """What the network reads.
 
     Args:
@@ -99,10 +100,10 @@ def data_of(graph: HeteroGraph, shape: Shape, sums: Dataset | None, sums_outermo
         for relation in levels[0].relations:
             if relation.senders in features:
                 known_sums[relation.number] = _sums(sums, relation, shape)
-    return Data(rows, Known(features, degrees, known_sums or None, weights))
+    return Data(rows, NetworkInputs(features, degrees, known_sums or None, weights))
 
 
-def _sums(dataset: Dataset, relation: Relation, shape: Shape) -> NDArray[np.float32]:
+def _sums(dataset: Dataset, relation: Relation, shape: NetworkConfig) -> NDArray[np.float32]:
     name = sums_file(relation.number)
     wanted = (shape.nodes[relation.receivers], shape.widths[relation.senders])
     values: NDArray[np.float32] = dataset.array(name) if name in dataset else np.empty((0, 0), np.float32)

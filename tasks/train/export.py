@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.shape import Shape, read_shape
+from superworkflow.tasks._gnn.shape import NetworkConfig, read_shape
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 
 _WEIGHTS_FILE = "model.safetensors"
@@ -49,7 +49,7 @@ def write_pyg(dataset: Dataset, path: Path) -> None:
     temporary.replace(path)
 
 
-def pyg_weights(own: Mapping[str, NDArray[Any]], shape: Shape) -> Weights:
+def pyg_weights(own: Mapping[str, NDArray[Any]], shape: NetworkConfig) -> Weights:
     """Weights of a network by torch_geometric's names."""
     found: Weights = {}
     for layer in range(shape.layers):

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.names import reason_of
-from superworkflow.tasks._gnn.tables import Tables
+from superworkflow.tasks._gnn.tables import DistEmbedding
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
-from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, Kept
+from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, CheckpointStore
 from superworkflow.tasks.train.optimizers import Optimizer
 
 _PIECE_BYTES = 32 << 20
@@ -29,7 +29,7 @@ Parts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
 class GroupKept:
-    """See `checkpoint.Kept`.
+    """See `checkpoint.CheckpointStore`.
 
     Args:
         worker: this one.
@@ -71,7 +71,7 @@ class GroupKept:
 
 
 def save_tables(
-    kept: Kept, slot: str, parts: Parts, tables: Tables, best: Mapping[str, NDArray[Any]],
+    kept: CheckpointStore, slot: str, parts: Parts, tables: DistEmbedding, best: Mapping[str, NDArray[Any]],
     optimizer: Optimizer,
 ) -> None:  # fmt: skip
     """Write the rows of this worker's parts, the best ones, and what the optimizer keeps of them.
@@ -103,7 +103,7 @@ class SavedTables(NamedTuple):
     best: Arrays
     states: dict[int, Arrays]
 
-    def take(self, tables: Tables, optimizer: Optimizer) -> None:
+    def take(self, tables: DistEmbedding, optimizer: Optimizer) -> None:
         """Go back to them."""
         tables.load(self.rows)
         if self.rows:
@@ -111,7 +111,7 @@ class SavedTables(NamedTuple):
 
 
 def read_tables(
-    kept: Kept, slot: str, parts: Parts, tables: Tables, optimizer: Optimizer, has_best: bool,
+    kept: CheckpointStore, slot: str, parts: Parts, tables: DistEmbedding, optimizer: Optimizer, has_best: bool,
     tell: Callable[[str], None],
 ) -> SavedTables | None:  # fmt: skip
     """What was saved of the rows of this worker's parts; None where it is not whole, or not of these tables.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 LOSS, FIGURE, BOTH = "loss", "figure", "both"
 
 
-class Verdict(NamedTuple):
+class EpochVerdict(NamedTuple):
     """Of an epoch.
 
     Args:
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
     is_better: bool
 
 
-class Keeping:
+class ModelSelection:
     """Compares each epoch with all before it, by what it makes of the items to validate on.
 
     By `loss` an epoch is kept that has a lower one; by `figure` one that has a higher one, or the same and a lower
@@ -41,7 +41,7 @@ class Keeping:
             if "validation_loss" in row:
                 self.compare(row)
 
-    def compare(self, row: Mapping[str, float]) -> Verdict:
+    def compare(self, row: Mapping[str, float]) -> EpochVerdict:
         """What the next epoch is worth.
 
         Args:
@@ -50,10 +50,10 @@ class Keeping:
         loss, figure = row["validation_loss"], row[self._figure]
         if self._by == BOTH:
             is_low, is_high = loss <= self._lowest, figure >= self._highest
-            found = Verdict(is_low and is_high, is_low or is_high)
+            found = EpochVerdict(is_low and is_high, is_low or is_high)
         else:
             worth = (figure, -loss) if self._by == FIGURE else (-loss, 0.0)
-            found = Verdict(worth > self._kept, worth > self._kept)
+            found = EpochVerdict(worth > self._kept, worth > self._kept)
             self._kept = max(self._kept, worth)
         self._lowest, self._highest = min(self._lowest, loss), max(self._highest, figure)
         return found

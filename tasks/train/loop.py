@@ -15,16 +15,22 @@ from numpy.typing import NDArray
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.progress import Progress
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Batch, LookAhead, Sampler, is_constant, order_of
-from superworkflow.tasks._gnn.network import Known, Network
-from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task, prepare
+from superworkflow.tasks._gnn.batches import LookAhead, MiniBatch, NeighborSampler, is_constant, order_of
+from superworkflow.tasks._gnn.network import Network, NetworkInputs
+from superworkflow.tasks._gnn.task import Evaluation, Example, Objective, Step, prepare
 from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import ALL, TrainParams
-from superworkflow.tasks.train.checkpoint import Arrays, Kept, Position, load_checkpoint, save_checkpoint
-from superworkflow.tasks.train.keeping import Keeping
+from superworkflow.tasks.train.checkpoint import (
+    Arrays,
+    CheckpointStore,
+    TrainingPosition,
+    load_checkpoint,
+    save_checkpoint,
+)
+from superworkflow.tasks.train.keeping import ModelSelection
 from superworkflow.tasks.train.optimizers import Adam, Optimizer, RowAdagrad, RowAdam
 
-Prepared = tuple[Example, Batch, Known]
+Prepared = tuple[Example, MiniBatch, NetworkInputs]
 Scheduled = tuple[NDArray[np.int64], Step]
 CHECKPOINT_SECONDS = 60.0
 """All is saved after a step when the last save is older than this."""
@@ -45,21 +51,21 @@ class Trainer:
     """
 
     def __init__(
-        self, network: Network, known: Known, task: Task, params: TrainParams, ahead: LookAhead | None,
-        kept: Kept, saved: Callable[[], None], progress: Progress,
+        self, network: Network, known: NetworkInputs, task: Objective, params: TrainParams, ahead: LookAhead | None,
+        kept: CheckpointStore, saved: Callable[[], None], progress: Progress,
     ):  # fmt: skip
         self.network, self.known, self.task, self.params, self.ahead = network, known, task, params, ahead
         self._kept, self._saved, self._progress = kept, saved, progress
         network.precision = params.products
         self.optimizers = optimizers_of(network.parameters(), network.embeddings.parameters(), params)
-        self.position, self.best = Position(), Arrays()
+        self.position, self.best = TrainingPosition(), Arrays()
         self._train, self._validate = task.items("train"), task.items("validation")
         self._size = task.most() if params.batch == ALL else min(int(params.batch), task.most())
         self.steps = -(-len(self._train) // self._size)
         self._constant: dict[int, Prepared] = {}
         self._stream: Iterator[Prepared] = iter(())
         self._saved_at = time.monotonic()
-        self._keeping = Keeping(params.kept_by, self._figure)
+        self._keeping = ModelSelection(params.kept_by, self._figure)
 
     def resume(self) -> bool:
         """Go back to a checkpoint, if there is one."""
@@ -76,7 +82,7 @@ class Trainer:
         """
         keep_memory()
         at = self.position
-        self._keeping = Keeping(self.params.kept_by, self._figure, at.epochs)
+        self._keeping = ModelSelection(self.params.kept_by, self._figure, at.epochs)
         self._stream = self._prepared(self._schedule(at.epoch, at.step))
         while at.epoch < self.params.epochs and not self._is_over():
             if at.step == 0:
@@ -98,7 +104,7 @@ class Trainer:
         self._stream = self._prepared(self._to_train(number, 0))
         return self._batches(self._train, self._size, streams.TRAINING, number)
 
-    def step(self, example: Example, batch: Batch, known: Known) -> float:
+    def step(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
         """Train on a batch; its loss.
 
         Raises:
@@ -138,7 +144,7 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
 
-    def _learn(self, example: Example, batch: Batch, known: Known) -> float:
+    def _learn(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
         """Gradients of a step's loss; its value."""
         loss = self.task.loss(self.network, self.network(batch, known, self.params.dropout), example)
         value = float(loss.detach())
@@ -179,7 +185,7 @@ class Trainer:
         loss, figure = self._over_all(loss, figure)
         return loss / count, figure / count
 
-    def _judge(self, example: Example, batch: Batch, known: Known) -> Judgement:
+    def _judge(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> Evaluation:
         """What a batch of items to validate on is worth."""
         return self.task.judge(self.network, self.network(batch, known), example)
 
@@ -230,7 +236,7 @@ class Trainer:
         assert self.ahead is not None
         return self.ahead.each(self._prepare, steps)
 
-    def _prepare(self, sampler: Sampler, step: Scheduled) -> Prepared:
+    def _prepare(self, sampler: NeighborSampler, step: Scheduled) -> Prepared:
         return *prepare(self.task, sampler, *step), self.known
 
     def _tell(self) -> None:
@@ -275,7 +281,7 @@ def _steps(items: NDArray[np.int64], size: int, whose: int, epoch: int, first: i
             yield items[cut : cut + size], (whose, epoch, step)
 
 
-def _masked_anew(batch: Batch, seed: int, whose: int, epoch: int) -> Batch:
+def _masked_anew(batch: MiniBatch, seed: int, whose: int, epoch: int) -> MiniBatch:
     blocks = tuple(
         block._replace(state=streams.state(seed, streams.MASK, whose, epoch, 0, layer))
         for layer, block in enumerate(batch.blocks)

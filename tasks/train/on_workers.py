@@ -26,14 +26,14 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._gnn.asking import Store
+from superworkflow.tasks._gnn.asking import DistNeighborSampler
 from superworkflow.tasks._gnn.batches import Draws
-from superworkflow.tasks._gnn.kernels import ALL, read_only, sum_edges
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS, read_only, sum_edges
 from superworkflow.tasks._gnn.links import has_links
-from superworkflow.tasks._gnn.mine import Mine, shards_of
+from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
 from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.owners import Exchange, Owners
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
+from superworkflow.tasks._gnn.shape import NetworkConfig
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.shared_buffers import shared_buffers
 from superworkflow.tasks._gnn.splits import SPLITS
@@ -45,7 +45,7 @@ from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.run import FILES, task_of, write_results
-from superworkflow.tasks.train.together import TogetherTrainer
+from superworkflow.tasks.train.together import DistributedTrainer
 
 load_kernels_fast()
 SPLITS_FILE = "splits.npy"
@@ -107,7 +107,7 @@ def train(
 
 def trainer_of(
     worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
-) -> TogetherTrainer:
+) -> DistributedTrainer:
     """What trains on this rank, before its first step; all workers call it together.
 
     Args:
@@ -120,15 +120,15 @@ def trainer_of(
     task = task_of(graph, params)
     shape = shape_of(graph, task.head, params)
     sums = SharedDataset.at(sums_uri, None) if sums_uri else None
-    mine = Mine(worker, shards)
+    mine = WorkerPartition(worker, shards)
     store = store_of(mine, graph, shape, params, sums, task.is_constant)
     rows = {} if task.is_constant else {each.number: graph.rows(each.name) for each in shape.relations}
     network = Network(shape, params.seed, tables=False).to(params.device)
     weights = _weights_to_lose(graph, shape) if rows else {}
-    return TogetherTrainer(network, task, params, store, mine, rows, weights, worker, folder)
+    return DistributedTrainer(network, task, params, store, mine, rows, weights, worker, folder)
 
 
-def _weights_to_lose(graph: HeteroGraph, shape: Shape) -> dict[int, NDArray[Any]]:
+def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDArray[Any]]:
     """By which degrees are corrected where edges are lost in a step; nothing else asks what such edges weigh."""
     if shape.model != "gcn" or not shape.weight:
         return {}
@@ -136,8 +136,13 @@ def _weights_to_lose(graph: HeteroGraph, shape: Shape) -> dict[int, NDArray[Any]
 
 
 def store_of(
-    mine: Mine, graph: HeteroGraph, shape: Shape, params: TrainParams, means: Dataset | None, is_constant: bool
-) -> Store:
+    mine: WorkerPartition,
+    graph: HeteroGraph,
+    shape: NetworkConfig,
+    params: TrainParams,
+    means: Dataset | None,
+    is_constant: bool,
+) -> DistNeighborSampler:
     """A worker's parts, and its way to those of the others; all workers call it together.
 
     Args:
@@ -160,27 +165,27 @@ def store_of(
     weights = mine.weights(graph, first.relations, params.weight) if params.weight else {}
     # Batches of all neighbours may be made once for all epochs, in which dropout differs.
     direct = frozenset[int]()
-    if shape.reads_means and params.sizes[-1] != ALL:
+    if shape.reads_means and params.sizes[-1] != ALL_NEIGHBORS:
         apart = {*numbers, *(weights if shape.weight else ())}
         direct = frozenset(each.number for each in first.relations if each.senders in gathered) - apart
     draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", numbers, params.seed, direct)
     group = dist.new_group(backend="gloo")
-    owners = Owners(mine.book, Exchange(group, Memory(), shared_buffers(group)))
+    owners = KVStore(mine.book, Exchange(group, Memory(), shared_buffers(group)))
     scaled, learned = shape.model == "gcn", tuple(shape.embedded())
     used: dict[str, Any] = {"weights" if shape.weight else "drawn_by": weights}
-    store = Store(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
+    store = DistNeighborSampler(piece, owners, draws, sums, scaled, gathered, learned, shape.numbers(), **used)
     if outermost:
         store.sums = {first.relations[0].number: _scaled_sums(store, mine)}
     return store
 
 
-def _scaled_sums(store: Store, mine: Mine) -> NDArray[np.float32]:
+def _scaled_sums(store: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
     """What GCN's first layer reads of the owned nodes: see `data.data_of`."""
     ((number, rows),) = store.piece.rows.items()
     ((name, features),) = store.piece.features.items()
     scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    owners = Owners(mine.book, Exchange(store.owners.exchange.group))
+    owners = KVStore(mine.book, Exchange(store.owners.exchange.group))
     near, edges = read_only(mine.near(owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
     if number in store.weights:
         sum_weighted(near, *edges, read_only(store.weights[number]), sums)

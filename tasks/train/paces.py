@@ -17,7 +17,7 @@ SLOW = 2.0
 _LEAST_SECONDS = 1.0
 
 
-class Paces:
+class StragglerStats:
     """Seconds that a worker has worked, and that its training has waited, since the last comparison.
 
     Args:

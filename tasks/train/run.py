@@ -16,7 +16,7 @@ from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.tasks._arrow import column
-from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
+from superworkflow.tasks._gnn.batches import Draws, LookAhead, NeighborSampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.link_prediction import LinkPrediction
 from superworkflow.tasks._gnn.links import has_links
@@ -25,7 +25,7 @@ from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_weight
 from superworkflow.tasks._gnn.shape import NETWORK_FILE
 from superworkflow.tasks._gnn.splits import SPLITS
 from superworkflow.tasks._gnn.targets import targets_of
-from superworkflow.tasks._gnn.task import Task
+from superworkflow.tasks._gnn.task import Objective
 from superworkflow.tasks._gnn.weights import weights_of
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._numba import load_kernels_fast
@@ -64,7 +64,7 @@ def run(job: StageRun[TrainParams]) -> Output:
         direct = network.direct(0, data.known) - summed
         draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", summed, params.seed, direct)
         ahead = LookAhead(
-            lambda: Sampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
+            lambda: NeighborSampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
         )
         kept = Folder(job.checkpoint)
         trainer = Trainer(network, data.known, task, params, ahead, kept, job.save_checkpoint, job.progress)
@@ -101,7 +101,7 @@ def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
     }  # fmt: skip
 
 
-def task_of(graph: HeteroGraph, params: TrainParams) -> Task:
+def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
     """What is to be learned: links where some were held out of the graph, else classes of nodes.
 
     Raises:

@@ -19,28 +19,28 @@ from numpy.typing import NDArray
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.progress import Progress
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.asking import Read, Store, Wanted
-from superworkflow.tasks._gnn.batches import Batch, Lost, lost_of
-from superworkflow.tasks._gnn.mine import Mine
-from superworkflow.tasks._gnn.network import Known, Network, table_name
-from superworkflow.tasks._gnn.owners import Exchange, Owners
+from superworkflow.tasks._gnn.asking import BatchInputs, BatchRequest, DistNeighborSampler
+from superworkflow.tasks._gnn.batches import Lost, MiniBatch, lost_of
+from superworkflow.tasks._gnn.mine import WorkerPartition
+from superworkflow.tasks._gnn.network import Network, NetworkInputs, table_name
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
 from superworkflow.tasks._gnn.shared_buffers import shared_buffers
-from superworkflow.tasks._gnn.tables import Tables, gathered
-from superworkflow.tasks._gnn.task import Example, Judgement, Step, Task
-from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._gnn.tables import DistEmbedding, gathered
+from superworkflow.tasks._gnn.task import Evaluation, Example, Objective, Step
+from superworkflow.tasks._heterograph import CsrRows
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import (
     ANOTHERS,
     STATE,
     Arrays,
-    Position,
+    TrainingPosition,
     noted_position,
     read_checkpoint,
     save_checkpoint,
 )
 from superworkflow.tasks.train.group_checkpoint import GroupKept, read_tables, save_tables
 from superworkflow.tasks.train.loop import Prepared, Scheduled, Trainer, optimizers_of
-from superworkflow.tasks.train.paces import Paces
+from superworkflow.tasks.train.paces import StragglerStats
 
 _ROWS = "rows."
 """Names of embeddings among copied weights begin with it."""
@@ -60,7 +60,7 @@ class _Told(Progress):
             self._worker.report(**fields)
 
 
-class TogetherTrainer(Trainer):
+class DistributedTrainer(Trainer):
     """Trains a network together with the other workers; all go through the same steps.
 
     Args:
@@ -76,21 +76,24 @@ class TogetherTrainer(Trainer):
     """
 
     def __init__(
-        self, network: Network, task: Task, params: TrainParams, store: Store, mine: Mine, rows: Mapping[int, Rows],
+        self, network: Network, task: Objective, params: TrainParams, store: DistNeighborSampler,
+        mine: WorkerPartition, rows: Mapping[int, CsrRows],
         weights: Mapping[int, NDArray[Any]], worker: Worker, folder: Path,
     ):  # fmt: skip
-        super().__init__(network, Known({}), task, params, None, GroupKept(worker, folder), lambda: None, _Told(worker))
+        super().__init__(
+            network, NetworkInputs({}), task, params, None, GroupKept(worker, folder), lambda: None, _Told(worker)
+        )
         self._store, self._mine, self._rows, self._weights = store, mine, rows, weights
         self._worker, self._folder = worker, folder
         exchange = Exchange(dist.group.WORLD, shared=shared_buffers(dist.group.WORLD))
-        self._owners = owners = Owners(mine.book, exchange)
-        self.tables = Tables(network.shape, mine.piece.numbers, owners, params.seed, network.device)
+        self._owners = owners = KVStore(mine.book, exchange)
+        self.tables = DistEmbedding(network.shape, mine.piece.numbers, owners, params.seed, network.device)
         self._dense = list(network.parameters())
         self.optimizers = optimizers_of(self._dense, self.tables.rows.values(), params)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
         self._whole: Arrays = {}
         self._all_save = False
-        self.paces, self.spent = Paces(owners.exchange, worker), store.spent
+        self.paces, self.spent = StragglerStats(owners.exchange, worker), store.spent
 
     def close(self) -> None:
         """End the thread that looks ahead."""
@@ -144,7 +147,7 @@ class TogetherTrainer(Trainer):
         with self.spent.on("schedule"):
             examples = [self.task.example(self._share(*each), each[1]) for each in steps]
             wanted = [
-                Wanted(example.nodes, step, self._lost(items, step), len(items), self._dropout(step))
+                BatchRequest(example.nodes, step, self._lost(items, step), len(items), self._dropout(step))
                 for example, (items, step) in zip(examples, steps, strict=True)
             ]
         found = self._store.batches(wanted)
@@ -167,9 +170,9 @@ class TogetherTrainer(Trainer):
             for number, each in lost.items() if len(each)
         }  # fmt: skip
 
-    def _learn(self, example: Example, batch: Batch, known: Known) -> float:
+    def _learn(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
         """Gradients of the mean loss over all workers' targets."""
-        assert isinstance(known, Read)
+        assert isinstance(known, BatchInputs)
         count, value = len(example.wanted[0]), 0.0
         with self.paces.waiting(), self.spent.on("update"):
             learned = self.tables.read(known.learned_rows)
@@ -182,7 +185,7 @@ class TogetherTrainer(Trainer):
         with self.spent.on("update"):
             return self._added(value, count, known, learned)
 
-    def _added(self, value: float, count: int, known: Read, learned: Mapping[str, torch.Tensor]) -> float:
+    def _added(self, value: float, count: int, known: BatchInputs, learned: Mapping[str, torch.Tensor]) -> float:
         """Add up the gradients of all workers; the mean loss.
 
         Args:
@@ -217,8 +220,8 @@ class TogetherTrainer(Trainer):
         with self.spent.on("update"):
             super()._update()
 
-    def _judge(self, example: Example, batch: Batch, known: Known) -> Judgement:
-        assert isinstance(known, Read)
+    def _judge(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> Evaluation:
+        assert isinstance(known, BatchInputs)
         with self.paces.waiting():
             learned = self.tables.read(known.learned_rows)
         if any(map(len, example.nodes.values())):
@@ -286,7 +289,7 @@ class TogetherTrainer(Trainer):
             beside()
         self._saved_at, self._all_save = time.monotonic(), False
 
-    def _slot(self, position: Position) -> str:
+    def _slot(self, position: TrainingPosition) -> str:
         """Of the rows; those of another graph in parts would not fit."""
         return f"{self._mine.digest}-{position.slot}"
 

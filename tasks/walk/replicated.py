@@ -31,7 +31,7 @@ from superworkflow.tasks.walk.walker import Walker
 
 
 @dataclass(frozen=True)
-class Graph:
+class WalkGraph:
     """Where a task finds the graph to walk on.
 
     Args:
@@ -48,10 +48,10 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Shard:
+class WalkShard:
     """One task: the walks `first` to `last - 1`, as file number `number` of the dataset at `output`."""
 
-    graph: Graph
+    graph: WalkGraph
     output: str
     number: int
     first: int
@@ -62,14 +62,14 @@ def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
     dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
     weighted, vertices = uses_weights(dataset, params), int(dataset.stats["vertices"] or 0)
-    graph = Graph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
+    graph = WalkGraph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
     with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
         if params.start_vertices is not None:
             run_tasks(session, _check_starts, [graph])
         starts = vertices if params.start_vertices is None else len(params.start_vertices)
         spans = shard_spans(params.num_walks * starts, params.walk_length)
         job.output.claim(shard_names(spans))
-        shards = [Shard(graph, job.output.location.uri, i, *span) for i, span in enumerate(spans)]
+        shards = [WalkShard(graph, job.output.location.uri, i, *span) for i, span in enumerate(spans)]
         made = run_tasks(session, _walk, shards)
     for entries, _, _ in made:
         job.output.adopt(entries)
@@ -78,7 +78,7 @@ def run(job: StageRun[WalkParams]) -> Output:
     )
 
 
-def _walk(shard: Shard) -> tuple[tuple[FileEntry, ...], int, int]:
+def _walk(shard: WalkShard) -> tuple[tuple[FileEntry, ...], int, int]:
     walks = _walker(shard.graph).walk(shard.first, shard.last, shard.graph.threads)
     writer = TaskWriter(Location.of(shard.output))
     writer.array(shard_name(shard.number), walks)
@@ -86,9 +86,9 @@ def _walk(shard: Shard) -> tuple[tuple[FileEntry, ...], int, int]:
 
 
 @cache  # for the life of the process: it serves one stage
-def _walker(graph: Graph) -> Walker:
+def _walker(graph: WalkGraph) -> Walker:
     return load_walker(SharedDataset.at(graph.uri, graph.folder), graph.params, graph.threads)
 
 
-def _check_starts(graph: Graph) -> None:
+def _check_starts(graph: WalkGraph) -> None:
     find_vertices(SharedDataset.at(graph.uri, graph.folder), graph.params.start_vertices or ())

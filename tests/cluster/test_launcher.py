@@ -12,7 +12,7 @@ import pytest
 
 from superworkflow.infra.errors import StageFailed, UserError
 from superworkflow.infra.kubernetes import follow, launcher
-from superworkflow.infra.kubernetes.job import Owner, job_manifest
+from superworkflow.infra.kubernetes.job import OwnerPod, job_manifest
 from superworkflow.infra.launch.base import Event, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.resources import Resources
@@ -49,7 +49,7 @@ def test_manifest_with_all_settings_is_accepted(settings: Settings, ground: Pods
     resources = Resources.model_validate(
         {"cpu": 1.5, "memory": "2Gi", "gpu": {"count": 1, "type": "T4"}, "ephemeral_storage": "1Gi", "shm": "1Gi"}
     )
-    manifest = job_manifest(ground.call(), rich, resources, launcher="x", owner=Owner("flow", "0-1-2"))
+    manifest = job_manifest(ground.call(), rich, resources, launcher="x", owner=OwnerPod("flow", "0-1-2"))
     created = cluster.do(lambda api: api.create(api.jobs, manifest, dryRun="All"))
     pod = created["spec"]["template"]["spec"]
     asked = manifest["spec"]["template"]["spec"]

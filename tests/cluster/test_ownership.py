@@ -16,7 +16,7 @@ import pytest
 
 from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json
-from superworkflow.infra.kubernetes.ledger import FOLDER, Ledger
+from superworkflow.infra.kubernetes.ledger import FOLDER, BillingLedger
 from superworkflow.infra.launch.base import Event, Launched, StageCall
 from superworkflow.infra.launch.exit_status import Reason
 from tests.cluster.conftest import NAMESPACE, Cluster, Pods
@@ -77,14 +77,14 @@ def test_a_job_that_outlived_its_orchestrator_is_paid_for_once(
             until(lambda: not cluster.jobs())
         one, other = ground.launcher(), ground.launcher()
         with ThreadPoolExecutor(2) as pool:
-            settled = list(pool.map(lambda each: each.settle(call.output), (one, other)))
+            settled = list(pool.map(lambda each: each.claim_orphans(call.output), (one, other)))
     (attempt,) = [*settled[0], *settled[1]]
     assert (attempt.uid, attempt.reason) == (job["metadata"]["uid"], None)
     assert attempt.resources == call.placement.resources
     assert attempt.seconds > 0
-    assert other.settle(call.output) == ()
+    assert other.claim_orphans(call.output) == ()
     assert _markers(call) == [".booked", ".json"]
-    assert Ledger(call.output).debts() == []
+    assert BillingLedger(call.output).debts() == []
 
 
 def test_of_runs_that_begin_at_once_one_makes_a_job(ground: Pods, gate: Path, pool: ThreadPoolExecutor) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from superworkflow.infra.tracking.details import DetailedRun, RunReader, StageRun
+from superworkflow.infra.tracking.details import DetailedRun, RecordedStageRun, RunReader
 from tests.flows.command_line import CommandLine
 from tests.flows.nightly import nights
 
@@ -50,7 +50,7 @@ class Recorded:
         """Runs of the deployment, oldest first."""
         return [run for run in reversed(self.runs) if run.deployment]
 
-    def stages(self, run: DetailedRun) -> list[StageRun]:
+    def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
         return self.reader.stages(run)
 
 

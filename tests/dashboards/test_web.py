@@ -22,7 +22,7 @@ from superworkflow.dashboards.web.figures import REST
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline
 from superworkflow.infra.profile import load_profile
 from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.details import StageRun
+from superworkflow.infra.tracking.details import RecordedStageRun
 from tests.dashboards.conftest import GATE, STUDY, Recorded
 from tests.flows.deployments import eventually
 
@@ -320,10 +320,10 @@ def test_phases_of_stages(recorded: Recorded) -> None:
         assert phases[after].ready >= phases[before].ended - 0.01
 
 
-def _stage(name: str, **given: float) -> StageRun:
+def _stage(name: str, **given: float) -> RecordedStageRun:
     values = {"seconds": 3600.0, "cpu_s": 3600.0, "memory_bytes": 1 << 30, "cpu": 4.0, "memory": 8 << 30, **given}
-    return StageRun(name=name, state="ran", ended=datetime.now(UTC), compile_s=0, rows=1, cost_usd=0.1, saved_usd=0,
-                    **values)  # type: ignore[arg-type]  # fmt: skip
+    return RecordedStageRun(name=name, state="ran", ended=datetime.now(UTC), compile_s=0, rows=1, cost_usd=0.1,
+                            saved_usd=0, **values)  # type: ignore[arg-type]  # fmt: skip
 
 
 def test_lines_that_fit_better_are_a_profile(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.attempt import DatasetAttempt
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import (
@@ -187,7 +187,7 @@ def _half(folder: Location, digest: str = "d" * 32) -> list[str]:
     for name in ("a/1", "b"):
         with writer.file(name) as path:
             path.write_text(f"content of {name}")
-    writer.settle()
+    writer.wait_for_checksums()
     writer.close()
     return folder.walk_files()
 
@@ -261,7 +261,7 @@ def test_whole_files_that_are_not_taken_over_are_removed(folder: Location) -> No
 
 KILLED = """
 import os, signal, sys
-from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.attempt import DatasetAttempt
 from superworkflow.infra.storage.dataset import DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import CHECKPOINT_FOLDER, InputEntry, Measurement
@@ -352,11 +352,11 @@ def test_attempts_by_command(tmp_path: Path) -> None:
 
 def test_second_attempt_object_begins_anew(folder: Location) -> None:
     folder.make()
-    first = Attempt(folder)
+    first = DatasetAttempt(folder)
     first.begin()
     first.claim(["a"])
     _put(folder.join("a"))
-    second = Attempt(folder)
+    second = DatasetAttempt(folder)
     second.begin()
     assert "a" in first
     assert "a" not in second

@@ -14,7 +14,7 @@ from superworkflow.infra.estimate import Estimate
 from superworkflow.infra.execution.execute import execute
 from superworkflow.infra.launch.base import Launched, Launcher, StageCall
 from superworkflow.infra.orchestration.node import run_node
-from superworkflow.infra.plan.autosize import HEADROOM, Limits, choose, limits
+from superworkflow.infra.plan.autosize import HEADROOM, SizeLimits, choose, limits
 from superworkflow.infra.plan.planning import plan
 from superworkflow.infra.plan.sizing import Sizing
 from superworkflow.infra.profile import load_profile
@@ -23,7 +23,7 @@ from superworkflow.infra.request import Request, build_request
 from superworkflow.infra.resources import Resources, available_cpus
 from tests.toy_stages import COUNT, SCALE, TOY
 
-MOST = Limits(cpu=16, memory=8 << 30, target_s=100)
+MOST = SizeLimits(cpu=16, memory=8 << 30, target_s=100)
 BOTH = ("cpu", "memory")
 
 
@@ -90,7 +90,7 @@ def test_limits(tmp_path: Path) -> None:
     cluster = load_profile(
         _profile(tmp_path, "{launcher: kubernetes, kubernetes: {cpu_cap: 3, memory_cap: 5Gi, target_s: 7}}")
     )
-    assert limits(cluster) == Limits(3, 5 << 30, 7)
+    assert limits(cluster) == SizeLimits(3, 5 << 30, 7)
     here = limits(load_profile("laptop"))
     assert here.cpu == available_cpus()
     assert here.memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

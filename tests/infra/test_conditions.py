@@ -11,7 +11,7 @@ import pytest
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage import conditions, lease, s3
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lease import Lease, LeaseClaim
 from superworkflow.infra.storage.lock import exclusive
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
@@ -96,9 +96,9 @@ class TestAsCeph:
 
     def test_late_deletion_leaves_the_lease_of_another(self, quirky: Store) -> None:
         file = quirky.root.join(".lease")
-        first = Lease(file, Claim("attempt-1"))
+        first = Lease(file, LeaseClaim("attempt-1"))
         assert first.acquire()
-        second = Lease(file, Claim("attempt-2", {"attempt-1"}))
+        second = Lease(file, LeaseClaim("attempt-2", {"attempt-1"}))
         assert second.acquire()
         first.release()
         assert second.renew()

@@ -18,7 +18,7 @@ from superworkflow.infra.profile import Placement
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.digest import dataset_digest
-from superworkflow.infra.storage.elsewhere import VARIABLE, Reach, reach_of
+from superworkflow.infra.storage.elsewhere import VARIABLE, TableAccess, reach_of
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
@@ -43,11 +43,11 @@ def described(folder: Location, *names: str) -> str:
     return folder.join("schema.yaml").uri
 
 
-def opened(uri: str, reach: Reach | None = None) -> Source:
+def opened(uri: str, reach: TableAccess | None = None) -> Source:
     return DESCRIBED.open(Source.of(uri, reach=reach_of(uri) if reach is None else reach))
 
 
-def refused(uri: str, reach: Reach) -> str:
+def refused(uri: str, reach: TableAccess) -> str:
     with pytest.raises(UserError, match="a table lies elsewhere than this description") as raised:
         _ = opened(uri, reach).digest
     assert raised.value.where == uri

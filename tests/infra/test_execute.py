@@ -24,10 +24,10 @@ from superworkflow.infra.progress import Progress, parse_event
 from superworkflow.infra.resources import Resources
 from superworkflow.infra.stage import Stage
 from superworkflow.infra.storage import patience, s3
-from superworkflow.infra.storage.attempt import Attempt
+from superworkflow.infra.storage.attempt import DatasetAttempt
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
-from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lease import Lease, LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost, Right, exclusive
 from superworkflow.infra.storage.manifest import ATTEMPT_NAME, CHECKPOINT_FOLDER, MANIFEST_NAME, Measurement
 from superworkflow.infra.storage.patience import Unreachable
@@ -148,7 +148,7 @@ def number(s3_store: Store) -> str:
 
 def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, number: str) -> None:
     output, told, lost = s3_store.location("scale", "0" * 32), io.StringIO(), list[LeaseLost]()
-    other = Lease(s3_store.root.join("scale", f".{output.name}.lease"), Claim(supersedes=["first"]))
+    other = Lease(s3_store.root.join("scale", f".{output.name}.lease"), LeaseClaim(supersedes=["first"]))
 
     def take_over() -> None:
         while output.join("before.json").size() is None:
@@ -160,7 +160,7 @@ def test_run_that_lost_its_lease_does_not_complete(s3_store: Store, number: str)
     with pytest.raises(LeaseLost, match="another took over the dataset"):
         execute(
             SCALE, {"seconds": 2.0}, {"number": number}, output.uri, Resources(), Progress("x", stream=told),
-            on_lost=lost.append, claim=Claim("first"),
+            on_lost=lost.append, claim=LeaseClaim("first"),
         )  # fmt: skip
     thread.join()
     assert Dataset.find(output) is None
@@ -217,7 +217,7 @@ import sys
 from superworkflow.infra.execution import ending
 from superworkflow.infra.storage import lease
 from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.progress import Progress
 from superworkflow.infra.resources import Resources
 from tests.toy_stages import SCALE
@@ -225,7 +225,7 @@ lease.RENEW_SECONDS = 3600.0  # it wakes up in the middle of its work, not in it
 def lost(error):
     ending.end_process(1)
 execute(SCALE, {"seconds": 3.0, "factor": 7.0}, {"number": sys.argv[1]}, sys.argv[2], Resources(),
-        Progress("scale"), on_lost=lost, claim=Claim("stopped"))
+        Progress("scale"), on_lost=lost, claim=LeaseClaim("stopped"))
 """
 
 
@@ -239,7 +239,7 @@ def test_stopped_writer_that_goes_on_changes_nothing(s3_store: Store, number: st
             time.sleep(0.02)
         os.kill(writer.pid, signal.SIGSTOP)
         told = Progress("x", stream=io.StringIO())
-        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), told, claim=Claim("", {"stopped"}))
+        done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), told, claim=LeaseClaim("", {"stopped"}))
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     _, said = writer.communicate(timeout=60)
@@ -361,7 +361,7 @@ def test_replaced_checkpoint_does_not_come_back(run: Run, store: Store, text: st
     run(COUNT)
     digest = _digest(SCALE, store, text, {})
     store.location("scale", digest).make()
-    Attempt(store.location("scale", digest), digest).begin()
+    DatasetAttempt(store.location("scale", digest), digest).begin()
     older = store.location("scale", digest).join(CHECKPOINT_FOLDER, "older.txt")
     if older.local_path is not None:
         older.local_path.parent.mkdir()

@@ -16,7 +16,7 @@ import pytest
 from superworkflow.infra.execution import ending
 from superworkflow.infra.storage import lease, lock, s3
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.lease import Claim, Lease
+from superworkflow.infra.storage.lease import Lease, LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost, exclusive
 from superworkflow.infra.storage.store import Store
 from tests.s3_proxy import S3Proxy
@@ -32,7 +32,7 @@ lease.RENEW_SECONDS = 0.3
 def lost(error):
     print(error, flush=True)
     ending.end_process(1)
-where, claim = Location.of(sys.argv[1]), lease.Claim(sys.argv[2])
+where, claim = Location.of(sys.argv[1]), lease.LeaseClaim(sys.argv[2])
 with ending.when_asked(), lock.exclusive(where, on_lost=lost, claim=claim):
     print("held", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", (1 << 31) - 1)  # as a kernel: no instruction of Python for many minutes
@@ -152,7 +152,7 @@ def test_sigterm_ends_a_holder_whose_store_is_away(s3_store: Store, s3_proxy: S3
 def test_holder_that_lost_the_lease_ends_itself(s3_store: Store) -> None:
     location = s3_store.location("count", DIGEST)
     holder = _holder(location, "attempt-1")
-    with exclusive(location, claim=Claim("attempt-2", {"attempt-1"})) as right:
+    with exclusive(location, claim=LeaseClaim("attempt-2", {"attempt-1"})) as right:
         said, _ = holder.communicate(timeout=60)
         assert "another took over the dataset" in said
         assert holder.returncode == 1
@@ -231,15 +231,15 @@ class TestLease:
         assert not second.acquire()
 
     def test_one_of_many_takes_over(self, location: Location) -> None:
-        assert Lease(location, Claim("dead")).acquire()
-        waiting = [Lease(location, Claim(supersedes=["dead"])) for _ in range(8)]
+        assert Lease(location, LeaseClaim("dead")).acquire()
+        waiting = [Lease(location, LeaseClaim(supersedes=["dead"])) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(Lease.acquire, waiting)) == 1
 
     def test_only_the_named_holder_is_superseded(self, location: Location) -> None:
-        assert Lease(location, Claim("attempt-1")).acquire()
-        assert not Lease(location, Claim("attempt-3", {"attempt-2", "other"})).acquire()
-        assert Lease(location, Claim("attempt-2", {"attempt-1"})).acquire()
+        assert Lease(location, LeaseClaim("attempt-1")).acquire()
+        assert not Lease(location, LeaseClaim("attempt-3", {"attempt-2", "other"})).acquire()
+        assert Lease(location, LeaseClaim("attempt-2", {"attempt-1"})).acquire()
 
     @pytest.mark.parametrize(
         ("changed", "taken"),

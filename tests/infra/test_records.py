@@ -149,7 +149,7 @@ class _Debts(Launcher):
     def launch(self, call: StageCall, on_event: Callable[[Event], None]) -> Launched:
         raise AssertionError("its dataset is there")
 
-    def settle(self, output: str) -> tuple[Attempt, ...]:
+    def claim_orphans(self, output: str) -> tuple[Attempt, ...]:
         return self._attempts
 
     def cancel(self) -> None: ...

@@ -434,15 +434,15 @@ class TestKeptSums:
         (folder / f"{'c' * 32}.json").symlink_to(folder / mine[0])
         kept = {*mine, f"{'c' * 32}.json"}  # what we did not make
         for uri in ("first", "second"):
-            sums.KeptSums(uri).write({"a.csv": ("state", "0" * 64)})
+            sums.ChecksumCache(uri).write({"a.csv": ("state", "0" * 64)})
         left = {path.name for path in folder.iterdir()}
         assert kept < left
         assert len(left - kept) == 2, "of ours only what is new"
         for path in left - kept:
             os.utime(folder / path, (old + 120, old + 120))
         monkeypatch.setattr(sums, "KEPT_BYTES", 250)
-        sums.KeptSums("third").write({"a.csv": ("state", "0" * 64)})
-        assert sums.KeptSums("third").read()
+        sums.ChecksumCache("third").write({"a.csv": ("state", "0" * 64)})
+        assert sums.ChecksumCache("third").read()
         assert len({path.name for path in folder.iterdir()} - kept) == 2, "as many as may be kept"
 
     def test_remote_copy_is_held_against_the_kept_sum(self, s3_store: Store, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from superworkflow.infra.plan.timeline import Task, timeline
+from superworkflow.infra.plan.timeline import TimelineTask, timeline
 
 
-def _task(name: str, *upstream: str, wait: float = 0.0, runtime: float = 10.0, cores: float = 1.0) -> Task:
-    return Task(name, upstream, wait, runtime, runtime * cores)
+def _task(name: str, *upstream: str, wait: float = 0.0, runtime: float = 10.0, cores: float = 1.0) -> TimelineTask:
+    return TimelineTask(name, upstream, wait, runtime, runtime * cores)
 
 
 def test_one_after_the_other() -> None:
@@ -41,5 +41,5 @@ def test_a_worker_waits_for_what_its_task_needs() -> None:
 
 
 def test_cached_stages_take_nothing() -> None:
-    assert timeline([Task("a", (), 0, 0, 0), _task("b", "a")], 1, 1) == {"a": (0, 0), "b": (0, 10)}
+    assert timeline([TimelineTask("a", (), 0, 0, 0), _task("b", "a")], 1, 1) == {"a": (0, 0), "b": (0, 10)}
     assert timeline([], 1) == {}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.tasks.embed import kernel
-from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NORM_LIMIT, key
 from superworkflow.tasks.prepare.alias import alias_table
 from tests.kernels.checked import is_checked
@@ -49,8 +49,8 @@ def test_training(
     threshold, alias = alias_table(rng.integers(1, 1000, rows) ** rng.choice([-2.0, 0.0, 0.75]))
     begin = rng.normal(0, 0.3 / np.sqrt(dimensions), (2, rows, dimensions))
 
-    def run(function: Any, columns: int) -> tuple[Tables, tuple[float, float, float]]:
-        tables = Tables.random(rows, columns, 1, adagrad)
+    def run(function: Any, columns: int) -> tuple[EmbeddingTables, tuple[float, float, float]]:
+        tables = EmbeddingTables.random(rows, columns, 1, adagrad)
         for table, values in zip((tables.centre, tables.context), begin, strict=True):
             table[:] = 0
             table[:, :dimensions] = values

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._draw import Work
+from superworkflow.tasks._draw import DrawScratch
 from superworkflow.tasks._gnn import mean_kernels
-from superworkflow.tasks._gnn.dropped import Dropped
+from superworkflow.tasks._gnn.dropped import RowDropout
 from superworkflow.tasks._gnn.half import as_read
-from superworkflow.tasks._gnn.joined import MeanRows, OwnRows
+from superworkflow.tasks._gnn.joined import RowMeansPart, RowsPart
 from superworkflow.tasks._gnn.kernels import (
-    ALL,
+    ALL_NEIGHBORS,
     Renumbered,
     compact,
     count_draws,
@@ -38,7 +38,7 @@ def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -
 
 @given(
     receivers=st.integers(1, 9), senders=st.integers(1, 70), most=st.sampled_from([0, 1, 5, 200]),
-    size=st.sampled_from([ALL, 1, 2, 3, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
+    size=st.sampled_from([ALL_NEIGHBORS, 1, 2, 3, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
     share=st.sampled_from([0, 0.1, 0.9]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
@@ -60,7 +60,7 @@ def test_draws(receivers, senders, most, size, labor, seed, share):
         assert not np.isin(mine, lost).any()
         assert (np.diff(mine) > 0).all()
         assert ((mine >= indptr[node]) & (mine < indptr[node + 1])).all()
-        if size == ALL or degree <= size:
+        if size == ALL_NEIGHBORS or degree <= size:
             assert len(mine) == degree
         elif not labor:
             assert len(mine) == size
@@ -134,7 +134,7 @@ def test_draws_by_weight(receivers, most, size, seed, share):
     starts, longest = np.empty(len(nodes) + 1, np.int64), int(np.diff(indptr).max(initial=0))
     count_weighted(indptr, read_only(weights), nodes, size, lost, starts, None)
     positions = np.empty(starts[-1], np.int64)
-    work = Work(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+    work = DrawScratch(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
     left = np.empty(longest, np.float32)
     how = size, np.uint64(seed), lost, starts
     draw_by_weight(indptr, read_only(weights), nodes, nodes, *how, None, work, left, positions)
@@ -177,7 +177,7 @@ def test_a_part_draws_what_the_whole_graph_does(nodes, most, size, seed, share, 
         if by_weight:
             count_weighted(of, heavy, where, size, lost, begins, by)
             positions = np.empty(begins[-1], np.int64)
-            work = Work(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+            work = DrawScratch(np.zeros(1, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
             how = size, np.uint64(seed), lost, begins, by, work, np.empty(longest, np.float32)
             draw_by_weight(of, heavy, where, receivers, *how, positions)
         else:
@@ -258,10 +258,10 @@ def test_means_and_their_transpose(receivers, more, width, dropped, at, seed):
     mean_kernels.gather_rows(read_only(table), nodes, *given)
     assert (out[:, at : at + width] == (table * mask)[nodes]).all()
     half, found = table.astype(np.float16), out.copy()
-    OwnRows(half, nodes, Dropped(dropped, seed)).fill(found, at)
+    RowsPart(half, nodes, RowDropout(dropped, seed)).fill(found, at)
     np.testing.assert_array_equal(found[:, at : at + width], (half.astype(np.float32) * mask)[nodes])
     for values, rows in ((half, found), (half.astype(np.float32), out)):
-        MeanRows(values, indices, positions, starts, Dropped(dropped, seed)).fill(rows, at)
+        RowMeansPart(values, indices, positions, starts, RowDropout(dropped, seed)).fill(rows, at)
     np.testing.assert_array_equal(found, out)
     mean_kernels.mean_rows(read_only(table), starts, indices, out, at)
     assert out[:, at : at + width] == pytest.approx(dense @ table, abs=1e-5)

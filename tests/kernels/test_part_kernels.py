@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.book import Book
+from superworkflow.tasks._gnn.book import PartitionBook
 from superworkflow.tasks._gnn.dividing import divided
-from superworkflow.tasks._gnn.dropped import NOTHING, Dropped
-from superworkflow.tasks._gnn.joined import MeanRows, OwnRows
+from superworkflow.tasks._gnn.dropped import NOTHING, RowDropout
+from superworkflow.tasks._gnn.joined import RowMeansPart, RowsPart
 from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.near import Near, NearRows, SharedMeans, Table
+from superworkflow.tasks._gnn.near import RemoteRows, RemoteRowsPart, RowTable, SharedMeansPart
 from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
-from superworkflow.tasks._gnn.sources import OwnSums, OwnTable
+from superworkflow.tasks._gnn.sources import PartialSumSource, TableSource
 from superworkflow.tasks._gnn.window_rows import WindowRows
 from tests.kernels.test_gnn_kernels import rows_of
 
@@ -51,31 +51,31 @@ def test_rows_of_a_window_are_those_of_its_nodes_and_others_are_asked_for_once(
     table, of = rng.random((nodes, width), np.float32), Divided.random(rng, nodes, workers)
     rank, found = int(rng.integers(workers)), np.full(nodes, -1, np.int32)
     lists = [rng.choice(nodes, size, replace=False).astype(np.int64) for size in rng.integers(0, nodes + 1, 3)]
-    book = Book({"n": of.order}, {"n": of.bounds})
+    book = PartitionBook({"n": of.order}, {"n": of.bounds})
     window = WindowRows(book, rank, "n", lists, found)
     assert sorted(window.asked) == sorted(set(np.concatenate(lists).tolist()) - set(of.own(rank).tolist()))
     assert (found == -1).all()
     values = [np.empty(0, np.float32)]
     for other in range(workers):  # what each owner answers; the order of the questions is that of the answers here
         mine = window.asked[np.isin(window.asked, of.own(other))]
-        source = OwnTable(book, "n", other, table[of.own(other)])
+        source = TableSource(book, "n", other, table[of.own(other)])
         values.append(np.empty(source.count(mine) * source.width, np.float32))
         if other != rank:
             source.write(mine, values[-1])
     begins = np.empty(len(window.asked), np.int64)
     begins[np.argsort(book.owners("n", window.asked), kind="stable")] = width * np.arange(len(begins))
-    mask, out = Dropped(dropped, seed), np.full((nodes, at + width + 1), 7, np.float32)
+    mask, out = RowDropout(dropped, seed), np.full((nodes, at + width + 1), 7, np.float32)
     for each, where in zip(lists, window.of_batches(~begins), strict=True):
-        near = Near(table[of.own(rank)], np.concatenate(values), where)
+        near = RemoteRows(table[of.own(rank)], np.concatenate(values), where)
         np.testing.assert_array_equal(near.rows(), table[each])
-        whole = Table(each, near)
+        whole = RowTable(each, near)
         np.testing.assert_array_equal(whole[each], table[each])
         np.testing.assert_array_equal(whole[each[::-2]], table[each[::-2]])
         wanted, some = out.copy(), each[: len(each) // 2]
-        OwnRows(table, some, mask).fill(wanted[: len(some)], at)
+        RowsPart(table, some, mask).fill(wanted[: len(some)], at)
         whole.fixed(some, mask).fill(out[: len(some)], at)
         np.testing.assert_array_equal(out, wanted)
-        assert NearRows(near, each, mask).width == width
+        assert RemoteRowsPart(near, each, mask).width == width
 
 
 @given(
@@ -89,9 +89,9 @@ def test_means_to_which_owners_add_their_shares(nodes, receivers, most, workers,
     rng = np.random.default_rng(seed)
     table, of = rng.random((nodes, width), np.float32), Divided.random(rng, nodes, workers)
     starts, senders = rows_of(rng, receivers, nodes, most)
-    mask, out = Dropped(dropped, seed), np.full((receivers, at + width + 1), 7, np.float32)
+    mask, out = RowDropout(dropped, seed), np.full((receivers, at + width + 1), 7, np.float32)
     wanted = out.copy()
-    MeanRows(table, of.order, senders.astype(np.int64), starts, mask).fill(wanted, at)
+    RowMeansPart(table, of.order, senders.astype(np.int64), starts, mask).fill(wanted, at)
     tables = [table[of.own(rank)] for rank in range(workers)]
     for rank in range(workers):
         edges = divided("n", starts, senders.astype(np.int64), of.bounds, rank, np.empty)
@@ -99,14 +99,14 @@ def test_means_to_which_owners_add_their_shares(nodes, receivers, most, workers,
         assert counts[rank] == len(edges.asked.parts[rank]) == 0
         values = [np.empty(0, np.float32)]
         for other, asked in enumerate(edges.asked.parts):
-            source = OwnSums(tables[other], int(of.bounds[other]), of.own(other), mask)
+            source = PartialSumSource(tables[other], int(of.bounds[other]), of.own(other), mask)
             assert source.count(asked) == counts[other]
             values.append(np.empty(source.count(asked) * width, np.float32))
             if len(asked):
                 source.write(asked, values[-1])
         where = np.empty(len(order), np.int64)
         where[order] = ~(width * np.arange(len(order)))
-        means = SharedMeans(tables[rank], of.own(rank), edges.own_starts, edges.own, np.concatenate(values),
+        means = SharedMeansPart(tables[rank], of.own(rank), edges.own_starts, edges.own, np.concatenate(values),
                             edges.sum_starts, where, starts)  # fmt: skip
         assert means.width == width
         means._replace(dropped=mask).fill(out, at)
@@ -120,11 +120,11 @@ def test_what_is_asked_of_another_worker_is_refused(asked):
     """It has the nodes with the new numbers 5 to 9."""
     table, out = np.zeros((5, 3), np.float32), np.zeros(3, np.float32)
     with pytest.raises(IndexError, match="asked for"):
-        OwnSums(table, 5, np.arange(5), NOTHING).write(read_only(np.array(asked)), out)
-    book = Book({"n": np.arange(12)}, {"n": np.array([0, 5, 10, 12])})
+        PartialSumSource(table, 5, np.arange(5), NOTHING).write(read_only(np.array(asked)), out)
+    book = PartitionBook({"n": np.arange(12)}, {"n": np.array([0, 5, 10, 12])})
     for node in (4, 10):
         with pytest.raises(IndexError, match="asked for"):
-            OwnTable(book, "n", 1, table).write(np.array([node]), out)
+            TableSource(book, "n", 1, table).write(np.array([node]), out)
 
 
 @given(receivers=st.integers(0, 9), most=st.sampled_from([0, 1, 5]), seed=st.integers(0, 2**20))

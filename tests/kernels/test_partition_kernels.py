@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.kernels import ALL, Renumbered, count_draws, draw_edges, read_only
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS, Renumbered, count_draws, draw_edges, read_only
 from superworkflow.tasks.partition.clusters import contract, move_labels
 from superworkflow.tasks.partition.kernels import count_cut, count_ends, fill_ends, merge_rows, sort_rows
 from superworkflow.tasks.shard.kernel import renumber_rows
@@ -154,7 +154,7 @@ def test_cut_and_renumbered_rows(sources, targets, most, parts, seed):
 
 @given(
     sources=st.integers(1, 9), targets=st.integers(1, 9), most=st.sampled_from([0, 3, 200]),
-    size=st.sampled_from([ALL, 1, 2, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
+    size=st.sampled_from([ALL_NEIGHBORS, 1, 2, 40]), labor=st.booleans(), seed=st.integers(0, 2**32),
     share=st.sampled_from([0, 0.1, 0.9]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)

@@ -17,7 +17,7 @@ from superworkflow.tasks._gather import gather_words
 from superworkflow.tasks._loader import merge
 from superworkflow.tasks._memory import Memory
 from superworkflow.tasks._tfrecord import read_records
-from superworkflow.tasks.records.columns import FloatRows, Floats, Integers, Records, Strings
+from superworkflow.tasks.records.columns import BlockRecords, FloatRows, Floats, Integers, Strings
 from superworkflow.tasks.records.features import strings_of
 from tests.tasks import examples
 
@@ -41,7 +41,7 @@ def test_records_are_what_protobuf_makes_of_the_arrays(counts, items, width, kin
         column, found = _column(rng, name, kind, starts, rows, items, width)
         columns.append((column, present))
         lists.append((name, found))
-    records = Records(columns)
+    records = BlockRecords(columns)
     wanted = [
         examples.serialized(
             {name: (kind, values[r]) for name, (kind, values) in lists if present[r]} | {"context": ("int64_list", [r])}

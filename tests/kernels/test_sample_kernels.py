@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from superworkflow.infra.errors import DatasetDamaged
 from superworkflow.tasks._subgraph_positions import joined_positions, split_positions
 from superworkflow.tasks.sample import SampleParams, sampler
-from superworkflow.tasks.sample.sampler import Sampler, SeedRows
-from superworkflow.tasks.sample.spec import STRATEGIES, Op, Spec
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
+from superworkflow.tasks.sample.spec import STRATEGIES, Op, SamplingSpec
 from tests.tasks.sampling import PlainSampler, plain, random_graph, same
 
 ENDS = {"aa": ("a", "a"), "ab": ("a", "b"), "ba": ("b", "a"), "bb": ("b", "b"), "cb": ("c", "b")}
@@ -23,7 +23,7 @@ _numbers = count()
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> Spec:
+def specs(draw: st.DrawFn) -> SamplingSpec:
     """DAGs of up to five ops from seeds of set a."""
     ops: list[Op] = []
     leads = {"seed": "a"}
@@ -34,7 +34,7 @@ def specs(draw: st.DrawFn) -> Spec:
         size = draw(st.sampled_from([1, 2, 3, 7, 30, 100]))
         ops.append(Op(f"op{number}", tuple(inputs), edge_set, size, draw(st.sampled_from(STRATEGIES))))
         leads[f"op{number}"] = ENDS[edge_set][1]
-    return Spec("spec", "seed", "a", draw(st.booleans()), tuple(ops))
+    return SamplingSpec("spec", "seed", "a", draw(st.booleans()), tuple(ops))
 
 
 @given(
@@ -45,7 +45,7 @@ def specs(draw: st.DrawFn) -> Spec:
 )  # fmt: skip
 @settings(max_examples=60, deadline=None, print_blob=True)
 def test_subgraphs_equal_the_plain_samplers(
-    tmp_path_factory: pytest.TempPathFactory, spec: Spec, seed: int, nodes: int, weighted: bool, edges: int,
+    tmp_path_factory: pytest.TempPathFactory, spec: SamplingSpec, seed: int, nodes: int, weighted: bool, edges: int,
     parallel: bool, aggregation: str, inputs: str, room: int, most: int,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed % 2**32)
@@ -61,7 +61,7 @@ def test_subgraphs_equal_the_plain_samplers(
     seeds = SeedRows(pa.array(ids), numbers, times, np.arange(subgraphs) % 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampler, "FIRST_ROOM", room)
-        compiled = Sampler(graph.open(_folder(tmp_path_factory)), spec, params)
+        compiled = SpecSampler(graph.open(_folder(tmp_path_factory)), spec, params)
         done = 0
         while done < subgraphs:
             block = compiled.block(seeds.part(done, subgraphs), most)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._kept import Kept
+from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks._subgraphs import read_group
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
@@ -28,7 +28,7 @@ from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_
 from superworkflow.tasks.sample.partitioned.members import ask_edges, counts_joined, keep_edges
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan, plan_of
 from superworkflow.tasks.sample.sampler import SeedRows
-from superworkflow.tasks.sample.spec import Spec
+from superworkflow.tasks.sample.spec import SamplingSpec
 from tests.kernels.guarded import calls
 from tests.kernels.test_sample_kernels import ENDS, specs
 from tests.tasks.sampling import PlainSampler, plain, random_graph, same
@@ -41,7 +41,7 @@ from tests.tasks.sampling import PlainSampler, plain, random_graph, same
 )  # fmt: skip
 @settings(max_examples=25, deadline=None, print_blob=True)
 def test_subgraphs_drawn_in_parts_equal_the_plain_samplers(
-    tmp_path_factory: pytest.TempPathFactory, spec: Spec, seed: int, nodes: int, weighted: bool, edges: int,
+    tmp_path_factory: pytest.TempPathFactory, spec: SamplingSpec, seed: int, nodes: int, weighted: bool, edges: int,
     parallel: bool, aggregation: str, inputs: str, parts: int, tasks: int,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed % 2**32)
@@ -51,7 +51,7 @@ def test_subgraphs_drawn_in_parts_equal_the_plain_samplers(
             del features["weight"]
     params = SampleParams(seed=seed, aggregation=aggregation, inputs=inputs)
     folder = tmp_path_factory.mktemp("parts")
-    graph, kept = made.open(folder / "graph"), Kept(str(folder / "made"))
+    graph, kept = made.open(folder / "graph"), TaskOutputs(str(folder / "made"))
     plan = plan_of(graph, spec.fitted(graph.node_sets, graph.edge_sets), params, kept, str(folder / "rows"))
     cuts = tuple(np.unique([0, each.sources, *rng.integers(0, each.sources, parts - 1)]) for each in plan.edge_sets)
     subgraphs = 5

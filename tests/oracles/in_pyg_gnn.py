@@ -17,11 +17,11 @@ from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE, HeteroConv, SAGECon
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._gnn.batches import Draws, Sampler, order_of
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler, order_of
 from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
 from superworkflow.tasks._gnn.tensors import read_tensors
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.evaluate.links import area_under_curve
 from superworkflow.tasks.score_links.run import average_precision, filtered_ranks
 from superworkflow.tasks.train import TrainParams
@@ -211,9 +211,9 @@ def check_scores() -> None:
 
 def check_draws() -> None:
     """Our draws and DGL's pass one test: all pairs of a node's seven neighbours are as probable."""
-    rows = {0: Rows(np.array([0, 7, *[7] * 7]), np.arange(1, 8, dtype=np.int32))}
-    level = Level(("n",), (Relation(0, "e", "n", "n"),), ("n",))
-    sampler = Sampler(rows, {"n": 8}, Draws([level], [2], False, frozenset(), 9))
+    rows = {0: CsrRows(np.array([0, 7, *[7] * 7]), np.arange(1, 8, dtype=np.int32))}
+    level = LayerSchema(("n",), (Relation(0, "e", "n", "n"),), ("n",))
+    sampler = NeighborSampler(rows, {"n": 8}, Draws([level], [2], False, frozenset(), 9))
     whole = dgl.graph((torch.arange(1, 8), torch.zeros(7, dtype=torch.int64)), num_nodes=8)
     expected = {frozenset(("e", at) for at in pair): 1 / 21 for pair in combinations(range(7), 2)}
     dgl.seed(2)

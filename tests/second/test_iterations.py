@@ -7,14 +7,14 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from superworkflow.infra.request import build_request
-from superworkflow.sweeps.setup import Setup, Wishes, set_up
+from superworkflow.sweeps.setup import SweepSetup, Wishes, set_up
 from superworkflow.sweeps.storage import StudyStorage
-from superworkflow.sweeps.study import Spec, SweepStudy
+from superworkflow.sweeps.study import StudySpec, SweepStudy
 from tests.second.conftest import Second
 from tests.second.flows.second import SUPERWORKFLOW
 
 
-def _set_up(graph: Path, *assignments: str, space: str = "", **wishes: object) -> Setup:
+def _set_up(graph: Path, *assignments: str, space: str = "", **wishes: object) -> SweepSetup:
     request = build_request(SUPERWORKFLOW, sources={"graph": str(graph)}, assignments=assignments)
     fixed = frozenset(text.partition("=")[0] for text in assignments)
     file = graph.parent / "space.yaml"
@@ -42,7 +42,7 @@ def test_pruner_by_default(graph: Path) -> None:
 def _pruned_at(folder: Path, steps: int, trials: int) -> list[int]:
     """Steps at which a Hyperband study ends trials of which each is worse than those before it."""
     space = {"fit.penalty": {"type": "float", "low": 0.0, "high": 1.0}}
-    spec = Spec("second", {}, {}, space, [["choose.rmse", False]], "random", "hyperband", seed=3, steps=steps)
+    spec = StudySpec("second", {}, {}, space, [["choose.rmse", False]], "random", "hyperband", seed=3, steps=steps)
     study = SweepStudy.create(StudyStorage(f"sqlite:///{folder}/studies.db"), f"rungs-{steps}", spec, frozenset())
     ended = []
     for number in range(trials):

@@ -177,7 +177,7 @@ def _none(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]
         (replace(MODEL, node="chose"), r"model: the diagram has no such node .*Did you mean choose\?"),
         (replace(MODEL, code="tests.second.server"), "model: no such module .got 'tests.second.server'"),
         (replace(MODEL, card="tests.second.outcomes:cart"), r"model: .*Did you mean card\?"),
-        (replace(MODEL, again=Rescoring("chose", (), _none)), "again: no metric is declared of this node .got 'chose'"),
+        (replace(MODEL, rescore=Rescoring("chose", (), _none)), "rescore: no metric is declared .*got 'chose'"),
         (replace(MODEL, name="a/b"), "model: name: not a valid name .got 'a/b'"),
         (replace(MODEL, title="weights"), "output or model: declared twice .got 'weights'"),
     ],
@@ -250,4 +250,4 @@ def test_node2vec_declares_as_before() -> None:
     (model,) = NODE2VEC.registered
     assert isinstance(model, Model)
     assert model.name == "node2vec-embeddings"
-    assert model.again is not None
+    assert model.rescore is not None

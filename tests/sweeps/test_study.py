@@ -14,10 +14,10 @@ import pytest
 from optuna.trial import TrialState
 
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import Owner
+from superworkflow.infra.owner import ProcessIdentity
 from superworkflow.sweeps.owner import Watch
 from superworkflow.sweeps.storage import StudyStorage
-from superworkflow.sweeps.study import Claim, SweepStudy
+from superworkflow.sweeps.study import ClaimedTrial, SweepStudy
 from tests.sweeps import worker
 from tests.sweeps.conftest import Postgres
 
@@ -41,7 +41,7 @@ def _study(url: str, name: str, watch: Watch | None = None, **more: object) -> S
     return SweepStudy(created.storage, name, created.spec, watch)
 
 
-def _finish(study: SweepStudy, claim: Claim) -> bool:
+def _finish(study: SweepStudy, claim: ClaimedTrial) -> bool:
     return study.finish(claim, TrialState.COMPLETE, [worker.value(claim.params)], {"paid_usd": 1.0}, {})
 
 
@@ -100,8 +100,8 @@ def test_trial_that_kills_its_process_is_given_up(tmp_path: Path, name: str) -> 
 
 def test_owner_elsewhere_is_judged_by_its_beats() -> None:
     now = 0.0
-    watch = Watch(Owner.here(), grace_s=60, clock=lambda: now)
-    other = str(replace(Owner.here(), host="elsewhere"))
+    watch = Watch(ProcessIdentity.here(), grace_s=60, clock=lambda: now)
+    other = str(replace(ProcessIdentity.here(), host="elsewhere"))
     assert watch.alive(1, other, [1, 0.0])
     now = 50.0
     assert watch.alive(1, other, [2, 0.0])
@@ -113,7 +113,7 @@ def test_owner_elsewhere_is_judged_by_its_beats() -> None:
 
 
 def test_owner_here_is_judged_by_its_process() -> None:
-    own = Owner.here()
+    own = ProcessIdentity.here()
     watch = Watch(own)
     assert watch.alive(1, str(own), None)
     assert not watch.alive(1, str(replace(own, started="1")), None), "another process under the same id"
@@ -123,12 +123,12 @@ def test_owner_here_is_judged_by_its_process() -> None:
 
 
 def test_attempt_that_was_taken_over_does_not_count(url: str, name: str) -> None:
-    first = _study(url, name, Watch(replace(Owner.here(), host="elsewhere")))
+    first = _study(url, name, Watch(replace(ProcessIdentity.here(), host="elsewhere")))
     claim = first.claim(1)
     assert claim is not None
     assert first.beat(claim, 1, 0.25)
     now = 0.0
-    second = _study(url, name, Watch(Owner.here(), clock=lambda: now))
+    second = _study(url, name, Watch(ProcessIdentity.here(), clock=lambda: now))
     assert second.reconcile() == []
     now = 100.0
     assert second.reconcile() == [0]

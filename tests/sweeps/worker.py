@@ -11,7 +11,7 @@ import time
 from optuna.trial import TrialState
 
 from superworkflow.sweeps.storage import StudyStorage
-from superworkflow.sweeps.study import Spec, SweepStudy
+from superworkflow.sweeps.study import StudySpec, SweepStudy
 
 SPACE = {
     "walk.p": {"type": "categorical", "choices": [0.25, 0.5, 1.0, 2.0, 4.0]},
@@ -20,9 +20,9 @@ SPACE = {
 OBJECTIVES: list[list[object]] = [["evaluate.macro_f1", True]]
 
 
-def spec(sampler: str = "tpe", **more: object) -> Spec:
+def spec(sampler: str = "tpe", **more: object) -> StudySpec:
     """A study of two parameters."""
-    return Spec("node2vec", {}, {}, SPACE, OBJECTIVES, sampler, "none", seed=3, **more)  # type: ignore[arg-type]
+    return StudySpec("node2vec", {}, {}, SPACE, OBJECTIVES, sampler, "none", seed=3, **more)  # type: ignore[arg-type]
 
 
 def value(params: dict[str, float]) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
 from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.kernels import ALL
-from superworkflow.tasks._gnn.shape import Shape
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
+from superworkflow.tasks._gnn.shape import NetworkConfig
 from superworkflow.tasks._gnn.targets import targets_of
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -72,7 +72,7 @@ def two_kinds(folder: Path, weights: bool = False) -> Dataset:
     return write_heterograph(folder, {"paper": Nodes(papers, features), "author": Nodes(authors)}, edges)
 
 
-def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, Shape, Data]:
+def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, NetworkConfig, Data]:
     """What stage train makes of a graph, without means from elsewhere."""
     graph = HeteroGraph.open(dataset)
     targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
@@ -80,12 +80,14 @@ def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, S
     return graph, targets, shape, data_of(graph, shape, None, False)
 
 
-def sampler_of(shape: Shape, data: Data, sizes: tuple[int, ...], labor: bool = False, seed: int = 42) -> Sampler:
-    return Sampler(data.rows, shape.nodes, Draws(shape.levels(), sizes, labor, frozenset(), seed))
+def sampler_of(
+    shape: NetworkConfig, data: Data, sizes: tuple[int, ...], labor: bool = False, seed: int = 42
+) -> NeighborSampler:
+    return NeighborSampler(data.rows, shape.nodes, Draws(shape.levels(), sizes, labor, frozenset(), seed))
 
 
 def everything(layers: int) -> tuple[int, ...]:
-    return (ALL,) * layers
+    return (ALL_NEIGHBORS,) * layers
 
 
 def adjacency(graph: HeteroGraph, edge_set: str) -> torch.Tensor:

@@ -17,9 +17,9 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, feature_stem, index_dtype
 from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_ids, write_rows
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 from superworkflow.tasks.sample import SampleParams
-from superworkflow.tasks.sample.spec import Op, Spec
+from superworkflow.tasks.sample.spec import Op, SamplingSpec
 
 GAMMA, WORD = 0x9E3779B97F4A7C15, 2**64 - 1
 Edge = tuple[int, int]
@@ -134,7 +134,7 @@ class PlainSubgraph:
 class PlainSampler:
     """See the module. Nothing is shared with the compiled one but the definition of the random numbers."""
 
-    def __init__(self, graph: PlainGraph, spec: Spec, params: SampleParams):
+    def __init__(self, graph: PlainGraph, spec: SamplingSpec, params: SampleParams):
         self.graph, self.spec, self.params = graph, spec, params
         self.rows: dict[str, dict[int, list[tuple[int, int]]]] = {}
         for name, pairs in graph.edges.items():
@@ -240,7 +240,7 @@ def by_weight(weights: Sequence[float], size: int, state: int) -> list[int]:
     return [-place for _, place in sorted(arrivals)[:size]]
 
 
-def plain(block: Block, graph: PlainGraph, number: int) -> PlainSubgraph:
+def plain(block: SubgraphBlock, graph: PlainGraph, number: int) -> PlainSubgraph:
     """One subgraph of a block; sets of which it has nothing are left out."""
     nodes, edges = {}, {}
     for i, name in enumerate(sorted(graph.nodes)):

@@ -13,7 +13,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._dtypes import DTYPES, FLOATS
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import shard_name
-from superworkflow.tasks._subgraphs import DESCRIPTION, Block, Layout, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
 from superworkflow.tasks.sample.sizes import Sizes
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes
@@ -60,7 +60,7 @@ def some_graph(rng: np.random.Generator, papers: int = 9) -> tuple[dict[str, Nod
     return nodes, edges
 
 
-def some_block(graph: HeteroGraph, rng: np.random.Generator, count: int, seed_sets: tuple[str, ...]) -> Block:
+def some_block(graph: HeteroGraph, rng: np.random.Generator, count: int, seed_sets: tuple[str, ...]) -> SubgraphBlock:
     """`count` subgraphs: the seeds, random edges and their ends."""
     nodes: list[list[np.ndarray]] = [[] for _ in graph.node_sets]
     edges: list[list[np.ndarray]] = [[] for _ in graph.edge_sets]
@@ -104,21 +104,24 @@ def some_block(graph: HeteroGraph, rng: np.random.Generator, count: int, seed_se
         return np.concatenate([np.zeros(0, np.int32), *(each[row] for each in lists)])
 
     array = np.array(seeds, np.int32).reshape(count, len(seed_sets))
-    return Block(
+    return SubgraphBlock(
         pa.array(ids, pa.string()), array if len(seed_sets) == 2 else array[:, 0],
         [starts(each) for each in nodes], [np.concatenate([np.zeros(0, np.int32), *each]) for each in nodes],
         [starts(each) for each in edges], *([joined(each, row) for each in edges] for row in range(3)),
     )  # fmt: skip
 
 
-def layout_of(graph: HeteroGraph) -> Layout:
+def layout_of(graph: HeteroGraph) -> SubgraphLayout:
     """The layout of subgraphs that may hold nodes and edges of all sets."""
     nodes, edges = len(graph.node_sets), len(graph.edge_sets)
-    return Layout(nodes, edges, tuple(range(nodes)), tuple(range(edges)))
+    return SubgraphLayout(nodes, edges, tuple(range(nodes)), tuple(range(edges)))
 
 
 def write_subgraphs(
-    folder: Path, graph: HeteroGraph, blocks: Mapping[str, list[list[Block]]], seed_sets: tuple[str, ...] = ("paper",)
+    folder: Path,
+    graph: HeteroGraph,
+    blocks: Mapping[str, list[list[SubgraphBlock]]],
+    seed_sets: tuple[str, ...] = ("paper",),
 ) -> Dataset:
     """A dataset of blocks: of each split the shards, of each shard the row groups."""
     output, layout = DatasetWriter(Location.of(folder)), layout_of(graph)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.kernel import _draw, pool_size
-from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
 from superworkflow.tasks.prepare.alias import alias_table
@@ -29,7 +29,7 @@ def vocabulary(rows=ROWS):
 
 def random_tables(d, rows=ROWS, adagrad=False):
     rng = np.random.default_rng(d)
-    tables = Tables.random(rows, d, 1, adagrad)
+    tables = EmbeddingTables.random(rows, d, 1, adagrad)
     tables.centre[:] = rng.normal(0, 0.7, tables.centre.shape)
     tables.context[:] = rng.normal(0, 0.7, tables.context.shape)
     for table in (tables.centre, tables.context):  # to values that products take as they are
@@ -199,7 +199,7 @@ import hashlib
 import numpy as np
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed._words import WORD
-from superworkflow.tasks.embed.tables import Tables
+from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary
 from superworkflow.tasks.prepare.alias import alias_table
 
@@ -208,7 +208,7 @@ known = Vocabulary(np.arange(300, dtype=np.int32), threshold, alias.astype(np.in
 found = hashlib.sha256()
 for d, window, block, length in ((128, 10, 128, 80), (20, 5, 16, 43), (48, 3, 128, 17)):
     walks = np.random.default_rng(d).integers(0, 300, (100, length)).astype(np.int32)
-    tables = Tables.random(300, d, 1, False)
+    tables = EmbeddingTables.random(300, d, 1, False)
     NumbaKernel(tables, known, EmbedParams(dimensions=d, window=window, block=block), 1).train(walks, 0, 0, 0.05, 0.01)
     found.update(tables.centre.tobytes() + tables.context.tobytes())
 print(WORD, found.hexdigest())
@@ -235,5 +235,5 @@ def test_processors_without_bfloat16_train_the_same_bits():
 
 
 def test_rows_of_tables_begin_at_cache_lines():
-    tables = Tables.random(1000, 48, 1, False)
+    tables = EmbeddingTables.random(1000, 48, 1, False)
     assert [table.ctypes.data % 64 for table in (tables.centre, tables.context)] == [0, 0]

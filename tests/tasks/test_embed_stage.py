@@ -75,14 +75,14 @@ def test_an_interrupted_run_resumes_to_the_same_vectors(communities, monkeypatch
 
 
 def test_a_damaged_or_foreign_checkpoint_is_not_used(tmp_path):
-    made = tables.Tables.random(6, 4, 1, False)
-    position = tables.Position(epoch=1, shard=2, losses=[1.5])
+    made = tables.EmbeddingTables.random(6, 4, 1, False)
+    position = tables.EmbeddingPosition(epoch=1, shard=2, losses=[1.5])
     tables.save_checkpoint(tmp_path, made, position)
-    other = tables.Tables.random(6, 4, 2, False)
+    other = tables.EmbeddingTables.random(6, 4, 2, False)
     assert tables.load_checkpoint(tmp_path, other) == position
     np.testing.assert_array_equal(other.centre, made.centre)
-    assert tables.load_checkpoint(tmp_path, tables.Tables.random(7, 4, 1, False)) is None
-    tables.save_checkpoint(tmp_path, made, tables.Position(epoch=2))
+    assert tables.load_checkpoint(tmp_path, tables.EmbeddingTables.random(7, 4, 1, False)) is None
+    tables.save_checkpoint(tmp_path, made, tables.EmbeddingPosition(epoch=2))
     assert len(list(tmp_path.glob("*.npy"))) == 4
     next(tmp_path.glob("context-*.npy")).write_bytes(b"short")
     assert tables.load_checkpoint(tmp_path, other) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
 from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
@@ -126,7 +126,7 @@ def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     assert direct
     for each in (frozenset(), direct):
         draws = Draws(shape.levels(), values.sizes, False, frozenset(), 1, each)
-        batch = Sampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
+        batch = NeighborSampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
         assert set(batch.blocks[0].direct) == each
         network.zero_grad()
         rows = network(batch, data.known, 0.5)[name]

@@ -10,11 +10,11 @@ import torch
 
 from superworkflow.infra.errors import UserError
 from superworkflow.tasks import aggregate, heterograph, infer
-from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
 from superworkflow.tasks._gnn.network import Network, read_network
-from superworkflow.tasks._gnn.shape import Level, Relation, read_shape
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation, read_shape
 from superworkflow.tasks._gnn.weights import weights_of
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.data import data_of
 from tests.tasks.gnn_graphs import adjacency, everything, prepared, sampler_of
@@ -67,7 +67,7 @@ def test_layers_and_gradients(graph, sources, case):
     if case == "gcn, sums":
         known = data_of(opened, shape, None, True).known
         draws = Draws(shape.levels(), (-1,), False, frozenset([0]), 0)
-        batch = Sampler(data.rows, shape.nodes, draws).batch({"node": nodes}, 0, 0, 0)
+        batch = NeighborSampler(data.rows, shape.nodes, draws).batch({"node": nodes}, 0, 0, 0)
         assert not batch.blocks[0].hops
     (found,) = network(batch, known).values()
     values = torch.from_numpy(np.array(data.known.features["node"]))
@@ -98,9 +98,9 @@ def test_draws_have_the_probabilities_of_one_after_the_other():
     chance = {}
     for pair in itertools.combinations([0, 1, 3, 4], 2):
         chance[pair] = sum(weights[a] / 10 * weights[b] / (10 - weights[a]) for a, b in (pair, pair[::-1]))
-    level = Level(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
-    rows = Rows(np.array([0, 5, 5, 5, 5, 5, 5]), np.arange(1, 6, dtype=np.int32))
-    sampler = Sampler({0: rows}, {"node": 6}, Draws([level], [2], False, frozenset(), 1), {0: weights})
+    level = LayerSchema(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
+    rows = CsrRows(np.array([0, 5, 5, 5, 5, 5, 5]), np.arange(1, 6, dtype=np.int32))
+    sampler = NeighborSampler({0: rows}, {"node": 6}, Draws([level], [2], False, frozenset(), 1), {0: weights})
     drawn = [
         tuple(sampler.batch({"node": np.array([0])}, 0, 0, step).blocks[0].hops[0].positions) for step in range(3000)
     ]

@@ -62,7 +62,7 @@ def executor_rows(path: Path, params: IndexParams) -> list[tuple[Any, ...]] | No
     """Rows as executors of Spark read them, part by part; None when one of them is bad."""
     with path.open("rb") as stream:
         dialect = detect(stream, params, str(path))
-    for parts in (spark_rows.parts_of(Location.of(path), dialect), [spark_rows.Part()]):
+    for parts in (spark_rows.parts_of(Location.of(path), dialect), [spark_rows.FilePart()]):
         numbers = pa.RecordBatch.from_pydict({"id": range(len(parts))})
         batches = spark_rows._read(str(path), dialect, parts, iter([numbers]))
         rows = list(chain.from_iterable(zip(*batch.to_pydict().values(), strict=True) for batch in batches))

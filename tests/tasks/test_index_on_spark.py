@@ -30,7 +30,7 @@ from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES
 from superworkflow.tasks.index import STAGE, IndexParams, on_spark, spark_csr, spark_rows
 from superworkflow.tasks.index.source import SAMPLE_BYTES, Dialect, detect
 from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
-from superworkflow.tasks.index.spark_rows import Part, whole_lines
+from superworkflow.tasks.index.spark_rows import FilePart, whole_lines
 from superworkflow.tasks.index.spark_steps import number_vertices
 from tests.spark import needs_spark
 
@@ -208,7 +208,7 @@ def test_of_a_text_no_more_is_read_than_tells_how_it_is_written(tmp_path: Path) 
             found = detect(stream, IndexParams(), name)
             assert stream.tell() < 2 * SAMPLE_BYTES < len(data)
         assert found == Dialect("tsv", "\t", name.endswith(".gz"), 14, 1, (0, 1, -1), ("source", "target"))
-    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [Part()]
+    assert spark_rows.parts_of(Location.of(tmp_path / "a.tsv.gz"), found) == [FilePart()]
 
 
 def test_a_damaged_part_of_parquet_is_an_error_of_its_own(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score_links
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Draws, Sampler
+from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
 from superworkflow.tasks._gnn.links import links_of, read_held_out
-from superworkflow.tasks._gnn.network import Known, Network
+from superworkflow.tasks._gnn.network import Network, NetworkInputs
 from superworkflow.tasks._gnn.task import prepare
-from superworkflow.tasks._heterograph import HeteroGraph, Rows
+from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.score_links.run import filtered_ranks
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.data import data_of, shape_of
@@ -83,7 +83,7 @@ def _prepared(graph: HeteroGraph, sums: Dataset | None = None, **params):
     shape = shape_of(graph, task.head, values)
     data = data_of(graph, shape, sums, False)
     draws = Draws(shape.levels(), values.sizes, False, frozenset(data.known.sums or ()), values.seed)
-    return task, Network(shape, 1), data, Sampler(data.rows, shape.nodes, draws)
+    return task, Network(shape, 1), data, NeighborSampler(data.rows, shape.nodes, draws)
 
 
 @pytest.mark.parametrize("typed", [False, True])
@@ -109,11 +109,11 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         kept = [pair for pair, way in zip(pairs, ways, strict=True)
                 if edges.name == "cites" or not {way, way if typed else way[::-1]} & links]  # fmt: skip
         counts = np.bincount([s for s, _ in kept], minlength=graph.node_sets[edges.source].count)
-        less[number] = Rows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
+        less[number] = CsrRows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
     if model == "gcn":
         degrees = np.diff(less[0].indptr).astype(np.float32)
-    known, shape = Known(data.known.features, degrees), network.shape
-    plain = Sampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
+    known, shape = NetworkInputs(data.known.features, degrees), network.shape
+    plain = NeighborSampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
     wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), known), example).item()
     assert found == pytest.approx(wanted, abs=1e-5)
     others = example.wanted[2]

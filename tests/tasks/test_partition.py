@@ -22,7 +22,7 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import holdout_links, partition, shard
 from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.parts import Parts
+from superworkflow.tasks._gnn.parts import NodePartition
 from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
@@ -58,7 +58,7 @@ def test_one_order_serves_every_number_of_workers(graph: Dataset, method: str, t
     """Parts are contiguous; what is said of each level is what a plain count finds; the order can be inverted."""
     made = divided(graph, tmp_path / "one", 8, method=method)
     typed = HeteroGraph.open(graph)
-    parts = Parts.open(made, typed)
+    parts = NodePartition.open(made, typed)
     assert parts.count == 8
     part_of = {}
     for number, (name, order) in enumerate(parts.orders.items()):
@@ -89,7 +89,7 @@ def test_shards_have_the_whole_graph_once(graph: Dataset, tmp_path: Path):
     typed = HeteroGraph.open(graph)
     parts = divided(graph, tmp_path / "parts")
     shards = Shards(sharded(graph, parts, tmp_path / "shards"))
-    orders = Parts.open(parts, typed).orders
+    orders = NodePartition.open(parts, typed).orders
     single = {"writes": ("order", "weight"), "written": ("order", "weight")}
     assert {each.name: each.weights for each in shards.edge_sets} == {
         name: single.get(name, ()) for name in typed.edge_sets
@@ -155,7 +155,7 @@ def test_cuts_no_more_than_gpmetis(real: Dataset, parts: int, tmp_path: Path):
     ours, theirs, each = 0, 0, bisection_imbalance(1.05, parts)
     for seed in (1, 2, 3):
         made = divided(real, tmp_path / f"ours-{seed}", parts, seed=seed)
-        found = Parts.open(made, typed)
+        found = NodePartition.open(made, typed)
         part_of = np.empty(len(weights), int)
         part_of[found.orders["paper"]] = np.repeat(np.arange(parts), np.diff(found.book[0]))
         ours += cut_of(part_of)
@@ -281,7 +281,7 @@ def test_refuses_damaged_parts_and_shards(tmp_path: Path):
     twice[0], swapped[[0, 1]], short[0, -1] = twice[1], swapped[[1, 0]], 1
     for name, values in (("nodes-0-order.npy", twice), ("nodes-0-order.npy", swapped), ("book.npy", short)):
         with pytest.raises(DatasetDamaged, match="do not fit each other"):
-            Parts.open(_with(parts, name, values, tmp_path / "bad"), typed)
+            NodePartition.open(_with(parts, name, values, tmp_path / "bad"), typed)
     first = "part-0001/edges-0-"
     lies = {f"{first}indices.npy": 90, f"{first}first.npy": -1, f"{first}indptr.npy": 7,
             "part-0001/nodes-0-halo.npy": 91, "part-0001/nodes-0-numbers.npy": -2}  # fmt: skip

@@ -15,7 +15,7 @@ from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
 from superworkflow.tasks._paths import paths_of
 from superworkflow.tasks._subgraph_cuts import shard_name
-from superworkflow.tasks._subgraphs import Block, Layout, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
 from superworkflow.tasks.probe import STAGE
 from superworkflow.tasks.probe.carry import carried, chosen, features_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of
@@ -59,7 +59,7 @@ def graph(tmp_path_factory) -> Dataset:
     return write_heterograph(tmp_path_factory.mktemp("probe") / "graph", nodes, edges)
 
 
-def sampled(graph: HeteroGraph, seeds: list[int], rng: np.random.Generator) -> Block:
+def sampled(graph: HeteroGraph, seeds: list[int], rng: np.random.Generator) -> SubgraphBlock:
     """Half of the edges of every node that the ops reach, in the form of a block."""
     parts = []
     for seed in seeds:
@@ -92,7 +92,7 @@ def sampled(graph: HeteroGraph, seeds: list[int], rng: np.random.Generator) -> B
         return np.concatenate(values).astype(np.int32)
 
     ids = graph.ids("paper")
-    return Block(
+    return SubgraphBlock(
         pa.array([ids[seed].as_py() for seed in seeds]), np.array(seeds, np.int32),
         [starts([len(nodes[i]) for nodes, _ in parts]) for i in range(2)],
         [joined([nodes[i] for nodes, _ in parts]) for i in range(2)],
@@ -154,7 +154,7 @@ def test_means_are_those_of_a_recursive_reading(graph):
 def subgraphs(graph, tmp_path_factory) -> Dataset:
     opened, rng = HeteroGraph.open(graph), np.random.default_rng(3)
     writer = DatasetWriter(Location.of(tmp_path_factory.mktemp("probe") / "sampled"))
-    layout = Layout(2, 3, (0, 1), (0, 1, 2))
+    layout = SubgraphLayout(2, 3, (0, 1), (0, 1, 2))
     for split, seeds in (("train", range(80)), ("validation", range(80, 100)), ("test", range(100, 120))):
         parts = [sampled(opened, list(seeds)[i : i + 30], rng) for i in range(0, len(seeds), 30)]
         with writer.file(shard_name(split, 0)) as path, shard_writer(path, shard_schema(parts[0], layout)) as write:

@@ -21,7 +21,7 @@ from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
 from superworkflow.tasks._schema import read_schema
-from superworkflow.tasks._subgraphs import SPLITS, Block, layout_of, read_blocks
+from superworkflow.tasks._subgraphs import SPLITS, SubgraphBlock, layout_of, read_blocks
 from superworkflow.tasks._tfrecord import read_records
 from superworkflow.tasks.records import STAGE, RecordsParams
 from superworkflow.tasks.records import features as records_features
@@ -39,7 +39,9 @@ def make(folder: Path, graph: Dataset, subgraphs: Dataset, threads: int = 2, **p
     return Dataset.open(Location.of(folder))
 
 
-def expected(graph: HeteroGraph, block: Block, s: int, seed_sets: tuple[str, ...] = ("paper",)) -> dict[str, Any]:
+def expected(
+    graph: HeteroGraph, block: SubgraphBlock, s: int, seed_sets: tuple[str, ...] = ("paper",)
+) -> dict[str, Any]:
     """The features of one subgraph, slowly."""
     seeds = block.seeds.reshape(-1, len(seed_sets))[s].tolist()
     ids = [graph.ids(name)[seed].as_py().encode() for name, seed in zip(seed_sets, seeds, strict=True)]

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, sample_block
-from superworkflow.tasks.sample.spec import Op, Spec
+from superworkflow.tasks.sample.spec import Op, SamplingSpec
 from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops
 from tests.tasks.sampling import PlainGraph
 
 DRAWS, P_VALUE = 10_000, 1e-4
 
 
-def repeated(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> Block:
+def repeated(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> SubgraphBlock:
     """Subgraphs around node 0, of `DRAWS` repeats."""
     seeds = SeedRows(
         pa.array(list(map(str, range(DRAWS)))),
@@ -31,7 +31,7 @@ def repeated(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "
         np.arange(DRAWS),
     )
     params = SampleParams(inputs=inputs, seed=3)
-    return sample_block(graph.open(folder), Spec("spec", "seed", "a", False, tuple(ops)), seeds, params)
+    return sample_block(graph.open(folder), SamplingSpec("spec", "seed", "a", False, tuple(ops)), seeds, params)
 
 
 def sampled(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> list[list[int]]:

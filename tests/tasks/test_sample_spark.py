@@ -16,7 +16,7 @@ from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraphs import DESCRIPTION
 from superworkflow.tasks.sample import STAGE, SampleParams
-from superworkflow.tasks.sample.replicated import Task, Work, _make
+from superworkflow.tasks.sample.replicated import SampleContext, ShardTask, _make
 from superworkflow.tasks.sample.run import shards_of
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.spec import parse_spec
@@ -59,8 +59,8 @@ def test_a_task_makes_the_shards_of_given_seeds(tmp_path: Path) -> None:
     spec = parse_spec(SPEC, "spec.pbtxt")
     seeds = find_seeds(graph, spec, params, table)
     shards = tuple((each, seeds.rows(each.split, each.first, each.last)) for each in shards_of(seeds))
-    work = Work(dataset.uri, str(tmp_path), spec, params.model_dump_json())
-    entries, sizes = _make(Task(work, str(tmp_path / "task"), shards))
+    work = SampleContext(dataset.uri, str(tmp_path), spec, params.model_dump_json())
+    entries, sizes = _make(ShardTask(work, str(tmp_path / "task"), shards))
     assert {*entries} == {each for each in made.manifest.files if each.path != DESCRIPTION}
     assert sizes.edges == made.stats["edges"]
 

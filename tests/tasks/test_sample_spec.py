@@ -8,7 +8,7 @@ from superworkflow.infra.errors import UserError
 from superworkflow.infra.params import parse_params
 from superworkflow.tasks._heterograph import EdgeSet
 from superworkflow.tasks.sample import STAGE
-from superworkflow.tasks.sample.spec import Op, Spec, parse_spec
+from superworkflow.tasks.sample.spec import Op, SamplingSpec, parse_spec
 
 SEED = 'seed_op { op_name: "seed" node_set_name: "paper" }'
 CITES = (
@@ -31,7 +31,7 @@ def test_whole_spec() -> None:
     several = op(input_op_names="['cited', 'seed']", strategy="2")
     text = f"# two hops\n{SEED} {CITES}\n{several} " + op("c", strategy="")
     spec = parse_spec(text, "spec.pbtxt")
-    assert spec == Spec(
+    assert spec == SamplingSpec(
         "spec.pbtxt", "seed", "paper", False,
         (
             Op("cited", ("seed",), "cites", 3, "TOP_K"),

@@ -19,7 +19,15 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import _subgraph_cuts
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import shard_spans
-from superworkflow.tasks._subgraphs import SPLITS, Block, Layout, read_blocks, read_group, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import (
+    SPLITS,
+    SubgraphBlock,
+    SubgraphLayout,
+    read_blocks,
+    read_group,
+    shard_schema,
+    shard_writer,
+)
 from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
@@ -73,7 +81,7 @@ def contents(dataset: Dataset) -> dict[str, bytes]:
     return {name: dataset.local(name).read_bytes() for name in dataset.files()}
 
 
-def equal(one: Block, other: Block) -> bool:
+def equal(one: SubgraphBlock, other: SubgraphBlock) -> bool:
     return one.sample_ids.equals(other.sample_ids) and all(
         np.array_equal(a, b) and a.dtype == b.dtype
         for x, y in zip(one[1:], other[1:], strict=True)
@@ -95,7 +103,7 @@ def test_whole_set(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path, monk
         f"{id_of('b', n)}{again}" for n in range(700) for again in ("", ":1")
     )
     assert [len(found[split]) / 1400 for split in SPLITS] == pytest.approx([0.8, 0.1, 0.1], abs=0.05)
-    live = sampler.Sampler(HeteroGraph.open(graph), spec, params)
+    live = sampler.SpecSampler(HeteroGraph.open(graph), spec, params)
     seeds = find_seeds(HeteroGraph.open(graph), live.spec, params)
     edges = 0
     for split in SPLITS:
@@ -144,12 +152,12 @@ def test_an_edge_of_a_tree_in_a_large_graph_takes_five_bytes(tmp_path: Path) -> 
     positions = np.take_along_axis(positions, np.argsort(positions, axis=1), axis=1).astype(np.int32)
     targets = rng.permuted(np.tile(np.arange(1, edges + 1, dtype=np.int32), (subgraphs, 1)), axis=1)
     starts = np.arange(subgraphs + 1)
-    block = Block(
+    block = SubgraphBlock(
         pa.array(map(str, range(subgraphs))), members[:, 0].astype(np.int32),
         [starts * (edges + 1)], [members.reshape(-1).astype(np.int32)],
         [starts * edges], [np.tile(sources, subgraphs)], [targets.reshape(-1)], [positions.reshape(-1)],
     )  # fmt: skip
-    path, layout = tmp_path / "shard.parquet", Layout(1, 1, (0,), (0,))
+    path, layout = tmp_path / "shard.parquet", SubgraphLayout(1, 1, (0,), (0,))
     with shard_writer(path, shard_schema(block, layout)) as write:
         write(block)
     with pq.ParquetFile(path) as file:

@@ -22,7 +22,7 @@ from superworkflow.tasks._schema import (
     schema_text,
     table_name,
 )
-from superworkflow.tasks._text_format import Message, parse, quoted
+from superworkflow.tasks._text_format import TextMessage, parse, quoted
 
 TEXT = """# A graph
 node_sets { key: "paper" value {
@@ -122,7 +122,7 @@ def test_strings_are_protobufs(data: bytes, text: str) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        assert isinstance(parse(text, "s"), Message)
+        assert isinstance(parse(text, "s"), TextMessage)
     except UserError:
         return  # any other error fails the test
 

@@ -22,7 +22,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage import patience, s3
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.lease import Claim
+from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.manifest import WHOLE_FOLDER
 from superworkflow.infra.storage.patience import Unreachable
 from superworkflow.infra.storage.store import Store
@@ -34,14 +34,14 @@ KILLED_AFTER = 3
 KILLED = f"""
 import os, signal, sys
 from superworkflow.__main__ import main
-from superworkflow.infra.storage.attempt import Attempt
-note, notes = Attempt.note, []
+from superworkflow.infra.storage.attempt import DatasetAttempt
+note, notes = DatasetAttempt.note, []
 def noted(self, entry):
     note(self, entry)
     notes.append(entry)
     if len(notes) == {KILLED_AFTER}:
         os.kill(os.getpid(), signal.SIGKILL)
-Attempt.note = noted
+DatasetAttempt.note = noted
 main(sys.argv[1:])
 """
 PARAMS: Mapping[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(inputs, wanted)
 
 
-def _run(name: str, inputs: dict[str, str], output: Any, claim: Claim = Claim()) -> tuple[Dataset, str]:  # noqa: B008
+def _run(name: str, inputs: dict[str, str], output: Any, claim: LeaseClaim = LeaseClaim()) -> tuple[Dataset, str]:  # noqa: B008
     """The dataset that a stage makes, and what it tells."""
     told = io.StringIO()
     done = execute(
@@ -106,7 +106,7 @@ def test_killed_and_resumed(made: Made, tmp_path: Path, s3_store: Store, name: s
     bytes_there = output.join(damaged).open().read()
     with output.join(damaged).open("wb") as stream:  # of the same size: only its bytes tell
         stream.write(bytes_there[:-1] + bytes([bytes_there[-1] ^ 1]))
-    dataset, told = _run(name, made.inputs[name], output.uri, Claim("second", ("first",)))
+    dataset, told = _run(name, made.inputs[name], output.uri, LeaseClaim("second", ("first",)))
     assert dataset.manifest.files == made.wanted[name].manifest.files
     dataset.verify("content")
     assert dataset.stats == made.wanted[name].stats
@@ -160,10 +160,10 @@ def test_bucket_that_goes_away(made: Made, s3_store: Store, s3_proxy: S3Proxy, m
     name, output = "sample", s3_store.root.join("out").uri
     s3_proxy.trip = (b"/out/subgraphs-train-00003", "refuse", 3600.0)
     with pytest.raises((UserError, Unreachable), match="has not answered for 1 s") as raised:
-        _run(name, made.inputs[name], output, Claim("first"))
+        _run(name, made.inputs[name], output, LeaseClaim("first"))
     assert s3_proxy.tripped.is_set()
     assert "complete stages are kept" in str(raised.value)
     s3_proxy.set("pass")
-    dataset, told = _run(name, made.inputs[name], output, Claim("second", ("first",)))
+    dataset, told = _run(name, made.inputs[name], output, LeaseClaim("second", ("first",)))
     assert dataset.manifest.files == made.wanted[name].manifest.files
     assert "shards are from an earlier attempt" in told

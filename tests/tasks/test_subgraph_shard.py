@@ -21,9 +21,9 @@ from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._loader.subgraphs import Stored
 from superworkflow.tasks._memory import Arena, Memory
 from superworkflow.tasks._subgraph_cuts import shard_name
-from superworkflow.tasks._subgraph_shard import Shard
-from superworkflow.tasks._subgraphs import DESCRIPTION, Block
-from superworkflow.tasks.records.shards import Subgraphs
+from superworkflow.tasks._subgraph_shard import SubgraphShard
+from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphBlock
+from superworkflow.tasks.records.shards import SplitSubgraphs
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import write_heterograph
 from tests.tasks.subgraphs import layout_of, some_block, some_graph, write_subgraphs
@@ -34,7 +34,7 @@ COLUMNS = ("node_starts", "nodes", "edge_starts", "sources", "targets", "positio
 
 class Made(NamedTuple):
     dataset: Dataset
-    blocks: list[list[Block]]
+    blocks: list[list[SubgraphBlock]]
     layout: Any
 
     def path(self, number: int = 0) -> Path:
@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(write_subgraphs(folder / "sample", graph, {"train": blocks}), blocks, layout_of(graph))
 
 
-def same(one: Block, other: Block, without: frozenset[int] = frozenset()) -> None:
+def same(one: SubgraphBlock, other: SubgraphBlock, without: frozenset[int] = frozenset()) -> None:
     assert one.sample_ids.to_pylist() == other.sample_ids.to_pylist()
     np.testing.assert_array_equal(one.seeds, other.seeds)
     for name in COLUMNS:
@@ -62,7 +62,7 @@ def same(one: Block, other: Block, without: frozenset[int] = frozenset()) -> Non
 
 
 def test_what_is_read_is_what_arrow_reads_and_what_was_written(made: Made) -> None:
-    shard = Shard(made.path(), made.layout, "here")
+    shard = SubgraphShard(made.path(), made.layout, "here")
     for group, block in enumerate(made.blocks[0]):
         read = shard.read(group)
         same(read, block)
@@ -82,14 +82,14 @@ def test_what_is_read_is_what_arrow_reads_and_what_was_written(made: Made) -> No
 def test_shards_that_only_arrow_can_read(made: Made, tmp_path: Path, options: dict[str, Any]) -> None:
     """As other writers make them: the same."""
     pq.write_table(pq.read_table(made.path()), tmp_path / "other.parquet", row_group_size=SIZE, **options)
-    shard = Shard(tmp_path / "other.parquet", made.layout, "here")
+    shard = SubgraphShard(tmp_path / "other.parquet", made.layout, "here")
     for group, block in enumerate(made.blocks[0]):
         same(shard.read(group), block)
 
 
 def test_lists_lie_in_the_memory_that_is_given(made: Made) -> None:
     arena = Arena(Memory())
-    shard, blocks = Shard(made.path(), made.layout, "here"), made.blocks[0]
+    shard, blocks = SubgraphShard(made.path(), made.layout, "here"), made.blocks[0]
     read = [shard.read(group, new=arena.array) for group in range(GROUPS)]
     (piece,) = arena.pieces
     lists = [each for block in read for name in ("nodes", "sources", "targets") for each in getattr(block, name)]
@@ -100,7 +100,7 @@ def test_lists_lie_in_the_memory_that_is_given(made: Made) -> None:
 
 def test_threads_that_go_from_shard_to_shard(made: Made) -> None:
     """Each has its shards open by itself; the memory that they share is never two's at a time."""
-    subgraphs, memory = Subgraphs(made.dataset, "train"), Memory()
+    subgraphs, memory = SplitSubgraphs(made.dataset, "train"), Memory()
     wanted = [block for blocks in made.blocks for block in blocks]
 
     def work(seed: int) -> None:
@@ -165,7 +165,7 @@ def test_a_damaged_shard_is_named(made: Made, tmp_path: Path, change: Callable[[
     path = tmp_path / "damaged.parquet"
     path.write_bytes(change(made.path().read_bytes()))
     with pytest.raises(DatasetDamaged, match="not a whole shard") as raised:
-        Shard(path, made.layout, "s3://bucket/sample/damaged.parquet").read(0)
+        SubgraphShard(path, made.layout, "s3://bucket/sample/damaged.parquet").read(0)
     assert str(raised.value).startswith("s3://bucket/sample/damaged.parquet: ")
     assert "Delete the dataset's folder and run again" in str(raised.value)
 
@@ -177,7 +177,7 @@ def test_any_byte_that_is_wrong_is_told_or_leaves_what_fits(made: Made, tmp_path
     for place in rng.integers(4, len(data), 60).tolist():
         path.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
         try:
-            block = Shard(path, made.layout, "the file").read(0)
+            block = SubgraphShard(path, made.layout, "the file").read(0)
         except DatasetDamaged as error:
             told.append(str(error))
             continue
@@ -206,7 +206,7 @@ def changed(table: pa.Table, name: str, values: Any) -> pa.Table:
 def test_a_file_that_is_no_shard_of_the_dataset_is_named(made: Made, tmp_path: Path, change: Any, words: str) -> None:
     pq.write_table(change(pq.read_table(made.path())), tmp_path / "other.parquet")
     with pytest.raises(DatasetDamaged, match=words) as raised:
-        Shard(tmp_path / "other.parquet", made.layout, "the file").read(0)
+        SubgraphShard(tmp_path / "other.parquet", made.layout, "the file").read(0)
     assert str(raised.value).startswith("the file: ")
 
 
@@ -218,5 +218,5 @@ def test_a_shard_that_never_was_one(made: Made, tmp_path: Path) -> None:
     output.json(DESCRIPTION, made.dataset.json(DESCRIPTION))
     written = _commit(output, "sample", "sample-never", 0, {})
     with pytest.raises(DatasetDamaged, match="not a whole shard") as raised:
-        Subgraphs(written, "train")
+        SplitSubgraphs(written, "train")
     assert str(raised.value).startswith(f"{written.uri}/{shard_name('train', 1)}: ")

@@ -28,7 +28,7 @@ from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
-from superworkflow.tasks.train.keeping import Keeping
+from superworkflow.tasks.train.keeping import ModelSelection
 from superworkflow.tasks.train.loop import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -267,10 +267,10 @@ def test_rules_of_keeping(by):
             for loss, value in zip(rng.integers(1, 9, count), rng.integers(1, 9, count), strict=True)
         ]
         patience, at, kept, worse = int(rng.integers(2, 12)), 0, 0, 0
-        keeping = Keeping(by, "validation_accuracy")
+        keeping = ModelSelection(by, "validation_accuracy")
         while at < count and worse < patience:
             if at == count // 2:
-                keeping = Keeping(by, "validation_accuracy", rows[:at])
+                keeping = ModelSelection(by, "validation_accuracy", rows[:at])
             verdict = keeping.compare(rows[at])
             at, worse = at + 1, 0 if verdict.is_better else worse + 1
             kept = at if verdict.is_kept else kept

@@ -33,12 +33,12 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
 from superworkflow.tasks._gnn import rooms, streams
-from superworkflow.tasks._gnn.asking import Store, Wanted
+from superworkflow.tasks._gnn.asking import BatchRequest, DistNeighborSampler
 from superworkflow.tasks._gnn.batches import Draws
-from superworkflow.tasks._gnn.mine import Mine
-from superworkflow.tasks._gnn.owners import Exchange, Owners
-from superworkflow.tasks._gnn.rooms import Likely
-from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.mine import WorkerPartition
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
+from superworkflow.tasks._gnn.rooms import SizeKey
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
@@ -46,7 +46,7 @@ from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.train import STAGE, TrainParams, loop, together
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE
 from superworkflow.tasks.train.on_workers import train, trainer_of
-from superworkflow.tasks.train.paces import Paces, slow_one
+from superworkflow.tasks.train.paces import StragglerStats, slow_one
 from superworkflow.tasks.train.together import shares
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -104,15 +104,18 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     shards = Shards(Dataset.open(Location.of(shards_uri)))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
-    mine = Mine(worker, shards)
-    levels, owners = [Level(names, relations, names)] * len(fanouts), Owners(mine.book, Exchange(dist.group.WORLD))
-    store = Store(mine.piece, owners, Draws(levels, fanouts, labor, frozenset(), 42), {}, False,
+    mine = WorkerPartition(worker, shards)
+    levels, owners = (
+        [LayerSchema(names, relations, names)] * len(fanouts),
+        KVStore(mine.book, Exchange(dist.group.WORLD)),
+    )
+    store = DistNeighborSampler(mine.piece, owners, Draws(levels, fanouts, labor, frozenset(), 42), {}, False,
                   frozenset(mine.piece.features))  # fmt: skip
     window = []
     for name, nodes, step in steps:
         targets = np.array(nodes, np.int64)
         own = targets[mine.book.owners(name, targets) == worker.rank]
-        window.append(Wanted({name: own}, tuple(step), items=len(nodes)))
+        window.append(BatchRequest({name: own}, tuple(step), items=len(nodes)))
 
     def drawn() -> list[Any]:
         return [
@@ -173,13 +176,13 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
 
 
 def test_room_is_that_of_the_longest_array_about_as_many_items() -> None:
-    found = rooms.Rooms()
-    assert found.room(Likely("a", 10)) == rooms.LEAST
+    found = rooms.BufferSizes()
+    assert found.room(SizeKey("a", 10)) == rooms.LEAST
     for items, length in ((10, 30), (10, 32), (10, 31), (100, 160)):
-        found.note(Likely("a", items), length)
-    more = [found.room(Likely("a", items)) - rooms.LEAST for items in (10, 5, 20, 100, 200)]
+        found.note(SizeKey("a", items), length)
+    more = [found.room(SizeKey("a", items)) - rooms.LEAST for items in (10, 5, 20, 100, 200)]
     assert more == [34, 34, 68, 170, 340]
-    assert found.room(Likely("b", 10)) == rooms.LEAST
+    assert found.room(SizeKey("b", 10)) == rooms.LEAST
 
 
 @pytest.mark.parametrize("kind", FULL)
@@ -235,7 +238,7 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
 
 def compare_paces(worker: Worker) -> None:
     """Rank 2 has worked for an hour, the others for ten seconds."""
-    Paces(Exchange(dist.group.WORLD), worker).compare(7, 3600.0 if worker.rank == 2 else 10.0)
+    StragglerStats(Exchange(dist.group.WORLD), worker).compare(7, 3600.0 if worker.rank == 2 else 10.0)
 
 
 def test_a_slow_worker_is_named_with_the_wait_it_causes(group):
@@ -256,19 +259,19 @@ def train_and_save(worker: Worker, *given: Any) -> Any:
 
 def train_until_killed(worker: Worker, at: int, mark: str, *given: Any) -> Any:
     """Train, saving after each step; of the second worker the process is killed in one step, once."""
-    share = together.TogetherTrainer._tell
+    share = together.DistributedTrainer._tell
 
-    def tell(trainer: together.TogetherTrainer) -> None:
+    def tell(trainer: together.DistributedTrainer) -> None:
         share(trainer)
         if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == at:
             with contextlib.suppress(FileExistsError), open(mark, "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    together.TogetherTrainer._tell = tell  # type: ignore[method-assign]
+    together.DistributedTrainer._tell = tell  # type: ignore[method-assign]
     try:
         return train_and_save(worker, *given)
     finally:
-        together.TogetherTrainer._tell = share  # type: ignore[method-assign]
+        together.DistributedTrainer._tell = share  # type: ignore[method-assign]
 
 
 def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):

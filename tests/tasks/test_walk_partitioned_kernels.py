@@ -17,7 +17,7 @@ from superworkflow.tasks.walk._files import array_header, read_slice
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.partitioned import walker_batch
 from superworkflow.tasks.walk.partitioned.advance import EXACT, owner, place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, find_cuts, kept_rows, read_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, find_cuts, kept_rows, read_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr
@@ -36,7 +36,7 @@ class Parts:
         self.location, self.rules = Location.of(folder), rules
         self.vertices = len(indptr) - 1
         self.ranges = cut(self.location, self.vertices, parts)
-        self.rows: list[Rows] = [
+        self.rows: list[VertexRows] = [
             read_rows(self.location, *self.ranges.of_task(t), weighted=weighted, second_order=rules.second_order)
             for t in range(self.ranges.tasks)
         ]

@@ -24,12 +24,12 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks import holdout_links, infer
 from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.asking import Store, Wanted
-from superworkflow.tasks._gnn.batches import Block, Draws, Sampler, lost_of
-from superworkflow.tasks._gnn.kernels import ALL
-from superworkflow.tasks._gnn.mine import Mine
-from superworkflow.tasks._gnn.owners import Exchange, Owners
-from superworkflow.tasks._gnn.shape import Level, Relation
+from superworkflow.tasks._gnn.asking import BatchRequest, DistNeighborSampler
+from superworkflow.tasks._gnn.batches import Block, Draws, NeighborSampler, lost_of
+from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
+from superworkflow.tasks._gnn.mine import WorkerPartition
+from superworkflow.tasks._gnn.owners import Exchange, KVStore
+from superworkflow.tasks._gnn.shape import LayerSchema, Relation
 from superworkflow.tasks._gnn.shards import Shards
 from superworkflow.tasks._gnn.weights import weights_of
 from superworkflow.tasks._heterograph import HeteroGraph
@@ -100,7 +100,7 @@ def relations_of(graph: HeteroGraph) -> tuple[Relation, ...]:
 
 def draws_of(graph: HeteroGraph, fanouts: list[int]) -> Draws:
     names = tuple(graph.node_sets)
-    return Draws([Level(names, relations_of(graph), names)] * len(fanouts), fanouts, False, frozenset(), 42)
+    return Draws([LayerSchema(names, relations_of(graph), names)] * len(fanouts), fanouts, False, frozenset(), 42)
 
 
 def blocks_of(
@@ -108,10 +108,10 @@ def blocks_of(
 ) -> list[Any]:  # fmt: skip
     """Edges that each worker draws around those targets that it owns, in one window, with weights; and bytes sent."""
     graph = HeteroGraph.open(Dataset.open(Location.of(graph_uri)))
-    mine = Mine(worker, Shards(Dataset.open(Location.of(shards_uri))))
-    owners, relations = Owners(mine.book, Exchange(dist.group.WORLD)), relations_of(graph)
+    mine = WorkerPartition(worker, Shards(Dataset.open(Location.of(shards_uri))))
+    owners, relations = KVStore(mine.book, Exchange(dist.group.WORLD)), relations_of(graph)
     given = {by: mine.weights(graph, relations, "weight")} if by else {}
-    store = Store(mine.piece, owners, draws_of(graph, fanouts), {}, False, frozenset(), **given)
+    store = DistNeighborSampler(mine.piece, owners, draws_of(graph, fanouts), {}, False, frozenset(), **given)
     window = []
     for name, nodes, step, lost in steps:
         targets = np.array(nodes, np.int64)
@@ -120,7 +120,7 @@ def blocks_of(
             each.number: lost_of(graph.rows(each.name), np.array(lost[str(each.number)], np.int64))
             for each in relations if str(each.number) in lost
         }  # fmt: skip
-        window.append(Wanted({name: own}, tuple(step), gone, len(nodes)))
+        window.append(BatchRequest({name: own}, tuple(step), gone, len(nodes)))
     drawn = [[edges_of(block, relations) for block in batch.blocks] for batch, _ in store.batches(window)]
     return [drawn, sum(owners.exchange.sent.values())]
 
@@ -140,7 +140,7 @@ def edges_of(block: Block, relations: tuple[Relation, ...], weights: Any = None)
     return found
 
 
-@pytest.mark.parametrize("fanouts", [[3, 4], [2, ALL], [ALL, ALL]], ids=str)
+@pytest.mark.parametrize("fanouts", [[3, 4], [2, ALL_NEIGHBORS], [ALL_NEIGHBORS, ALL_NEIGHBORS]], ids=str)
 @pytest.mark.parametrize("by", ["weights", "drawn_by"])
 @pytest.mark.parametrize("kind", ["one", "two"])
 def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind: str, by: str, fanouts: list[int]):
@@ -151,8 +151,8 @@ def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind
     weights = weights_of(graph, relations, "weight")
     assert len(weights) == {"one": 1, "two": 2}[kind]
     rows = {each.number: graph.rows(each.name) for each in relations}
-    sampler = Sampler(rows, {name: each.count for name, each in graph.node_sets.items()}, draws_of(graph, fanouts),
-                      weights if by == "drawn_by" else {})  # fmt: skip
+    sampler = NeighborSampler(rows, {name: each.count for name, each in graph.node_sets.items()},
+                              draws_of(graph, fanouts), weights if by == "drawn_by" else {})  # fmt: skip
     lost = {str(each): list(range(0, len(rows[each].indices), 3)) for each in weights}
     steps: list[list[Any]] = [
         [target, [5], [streams.TRAINING, 0, 0], {}],
@@ -165,7 +165,7 @@ def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind
         batch = sampler.batch({name: np.array(nodes)}, *step, lost=missing)
         multiplied = weights if by == "weights" else None
         alone.append([sorted(edges_of(block, relations, multiplied)) for block in batch.blocks])
-    if by == "drawn_by" and fanouts[0] != ALL:
+    if by == "drawn_by" and fanouts[0] != ALL_NEIGHBORS:
         zeros = {(number, int(edge)) for number, each in weights.items() for edge in np.flatnonzero(each == 0)}
         assert zeros.isdisjoint(edge[:2] for blocks in alone for edge in blocks[-1])
     for size in WORKERS:
@@ -183,7 +183,7 @@ def test_weights_cross_only_where_messages_are_multiplied_by_them(groups: Groups
     steps = [["node", list(range(90)), [streams.TRAINING, 0, 0], {}]]
     sent = {}
     for by in ("", "weights", "drawn_by"):
-        told = groups[2](blocks_of, of.graph.uri, of.shards.uri, [ALL, ALL], by, steps)
+        told = groups[2](blocks_of, of.graph.uri, of.shards.uri, [ALL_NEIGHBORS, ALL_NEIGHBORS], by, steps)
         sent[by] = sum(size for _, size in told)
     assert sent[""] == sent["drawn_by"] < sent["weights"] < 1.25 * sent[""]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import Beginning, Expected, by_members, in_own_process
+from superworkflow.infra.engines.expected import EngineStartup, StagePrediction, by_members, in_own_process
 from superworkflow.infra.resources import Resources
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _JAVA_BYTES = 330 << 20
 _SESSION_S = 6.0
 _SESSION_CPU_S = 10.5
 """Seconds from asking for a session to the end of its first small job, and CPU seconds of Java in it; measured."""
-_BEGINNING = Beginning(
+_BEGINNING = EngineStartup(
     own_cpu_s=12.5, own_share=0.45, member_cpu_s=5.5, member_share=0.75, wait_s=2.0, engine_bytes=_JAVA_BYTES
 )
 """The same where driver and executors are pods, on a node with idle cores; measured."""
@@ -42,7 +42,7 @@ class Spark(Engine):
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
     on_cluster = "superworkflow.infra.engines.spark.cluster:SparkOnCluster"
 
-    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """Java and its session start first; the work is that of Python's processes, in executors if there are any."""
         if not (groups := self.groups(resources)):
             alone = in_own_process(estimate, resources.threads)

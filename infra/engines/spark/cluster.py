@@ -8,7 +8,7 @@ from typing import Any
 from superworkflow.infra.engines.spark.driver import POD_VERBS, ROLE_NAME, make_driver
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.engines import OnCluster
-from superworkflow.infra.kubernetes.members import Members
+from superworkflow.infra.kubernetes.members import PodGroup
 from superworkflow.infra.kubernetes.rights import Check, account_rights
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.resources import Group
@@ -17,16 +17,16 @@ _LEFT_ALONE = "disassociated"
 """What an executor says that ends because its driver has."""
 
 
-class ExecutorPods(Members):
+class ExecutorPods(PodGroup):
     """Executors, which the driver asks for and replaces."""
 
     @property
     def title(self) -> str:
-        """See `Members`."""
+        """See `PodGroup`."""
         return "Spark executor"
 
     def blameless(self, told: Mapping[str, Any]) -> bool:
-        """See `Members`."""
+        """See `PodGroup`."""
         return _LEFT_ALONE in str(told)
 
 
@@ -51,7 +51,7 @@ class SparkOnCluster(OnCluster):
         job: str,
         groups: Mapping[str, Group],
         tell: Callable[[str], None],
-    ) -> Sequence[Members]:
+    ) -> Sequence[PodGroup]:
         """See `OnCluster`."""
         return [ExecutorPods(api, settings, job, role, group, tell) for role, group in groups.items()]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import Beginning, Expected, by_members, in_own_process
+from superworkflow.infra.engines.expected import EngineStartup, StagePrediction, by_members, in_own_process
 from superworkflow.infra.resources import WORKER, Group, Resources
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFL
 
 
 _ENGINE_BYTES = 230 << 20
-_PODS = Beginning(own_cpu_s=0.8, member_cpu_s=1.0, wait_s=2.0, engine_bytes=_ENGINE_BYTES)
+_PODS = EngineStartup(own_cpu_s=0.8, member_cpu_s=1.0, wait_s=2.0, engine_bytes=_ENGINE_BYTES)
 """Torch is imported by the coordinator and by the agent of each worker."""
-_PROCESSES = Beginning(own_cpu_s=0.8, member_cpu_s=0.1, wait_s=0.3, engine_bytes=_ENGINE_BYTES, forked=True)
+_PROCESSES = EngineStartup(own_cpu_s=0.8, member_cpu_s=0.1, wait_s=0.3, engine_bytes=_ENGINE_BYTES, forked=True)
 """On one machine there is one agent for each role, which forks its workers; both measured on an idle machine."""
 _AGENT_CPU_S = 0.9
 _ELASTIC_BYTES = 40 << 20
-_ELASTIC_PODS = Beginning(own_cpu_s=0.1, member_cpu_s=0.2, wait_s=2.0, engine_bytes=_ELASTIC_BYTES)
+_ELASTIC_PODS = EngineStartup(own_cpu_s=0.1, member_cpu_s=0.2, wait_s=2.0, engine_bytes=_ELASTIC_BYTES)
 """Where all roles are elastic, nobody imports torch."""
 _ELASTIC_PROCESSES = replace(_ELASTIC_PODS, wait_s=0.2, forked=True)
 
@@ -55,7 +55,7 @@ class WorkerGroups(Engine):
         """See `Engine`."""
         return dict(resources.workers or {})
 
-    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> Expected:
+    def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """See `Engine`."""
         groups = self.groups(resources)
         if not groups:

@@ -17,7 +17,7 @@ from superworkflow.infra.engines.message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_when_asked
 from superworkflow.infra.engines.workers.member import (
-    Setup,
+    MemberSetup,
     end_with_coordinator,
     end_with_parent,
     end_with_stdin,
@@ -58,7 +58,7 @@ def _end(status: int) -> NoReturn:
     os._exit(status)  # taking torch down again takes as long as all the rest
 
 
-def run_agent(setup: Setup) -> int:
+def run_agent(setup: MemberSetup) -> int:
     """Run the workers of one member to their end; the exit status."""
     from torch.distributed.elastic.agent.server.api import WorkerSpec
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent

@@ -15,8 +15,8 @@ from superworkflow.infra.engines.workers.member import CHANNEL_PORT, SETUP_VARIA
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.kubernetes.diagnosis import CONTAINER, waiting_problem
 from superworkflow.infra.kubernetes.engines import OnCluster
-from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE, Members, is_out_of_memory, state_of
-from superworkflow.infra.kubernetes.patience import Patience
+from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE, PodGroup, is_out_of_memory, state_of
+from superworkflow.infra.kubernetes.patience import StartTimeout
 from superworkflow.infra.kubernetes.pod import container_spec, environment, pod_spec, quantities, volumes_and_mounts
 from superworkflow.infra.kubernetes.rights import Check, own_right
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
@@ -40,7 +40,7 @@ _OF_THE_JOB = ("job-name", "controller-uid")
 """Labels that the cluster gives to pods of Jobs; also below `batch.kubernetes.io/`."""
 
 
-class WorkerPods(Members):
+class WorkerPods(PodGroup):
     """The workers of one fixed role: so many pods, as long as the coordinator's runs."""
 
     def __init__(
@@ -57,15 +57,15 @@ class WorkerPods(Members):
         super().__init__(api, settings, job, role, group, tell)
         self._job, self._settings, self._tell = job, settings, tell
         self._offset, self._agents = offset, agents
-        self._each = Patience(settings, tell)
+        self._each = StartTimeout(settings, tell)
 
     @property
     def title(self) -> str:
-        """See `Members`."""
+        """See `PodGroup`."""
         return f"worker of role {self.role}"
 
     async def look(self, own: Json | None = None) -> Diagnosis | None:
-        """Take in the present state, and make the pods that are missing; see `Members`.
+        """Take in the present state, and make the pods that are missing; see `PodGroup`.
 
         One that ran out of memory would do so again: all begin anew, with more, from the checkpoint.
         """
@@ -161,7 +161,7 @@ class ElasticPods(WorkerPods):
     _hanging: frozenset[str] = frozenset()
 
     def hear(self, event: Event) -> bool:
-        """See `Members`."""
+        """See `PodGroup`."""
         asked = asked_count(event, {self.role: self.group})
         if asked is None:
             return False
@@ -242,9 +242,9 @@ class WorkersOnCluster(OnCluster):
         job: str,
         groups: Mapping[str, Group],
         tell: Callable[[str], None],
-    ) -> Sequence[Members]:
+    ) -> Sequence[PodGroup]:
         """See `OnCluster`."""
-        found: list[Members] = []
+        found: list[PodGroup] = []
         offset, agents = 0, sum(group.count for group in groups.values() if not group.elastic)
         for role, group in groups.items():
             if group.elastic:

@@ -54,7 +54,7 @@ class Coordinator(Protocol):
 
 
 @dataclass
-class Joined:
+class JoinedMember:
     """One member that is there, and what it does."""
 
     role: str
@@ -64,13 +64,13 @@ class Joined:
     heard: float
     pinged: float
     leaving: bool = False
-    task: Task | None = None
+    task: ElasticTask | None = None
 
     def __str__(self) -> str:
         return f"a member of role {self.role} (host {self.host}, process {self.pid})"
 
 
-class Task:
+class ElasticTask:
     """A function's call with one item, which some member does. `ElasticRole.submit` makes it."""
 
     def __init__(self, number: int, call: Mapping[str, Any], listen: Callable[[], None]):
@@ -118,9 +118,9 @@ class ElasticRole:
     def __init__(self, name: str, count: int, most: int, coordinator: Coordinator, silence_s: float, start_s: float):
         self.name, self.count, self.most = name, count, most
         self._coordinator, self._silence_s, self._start_s = coordinator, silence_s, start_s
-        self._members: dict[bytes, Joined] = {}
-        self._tasks: dict[int, Task] = {}
-        self._waiting: deque[Task] = deque()
+        self._members: dict[bytes, JoinedMember] = {}
+        self._tasks: dict[int, ElasticTask] = {}
+        self._waiting: deque[ElasticTask] = deque()
         self._submitted = 0
         self._nobody_since = self._looked = time.monotonic()
 
@@ -141,7 +141,7 @@ class ElasticRole:
             self.count = count
             self._coordinator.scale(self.name, count)
 
-    def submit(self, function: Callable[..., Any], item: Any) -> Task:
+    def submit(self, function: Callable[..., Any], item: Any) -> ElasticTask:
         """Have some member call `function(worker, item)`.
 
         The call is made again where its member is lost: what it writes must be the same each time. Work goes on
@@ -154,7 +154,7 @@ class ElasticRole:
         Raises:
             ValueError: the function cannot be imported by its name, or the item is not JSON or too large.
         """
-        task = Task(self._submitted, call_of(function, [item]), self._coordinator.listen)
+        task = ElasticTask(self._submitted, call_of(function, [item]), self._coordinator.listen)
         self._submitted += 1
         self._tasks[task.number] = task
         self._waiting.append(task)
@@ -165,11 +165,11 @@ class ElasticRole:
         """Call `function(worker, item)` for each item; what was returned, in the order of the items.
 
         All items are submitted at once. When one fails, or the iterator is closed, those that no member has begun are
-        not begun any more. See `submit` and `Task.result`.
+        not begun any more. See `submit` and `ElasticTask.result`.
         """
         return self._results([self.submit(function, item) for item in items])
 
-    def _results(self, tasks: Sequence[Task]) -> Iterator[Any]:
+    def _results(self, tasks: Sequence[ElasticTask]) -> Iterator[Any]:
         try:
             for task in tasks:
                 yield task.result()
@@ -178,7 +178,7 @@ class ElasticRole:
                 if not task.done:
                     self._end_task(task, error=WorkersFailed(f"{task} was withdrawn"))
 
-    def member(self, address: bytes) -> Joined | None:
+    def member(self, address: bytes) -> JoinedMember | None:
         """The member with this connection."""
         return self._members.get(address)
 
@@ -192,12 +192,12 @@ class ElasticRole:
         if member is None:
             for old in [each for each in self._members.values() if (each.host, each.pid) == (told.host, told.pid)]:
                 self._lose(old)
-            member = Joined(self.name, told.host, told.pid, message.sender, now, now)
+            member = JoinedMember(self.name, told.host, told.pid, message.sender, now, now)
             self._members[message.sender] = member
         member.heard, member.leaving = now, told.leaving
         self._give()
 
-    def take(self, member: Joined, message: Message) -> bool:
+    def take(self, member: JoinedMember, message: Message) -> bool:
         """Take in another message of a member; False for one that is no outcome of a task."""
         member.heard, header, number = time.monotonic(), message.header, message.header.get("call")
         if header.get("kind") not in ("result", "failed"):
@@ -250,7 +250,7 @@ class ElasticRole:
                 if self._coordinator.send(member.address, self._waiting[0].call):  # else the next look finds it gone
                     member.task = self._waiting.popleft()
 
-    def _lose(self, member: Joined) -> None:
+    def _lose(self, member: JoinedMember) -> None:
         del self._members[member.address]
         task = member.task
         if task is None or task.done:
@@ -263,12 +263,12 @@ class ElasticRole:
             why = f"{task} was lost with {task.losses} members, the last one {member}; see the log above"
             self._end_task(task, error=WorkersFailed(why))
 
-    def _end_task(self, task: Task, value: Any = None, error: Exception | None = None) -> None:
+    def _end_task(self, task: ElasticTask, value: Any = None, error: Exception | None = None) -> None:
         task.end(value, error)
         self._tasks.pop(task.number, None)
 
 
-def _error_of(header: Mapping[str, Any], member: Joined, task: Task) -> Exception | None:
+def _error_of(header: Mapping[str, Any], member: JoinedMember, task: ElasticTask) -> Exception | None:
     if header["kind"] == "result":
         return None
     text = str(header.get("message"))

@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from superworkflow.infra.engines.workers.channel import Keys
-from superworkflow.infra.engines.workers.member import Setup
+from superworkflow.infra.engines.workers.member import MemberSetup
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Link, outcome_of
 from superworkflow.infra.execution.threads import limit_numba
 
@@ -31,7 +31,7 @@ def _leave() -> None:
     _links[0].leave()
 
 
-def do_tasks(setup: Setup) -> int:
+def do_tasks(setup: MemberSetup) -> int:
     """Do what the coordinator asks for until the end; the exit status. Call `leave_when_asked` before.
 
     The signs of life are introductions as well: a connection that broke and was made again needs nothing else.

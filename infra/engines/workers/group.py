@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from superworkflow.infra.engines.workers.channel import Message, Server
-from superworkflow.infra.engines.workers.elastic import ElasticRole, Joined
+from superworkflow.infra.engines.workers.elastic import ElasticRole, JoinedMember
 from superworkflow.infra.engines.workers.failure import WorkersFailed
 from superworkflow.infra.engines.workers.worker import call_of
 from superworkflow.infra.errors import StagedUserError, UserError
@@ -93,7 +93,7 @@ class _Round:
     called: bool = False
 
 
-class Members(Protocol):
+class MemberSupervisor(Protocol):
     """Who keeps the members of a group running."""
 
     def look(self, tell: Callable[[str], None]) -> None:
@@ -160,7 +160,7 @@ class WorkerGroup:
     def __init__(
         self,
         server: Server,
-        members: Members,
+        members: MemberSupervisor,
         size: int,
         checkpoint: Checkpoint,
         progress: Progress,
@@ -346,7 +346,7 @@ class WorkerGroup:
             case _:
                 self._serve(worker, message)
 
-    def _serve(self, worker: _Present | Joined, message: Message) -> None:
+    def _serve(self, worker: _Present | JoinedMember, message: Message) -> None:
         """Do what any member may ask for."""
         match message.header.get("kind"):
             case "log":
@@ -357,7 +357,7 @@ class WorkerGroup:
     def _of_this_call(self, header: Mapping[str, Any]) -> bool:
         return self._call is not None and header.get("call") == self._number
 
-    def _keep(self, worker: _Present | Joined, message: Message) -> None:
+    def _keep(self, worker: _Present | JoinedMember, message: Message) -> None:
         name = message.header.get("name")
         if not isinstance(name, str) or fault_of(name) is not None:
             raise WorkersFailed(f"{worker} has named a bad file of the checkpoint: {name!r}")

@@ -30,7 +30,7 @@ CALL_SECONDS = 0.5
 _PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 
 
-class Setup(BaseModel):
+class MemberSetup(BaseModel):
     """All that a member is told; the first line of its standard input.
 
     Args:
@@ -79,12 +79,12 @@ def new_token() -> str:
     return secrets.token_hex(32)
 
 
-def read_setup() -> Setup:
+def read_setup() -> MemberSetup:
     """The first line of standard input, and not a byte more."""
     text = bytearray()
     while (byte := os.read(0, 1)) not in (b"", b"\n"):
         text += byte
-    return Setup.model_validate_json(bytes(text))
+    return MemberSetup.model_validate_json(bytes(text))
 
 
 def end_with_parent(parent: int) -> None:
@@ -98,7 +98,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def setup_from_environment() -> Setup:
+def setup_from_environment() -> MemberSetup:
     """What a member on another machine than its coordinator's is told.
 
     Raises:
@@ -108,10 +108,10 @@ def setup_from_environment() -> Setup:
         if name not in os.environ:
             raise UserError("not in the pod of a worker", where=name, remedy="Leave starting workers to a stage")
     told = json.loads(os.environ[SETUP_VARIABLE])
-    return Setup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
+    return MemberSetup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
 
 
-def end_with_coordinator(setup: Setup) -> None:
+def end_with_coordinator(setup: MemberSetup) -> None:
     """Wait until the coordinator listens, and from then on end this process when it is gone.
 
     It is seen by a connection to its store on which nothing is said: the kernel ends it with the coordinator's process,

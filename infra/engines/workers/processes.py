@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from superworkflow.infra.engines.workers.member import Setup
+from superworkflow.infra.engines.workers.member import MemberSetup
 
 END_SECONDS = 10.0
 """How long members may take to end by themselves."""
@@ -41,12 +41,12 @@ class Processes:
         self._alive, self._held = os.pipe()
 
     def start(self, program: str, environment: Mapping[str, str]) -> int:
-        """Start a member; it waits for its `Setup`, and may import meanwhile. Returns its number."""
+        """Start a member; it waits for its `MemberSetup`, and may import meanwhile. Returns its number."""
         number, self._started = self._started, self._started + 1
         self._members[number] = _Member(program, environment, self._spawn(program, environment))
         return number
 
-    def tell(self, number: int, setup: Setup) -> None:
+    def tell(self, number: int, setup: MemberSetup) -> None:
         """Give a member its setup."""
         member = self._members[number]
         member.setup = setup.model_dump_json().encode() + b"\n"
@@ -77,7 +77,7 @@ class Processes:
                 continue
             member.process = self._spawn(member.program, member.environment)
             self._send(member)
-            yield Setup.model_validate_json(member.setup).role, code
+            yield MemberSetup.model_validate_json(member.setup).role, code
 
     def wait(self, seconds: float = END_SECONDS) -> None:
         """Give members time to end by themselves."""

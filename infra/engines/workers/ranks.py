@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from superworkflow.infra.engines.workers.channel import Keys
-from superworkflow.infra.engines.workers.member import Setup, end_with_parent
+from superworkflow.infra.engines.workers.member import MemberSetup, end_with_parent
 from superworkflow.infra.engines.workers.rendezvous import ROUND_VARIABLE, join_store
 from superworkflow.infra.engines.workers.worker import Link, Worker, outcome_of
 from superworkflow.infra.execution.threads import limit_numba
@@ -23,7 +23,7 @@ PEER_LOST = 75
 """Exit status of a worker that could not go on without another one; its agent starts it again."""
 
 
-def work(setup: Setup, agent: int) -> None:
+def work(setup: MemberSetup, agent: int) -> None:
     """Be one rank until the coordinator ends the group.
 
     Args:

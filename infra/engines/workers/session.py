@@ -20,10 +20,10 @@ from superworkflow.infra.engines.workers.group import (
     SILENCE_SECONDS,
     START_SECONDS,
     Checkpoint,
-    Members,
+    MemberSupervisor,
     WorkerGroup,
 )
-from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, Setup, new_token
+from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, MemberSetup, new_token
 from superworkflow.infra.engines.workers.processes import AGENT, Processes
 from superworkflow.infra.errors import UserError
 from superworkflow.infra.execution import ending
@@ -73,7 +73,7 @@ class _LocalMembers:
         self._fixed = [(self._start(role), role) for role in roles if not role.most]
         self._elastic = {role.name: role for role in roles if role.most}
         self._numbers: dict[str, list[int]] = {name: [] for name in self._elastic}
-        self._setup: Callable[[Role, int, int], Setup] | None = None
+        self._setup: Callable[[Role, int, int], MemberSetup] | None = None
 
     def _start(self, role: Role) -> int:
         threads = str(role.threads)
@@ -81,7 +81,7 @@ class _LocalMembers:
             AGENT, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
         )
 
-    def tell(self, setup: Callable[[Role, int, int], Setup]) -> None:
+    def tell(self, setup: Callable[[Role, int, int], MemberSetup]) -> None:
         """Give each agent its setup, by its role, and the rank and first GPU of its first worker; start the others."""
         self._setup, offset, gpus = setup, 0, 0
         for number, role in self._fixed:
@@ -91,7 +91,7 @@ class _LocalMembers:
             self.scale(role.name, role.count)
 
     def scale(self, role: str, count: int, hanging: Sequence[int] = ()) -> None:
-        """See `Members`. Those that were started last are the first to leave."""
+        """See `MemberSupervisor`. Those that were started last are the first to leave."""
         assert self._setup is not None
         numbers = self._numbers[role]
         for pid in hanging:
@@ -103,7 +103,7 @@ class _LocalMembers:
             self._processes.tell(numbers[-1], self._setup(self._elastic[role], 0, 0))
 
     def look(self, tell: Callable[[str], None]) -> None:
-        """See `Members`."""
+        """See `MemberSupervisor`."""
         for role, code in self._processes.replace_lost():
             elastic = role in self._elastic
             of = role if elastic else ""
@@ -131,10 +131,10 @@ class _Pods:
     """Members that the launcher starts, watches and replaces; it hears the events of the stage."""
 
     def look(self, tell: Callable[[str], None]) -> None:
-        """See `Members`."""
+        """See `MemberSupervisor`."""
 
     def scale(self, role: str, count: int, hanging: Sequence[int]) -> None:
-        """See `Members`."""
+        """See `MemberSupervisor`."""
 
 
 @contextlib.contextmanager
@@ -169,8 +169,8 @@ def local_group(
         stack.callback(server.close)
         stack.callback(lambda: members.end(well=well))
 
-        def setup(role: Role, offset: int, first_gpu: int) -> Setup:
-            return Setup(
+        def setup(role: Role, offset: int, first_gpu: int) -> MemberSetup:
+            return MemberSetup(
                 host=LOOPBACK, port=server.port, store_port=store_port, token=token, role=role.name,
                 count=1 if role.most else role.count, offset=offset, agents=max(1, len(ranks)),
                 elastic=bool(role.most), threads=role.threads, gpus=role.gpus,
@@ -222,7 +222,7 @@ def pod_group(
 
 
 def _group(
-    server: Server, members: Members, roles: Sequence[Role], checkpoint: Checkpoint, progress: Progress,
+    server: Server, members: MemberSupervisor, roles: Sequence[Role], checkpoint: Checkpoint, progress: Progress,
     silence_s: float, start_s: float,
 ) -> WorkerGroup:  # fmt: skip
     size = sum(role.count for role in roles if not role.most)

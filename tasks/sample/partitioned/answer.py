@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.sample.partitioned.draw import draw_asked, join_asked, room_for
-from superworkflow.tasks.sample.partitioned.home import Reply, Request, compact
+from superworkflow.tasks.sample.partitioned.home import ShardRequest, ShardResponse, compact
 from superworkflow.tasks.sample.partitioned.members import EdgesAsked, EdgesFound
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
 from superworkflow.tasks.sample.partitioned.rows import RangeRows, rows_of
@@ -18,7 +18,9 @@ from superworkflow.tasks.sample.partitioned.rows import RangeRows, rows_of
 load_kernels_fast()
 
 
-def answer(plan: SamplePlan, routes: Routes, task: int, requests: list[Request]) -> Iterator[tuple[int, Reply]]:
+def answer(
+    plan: SamplePlan, routes: Routes, task: int, requests: list[ShardRequest]
+) -> Iterator[tuple[int, ShardResponse]]:
     """Draw for all requests to a task."""
     if not requests:
         return
@@ -28,7 +30,7 @@ def answer(plan: SamplePlan, routes: Routes, task: int, requests: list[Request])
         yield request.shard, _drawn(plan, rows, apart, task, request)
 
 
-def _drawn(plan: SamplePlan, given: RangeRows, apart: bool, task: int, request: Request) -> Reply:
+def _drawn(plan: SamplePlan, given: RangeRows, apart: bool, task: int, request: ShardRequest) -> ShardResponse:
     op, rows = plan.ops[request.op], given.rows
     nodes = request.nodes.astype(np.int64) + given.low
     draws = request.draws.astype(np.int64)
@@ -40,7 +42,7 @@ def _drawn(plan: SamplePlan, given: RangeRows, apart: bool, task: int, request: 
         request.links.astype(np.int64), begins_of(request.lengths), nodes, draws, most, counts, positions, targets,
         paths,
     )  # fmt: skip
-    return Reply(
+    return ShardResponse(
         op.number, task, given.base, compact(counts), compact(positions[:total]), compact(targets[:total]),
         paths[:total],
     )  # fmt: skip

@@ -12,14 +12,14 @@ from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
-from superworkflow.tasks._subgraphs import Block, shard_schema, shard_writer
+from superworkflow.tasks._subgraphs import SubgraphBlock, shard_schema, shard_writer
 from superworkflow.tasks.sample.partitioned.home import ShardSeeds, keys_of, subgraphs_of
-from superworkflow.tasks.sample.partitioned.members import Members, members_of
+from superworkflow.tasks.sample.partitioned.members import ShardNodes, members_of
 from superworkflow.tasks.sample.partitioned.plan import SamplePlan, edge_ops
 from superworkflow.tasks.sample.sizes import Sizes
 
 
-class Edges(NamedTuple):
+class ShardEdges(NamedTuple):
     """Edges of one set in consecutive subgraphs of a shard: keys of their sources and targets, and positions."""
 
     sources: NDArray[np.int64]
@@ -48,22 +48,22 @@ class _Edges:
     """All edges of a shard that were drawn or found, by edge set, one op after the other."""
 
     def __init__(self, plan: SamplePlan, shard: ShardSeeds):
-        self._of: list[list[Edges]] = []
+        self._of: list[list[ShardEdges]] = []
         for number in range(len(plan.edge_sets)):
             if plan.by_node:
                 table = plan.kept.table(shard.kept("joined", number))
-                joined = Edges(*(table[name].to_numpy() for name in ("source", "target", "position")))
+                joined = ShardEdges(*(table[name].to_numpy() for name in ("source", "target", "position")))
                 order = np.argsort(joined.sources, kind="stable")
-                self._of.append([Edges(*(each[order] for each in joined))])
+                self._of.append([ShardEdges(*(each[order] for each in joined))])
             else:
                 self._of.append([self._drawn(plan, shard, op.number) for op in edge_ops(plan, number)])
 
     @staticmethod
-    def _drawn(plan: SamplePlan, shard: ShardSeeds, op: int) -> Edges:
+    def _drawn(plan: SamplePlan, shard: ShardSeeds, op: int) -> ShardEdges:
         rows, edges = (plan.kept.table(shard.kept(what, op)) for what in ("rows", "edges"))
         sources = np.repeat(rows["key"].to_numpy(), rows["edges"].to_numpy())
         targets = keys_of(subgraphs_of(sources), edges["target"].to_numpy())
-        return Edges(sources, targets, edges["position"].to_numpy().astype(np.int64))
+        return ShardEdges(sources, targets, edges["position"].to_numpy().astype(np.int64))
 
     def counts(self, subgraphs: int) -> NDArray[np.int64]:
         """How many each subgraph has, of all sets and ops."""
@@ -73,21 +73,21 @@ class _Edges:
                 total += np.bincount(subgraphs_of(each.sources), minlength=subgraphs)
         return total
 
-    def part(self, number: int, first: int, last: int) -> Edges:
+    def part(self, number: int, first: int, last: int) -> ShardEdges:
         """Those of one set in subgraphs `first` to `last - 1`, each once."""
         parts = []
         for each in self._of[number]:
             a, b = np.searchsorted(each.sources, keys_of(np.array([first, last]), np.zeros(2)))
-            parts.append(Edges(*(column[a:b] for column in each)))
+            parts.append(ShardEdges(*(column[a:b] for column in each)))
         none = np.zeros(0, np.int64)
-        joined = Edges(*(np.concatenate([none, *columns]) for columns in zip(*parts, strict=True)))
+        joined = ShardEdges(*(np.concatenate([none, *columns]) for columns in zip(*parts, strict=True)))
         if len(parts) < 2:
             return joined
         once = np.unique(keys_of(subgraphs_of(joined.sources), joined.positions), return_index=True)[1]
-        return Edges(*(column[once] for column in joined))
+        return ShardEdges(*(column[once] for column in joined))
 
 
-def _blocks(plan: SamplePlan, shard: ShardSeeds, members: list[Members], read: _Edges) -> Iterator[Block]:
+def _blocks(plan: SamplePlan, shard: ShardSeeds, members: list[ShardNodes], read: _Edges) -> Iterator[SubgraphBlock]:
     """The subgraphs of a shard in blocks, each of about as many entries as a row group has."""
     subgraphs = len(shard.seeds.nodes)
     before = np.cumsum(read.counts(subgraphs))
@@ -100,12 +100,12 @@ def _blocks(plan: SamplePlan, shard: ShardSeeds, members: list[Members], read: _
 
 
 def _block(
-    plan: SamplePlan, shard: ShardSeeds, members: list[Members], read: _Edges, first: int, last: int
-) -> Block:  # fmt: skip
+    plan: SamplePlan, shard: ShardSeeds, members: list[ShardNodes], read: _Edges, first: int, last: int
+) -> SubgraphBlock:  # fmt: skip
     count, seeds, layout = last - first, shard.seeds.part(first, last), plan.layout
     none, node, place, position = np.zeros(count + 1, np.int64), plan.node_type, np.int32, plan.position_type
     numbers = seeds.nodes.astype(node)
-    block = Block(
+    block = SubgraphBlock(
         seeds.ids, numbers[:, 0] if numbers.shape[1] == 1 else numbers,
         [none] * layout.node_sets, [np.zeros(0, node)] * layout.node_sets,
         [none] * layout.edge_sets, [np.zeros(0, place)] * layout.edge_sets,
@@ -129,9 +129,9 @@ def _block(
     return block
 
 
-def _grouped(plan: SamplePlan, blocks: Iterator[Block]) -> Iterator[Block]:
+def _grouped(plan: SamplePlan, blocks: Iterator[SubgraphBlock]) -> Iterator[SubgraphBlock]:
     """The same subgraphs in blocks that end with the subgraph with which they have `GROUP_ENTRIES` entries."""
-    waiting: Block | None = None
+    waiting: SubgraphBlock | None = None
     for block in blocks:
         waiting = block if waiting is None else _joined(waiting, block)
         while (end := _full(waiting)) is not None:
@@ -141,14 +141,14 @@ def _grouped(plan: SamplePlan, blocks: Iterator[Block]) -> Iterator[Block]:
         yield waiting
 
 
-def _full(block: Block) -> int | None:
+def _full(block: SubgraphBlock) -> int | None:
     """The subgraphs with which a row group is full."""
     entries = sum((starts for starts in (*block.node_starts, *block.edge_starts)), np.zeros(1, np.int64))
     end = int(np.searchsorted(entries[1:], GROUP_ENTRIES)) + 1
     return end if end <= block.subgraphs else None
 
 
-def _part(block: Block, first: int, last: int) -> Block:
+def _part(block: SubgraphBlock, first: int, last: int) -> SubgraphBlock:
     def values(starts: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:
         return column[starts[first] : starts[last]]
 
@@ -158,14 +158,14 @@ def _part(block: Block, first: int, last: int) -> Block:
     def begins(starts: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         return [each[first : last + 1] - each[first] for each in starts]
 
-    return Block(
+    return SubgraphBlock(
         block.sample_ids[first:last], block.seeds[first:last], begins(block.node_starts),
         lists(block.node_starts, block.nodes), begins(block.edge_starts), lists(block.edge_starts, block.sources),
         lists(block.edge_starts, block.targets), lists(block.edge_starts, block.positions),
     )  # fmt: skip
 
 
-def _joined(one: Block, other: Block) -> Block:
+def _joined(one: SubgraphBlock, other: SubgraphBlock) -> SubgraphBlock:
     import pyarrow as pa
 
     def begins(a: list[NDArray[np.int64]], b: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
@@ -174,7 +174,7 @@ def _joined(one: Block, other: Block) -> Block:
     def lists(a: list[NDArray[Any]], b: list[NDArray[Any]]) -> list[NDArray[Any]]:
         return [np.concatenate([x, y]) for x, y in zip(a, b, strict=True)]
 
-    return Block(
+    return SubgraphBlock(
         pa.concat_arrays([one.sample_ids, other.sample_ids]), np.concatenate([one.seeds, other.seeds]),
         begins(one.node_starts, other.node_starts), lists(one.nodes, other.nodes),
         begins(one.edge_starts, other.edge_starts), lists(one.sources, other.sources),

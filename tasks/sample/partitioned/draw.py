@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._draw import Work
+from superworkflow.tasks._draw import DrawScratch
 from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.sample.induced import find_link, first_from
 from superworkflow.tasks.sample.kernel import LATEST_K, NO_VALUES, RANDOM_WEIGHTED, draw_row
@@ -64,7 +64,7 @@ def draw_asked(
     """
     indptr, indices = rows.indptr, rows.indices
     room = min(size, most)
-    work = Work(np.zeros((most >> 6) + 1, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64))
+    work = DrawScratch(np.zeros((most >> 6) + 1, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64))
     ends = np.empty(2, np.int64)
     values = np.int64(0)
     if strategy == RANDOM_WEIGHTED and not len(rows.weights):

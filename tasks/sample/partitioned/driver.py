@@ -26,8 +26,8 @@ from superworkflow.infra.engines.spark.tasks import run_tasks
 from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._kept import Kept
-from superworkflow.tasks._subgraphs import DESCRIPTION, Layout
+from superworkflow.tasks._kept import TaskOutputs
+from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphLayout
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
@@ -35,10 +35,10 @@ from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_
 from superworkflow.tasks.sample.partitioned.members import ask_edges, counts_joined, keep_edges
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, Routes, SamplePlan, check_values, plan_of
 from superworkflow.tasks.sample.partitioned.rows import check_range
-from superworkflow.tasks.sample.run import Shard, description, read_spec, sample_output, shards_of, table_of_seeds
+from superworkflow.tasks.sample.run import SampleShard, description, read_spec, sample_output, shards_of, table_of_seeds
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
-from superworkflow.tasks.sample.spec import Spec
+from superworkflow.tasks.sample.spec import SamplingSpec
 from superworkflow.tasks.walk.partitioned.vertex_ranges import find_cuts
 
 TASKS_PER_CORE = 2
@@ -60,8 +60,8 @@ def run(job: StageRun[SampleParams]) -> Output:
 
 
 class _Sampled(NamedTuple):
-    spec: Spec
-    layout: Layout
+    spec: SamplingSpec
+    layout: SubgraphLayout
 
 
 def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -> Output:
@@ -82,7 +82,7 @@ def make(job: StageRun[SampleParams], session: Any, ranges: int | None = None) -
     shards = shards_of(seeds)
     job.output.claim([DESCRIPTION, *(shard.name for shard in shards)])
     rows = str(job.scratch / "rows") if runs_here(job) else f"rows-{session.sparkContext.applicationId}"
-    plan = plan_of(graph, spec, params, Kept(job.output.location.uri), rows)
+    plan = plan_of(graph, spec, params, TaskOutputs(job.output.location.uri), rows)
     plan = replace(plan, cuts=tuple(_cuts(job, session, plan, edges, ranges) for edges in plan.edge_sets))
     weighted = [
         (place, at)
@@ -108,7 +108,7 @@ def cores(job: StageRun[Any]) -> int:
     return task_cores(job) * (1 if executors is None or runs_here(job) else executors.largest)
 
 
-def _with_seeds(number: int, shard: Shard, seeds: Any) -> ShardSeeds:
+def _with_seeds(number: int, shard: SampleShard, seeds: Any) -> ShardSeeds:
     return ShardSeeds(number, shard.name, seeds.rows(shard.split, shard.first, shard.last))
 
 

@@ -33,7 +33,7 @@ class ShardSeeds(NamedTuple):
         return f"subgraphs/{self.number:06d}/{what}-{number}"
 
 
-class Request(NamedTuple):
+class ShardRequest(NamedTuple):
     """What a shard asks a task for, of one op.
 
     Args:
@@ -57,7 +57,7 @@ class Request(NamedTuple):
     draws: NDArray[np.int64]
 
 
-class Reply(NamedTuple):
+class ShardResponse(NamedTuple):
     """What was drawn for a request.
 
     Args:
@@ -170,7 +170,9 @@ def compact(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(kind)
 
 
-def ask(plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeeds]) -> Iterator[tuple[int, Request]]:
+def ask(
+    plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeeds]
+) -> Iterator[tuple[int, ShardRequest]]:
     """What a shard asks for in a level of ops."""
     place, shard = item
     none = np.zeros(0, np.int64)
@@ -180,7 +182,7 @@ def ask(plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeed
         for task, range_, chosen in routed(plan, routes, op.edge_set, keys):
             groups, lengths = grouped(keys[chosen])
             low = int(plan.cuts[op.edge_set][range_])
-            yield task, Request(
+            yield task, ShardRequest(
                 place, op.number, states[groups],
                 shard.seeds.times[groups] if op.strategy == LATEST_K else none,
                 shard.seeds.nodes[groups] if plan.apart(edges) else np.zeros((0, 2), np.int64),
@@ -189,7 +191,7 @@ def ask(plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeed
 
 
 def keep(
-    plan: SamplePlan, routes: Routes, level: int, shards: Sequence[ShardSeeds], place: int, replies: list[Reply]
+    plan: SamplePlan, routes: Routes, level: int, shards: Sequence[ShardSeeds], place: int, replies: list[ShardResponse]
 ) -> tuple[int, list[NDArray[np.int64]]]:
     """Leave what a level has drawn for a shard.
 

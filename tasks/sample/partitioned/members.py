@@ -23,7 +23,7 @@ from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
 from superworkflow.tasks.sample.sampler import SeedRows
 
 
-class Members(NamedTuple):
+class ShardNodes(NamedTuple):
     """The nodes of one set in all subgraphs of a shard.
 
     Args:
@@ -49,7 +49,7 @@ class Members(NamedTuple):
         return places
 
 
-def members_of(plan: SamplePlan, shard: ShardSeeds) -> list[Members]:
+def members_of(plan: SamplePlan, shard: ShardSeeds) -> list[ShardNodes]:
     """The nodes of each set in use."""
     fronts: list[list[NDArray[np.int64]]] = [[] for _ in plan.nodes]
     for op in plan.ops:
@@ -62,7 +62,7 @@ def members_of(plan: SamplePlan, shard: ShardSeeds) -> list[Members]:
     ]
 
 
-def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any], seeds: SeedRows) -> Members:
+def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any], seeds: SeedRows) -> ShardNodes:
     others = np.unique(np.concatenate([np.zeros(0, np.int64), *fronts]))
     if own.shape[1]:
         others = np.setdiff1d(others, seed_keys(seeds), assume_unique=True)
@@ -76,7 +76,7 @@ def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any
         at = starts[:-1][there] + column
         nodes[at], is_seed[at] = own[there, column], True
     nodes[~is_seed] = nodes_of(others)
-    return Members(starts, nodes, others, own)
+    return ShardNodes(starts, nodes, others, own)
 
 
 def _firsts(seeds: NDArray[Any]) -> NDArray[np.int64]:
@@ -93,7 +93,7 @@ class EdgesAsked(NamedTuple):
 
     Args:
         shard: place of the shard among those of the exchange.
-        links: see `Request`.
+        links: see `ShardRequest`.
         lengths, nodes: sources of each subgraph, less the first of the range, and how many.
         target_lengths, targets: nodes that edges may lead to, of each subgraph, ascending, and how many.
     """
@@ -117,7 +117,7 @@ class EdgesFound(NamedTuple):
     places: NDArray[Any]
 
 
-def _all_keys(members: Members) -> NDArray[np.int64]:
+def _all_keys(members: ShardNodes) -> NDArray[np.int64]:
     subgraphs = np.repeat(np.arange(len(members.seeds)), np.diff(members.starts))
     return np.sort(keys_of(subgraphs, members.nodes))
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks._dtypes import DTYPES, STRING
 from superworkflow.tasks._heterograph import HeteroGraph, feature_stem, index_dtype
-from superworkflow.tasks._kept import Kept
-from superworkflow.tasks._subgraphs import Layout
+from superworkflow.tasks._kept import TaskOutputs
+from superworkflow.tasks._subgraphs import SubgraphLayout
 from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.sampler import (
     TIMESTAMP,
@@ -23,7 +23,7 @@ from superworkflow.tasks.sample.sampler import (
     used_sets,
     weights_of,
 )
-from superworkflow.tasks.sample.spec import STRATEGIES, Op, Spec
+from superworkflow.tasks.sample.spec import STRATEGIES, Op, SamplingSpec
 
 NODE_BITS = 50
 """Of a key of (subgraph, node) or (subgraph, position): the second is below, the number in a shard above."""
@@ -91,12 +91,12 @@ class SamplePlan:
     """
 
     graph: str
-    kept: Kept
+    kept: TaskOutputs
     rows: str
     ops: tuple[OpPlan, ...]
     edge_sets: tuple[EdgePlan, ...]
     nodes: tuple[int, ...]
-    layout: Layout
+    layout: SubgraphLayout
     seed_set: int
     by_path: bool
     by_node: bool
@@ -163,7 +163,7 @@ class Routes(NamedTuple):
         raise ValueError(f"task {task} is none of {self.tasks}")
 
 
-def plan_of(graph: HeteroGraph, spec: Spec, params: SampleParams, kept: Kept, rows: str) -> SamplePlan:
+def plan_of(graph: HeteroGraph, spec: SamplingSpec, params: SampleParams, kept: TaskOutputs, rows: str) -> SamplePlan:
     """The plan of a spec that was fitted to a graph, before ranges are cut."""
     by_node = params.aggregation == "node"
     node_sets, edge_sets = used_sets(graph, spec, by_node)
@@ -184,15 +184,15 @@ def plan_of(graph: HeteroGraph, spec: Spec, params: SampleParams, kept: Kept, ro
     )  # fmt: skip
 
 
-def layout_of(graph: HeteroGraph, node_sets: list[str], edge_sets: list[str]) -> Layout:
+def layout_of(graph: HeteroGraph, node_sets: list[str], edge_sets: list[str]) -> SubgraphLayout:
     """The layout of subgraphs that may hold these sets."""
-    return Layout(
+    return SubgraphLayout(
         len(graph.node_sets), len(graph.edge_sets),
         tuple(map(graph.node_number, node_sets)), tuple(map(graph.edge_number, edge_sets)),
     )  # fmt: skip
 
 
-def _edge_plan(graph: HeteroGraph, spec: Spec, name: str, node_sets: list[str]) -> EdgePlan:
+def _edge_plan(graph: HeteroGraph, spec: SamplingSpec, name: str, node_sets: list[str]) -> EdgePlan:
     edges = graph.edge_sets[name]
     stored = graph.edge_number(edges.reversed_of or name)
     strategies = {op.strategy for op in spec.ops if op.edge_set == name}
@@ -209,7 +209,7 @@ def _edge_plan(graph: HeteroGraph, spec: Spec, name: str, node_sets: list[str]) 
     )  # fmt: skip
 
 
-def check_values(graph: HeteroGraph, spec: Spec) -> None:
+def check_values(graph: HeteroGraph, spec: SamplingSpec) -> None:
     """Refuse weights and timestamps that are not one number for each edge, by what the graph says of them.
 
     Raises:
@@ -229,7 +229,7 @@ def check_values(graph: HeteroGraph, spec: Spec) -> None:
                 raise bad_timestamps(spec, op)
 
 
-def _weighted(spec: Spec, edge_set: str) -> list[Op]:
+def _weighted(spec: SamplingSpec, edge_set: str) -> list[Op]:
     """Ops that draw from a set by weight, the last one first."""
     ops = [op for op in spec.ops if op.edge_set == edge_set and op.strategy in ("TOP_K", "RANDOM_WEIGHTED")]
     return ops[::-1]

@@ -12,7 +12,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks._kept import executor_folder, on_this_disk
 from superworkflow.tasks._npy import read_header
-from superworkflow.tasks.sample.kernel import Rows
+from superworkflow.tasks.sample.kernel import StackedRows
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, SamplePlan
 from superworkflow.tasks.sample.sampler import bad_weight
 
@@ -29,7 +29,7 @@ class RangeRows(NamedTuple):
         base: position of the first edge.
     """
 
-    rows: Rows
+    rows: StackedRows
     low: int
     base: int
 
@@ -44,7 +44,7 @@ def rows_of(plan: SamplePlan, edge_set: int, place: int) -> RangeRows:
     low, high = (int(each) for each in plan.cuts[edge_set][place : place + 2])
     folder = executor_folder(plan.rows) / f"{edge_set}-{low}-{high}"
     arrays = on_this_disk(folder, lambda: _read(plan, plan.edge_sets[edge_set], low, high))
-    rows = Rows(*(arrays[name] for name in ("indptr", "indices", "weights", "ranks", "times")))
+    rows = StackedRows(*(arrays[name] for name in ("indptr", "indices", "weights", "ranks", "times")))
     return RangeRows(rows, low, int(arrays["base"][0]))
 
 

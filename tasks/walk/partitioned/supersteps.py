@@ -19,7 +19,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks._kept import executor_folder
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, find_cuts, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 
@@ -52,7 +52,7 @@ class WalkPlan:
     starts: npt.NDArray[np.int64]
     n_starts: int
 
-    def rows_of(self, task: int) -> Rows:
+    def rows_of(self, task: int) -> VertexRows:
         """The rows of a task, built by the first task of this machine that needs them."""
         folder = executor_folder(self.rows)
         return kept_rows(

@@ -75,7 +75,7 @@ def find_cuts(indptr: Location, parts: int, piece: int, first: int, last: int) -
 
 
 @dataclass(frozen=True)
-class Rows:
+class VertexRows:
     """The rows of the vertices low..high - 1, as the kernels of `Walker` have them; empty arrays where not needed."""
 
     low: int
@@ -91,7 +91,7 @@ class Rows:
 _ARRAYS = ("headers", "indices", "weights", "alias", "totals")
 
 
-def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> Rows:
+def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> VertexRows:
     """Read one range of an index dataset, nothing else of it, and build what the walks need."""
     indptr = read_slice(graph.join("indptr.npy"), low, high + 1)
     first, last = int(indptr[0]), int(indptr[-1])
@@ -106,13 +106,13 @@ def read_rows(graph: Location, low: int, high: int, *, weighted: bool, second_or
     if weighted:
         alias, totals = np.zeros(last - first + 1, np.uint64), np.empty(high - low)
         build_alias(indptr, weights, 0, high - low, alias, totals)
-    return Rows(
+    return VertexRows(
         low, high, np.uint64(bits), pack_headers(indptr, bits), indices,
         weights if second_order else weights[:0], alias, totals,
     )  # fmt: skip
 
 
-def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> Rows:
+def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: bool, second_order: bool) -> VertexRows:
     """`read_rows`, built by the first process of this machine that asks and mapped by all, from then on.
 
     Args:
@@ -131,7 +131,7 @@ def kept_rows(folder: Path, graph: Location, low: int, high: int, *, weighted: b
                 np.save(unfinished / "bits.npy", rows.bits, allow_pickle=False)
                 unfinished.rename(place)
     arrays = {name: _map(place / f"{name}.npy") for name in _ARRAYS}
-    return Rows(low, high, np.uint64(np.load(place / "bits.npy")), **arrays)
+    return VertexRows(low, high, np.uint64(np.load(place / "bits.npy")), **arrays)
 
 
 def _map(path: Path) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
 from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
-from superworkflow.tasks.walk.partitioned.vertex_ranges import Rows, VertexRanges
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows
 
 LIST_WORDS = 256
 """Darts that a walker asks about at a time, at most."""
@@ -128,7 +128,7 @@ def begin_walks(
 
 
 def go_on(
-    batch: WalkerBatch, rows: Rows, task: int, ranges: VertexRanges, rules: WalkRules
+    batch: WalkerBatch, rows: VertexRows, task: int, ranges: VertexRanges, rules: WalkRules
 ) -> tuple[WalkerBatch, npt.NDArray[np.int32]]:
     """Each walker as far as it comes with the rows of a task, and the task that it has to go to."""
     n = len(batch.walkers)

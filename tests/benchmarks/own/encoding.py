@@ -14,20 +14,20 @@ import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._subgraphs import Block
+from superworkflow.tasks._subgraphs import SubgraphBlock
 from superworkflow.tasks.records.features import FeatureSource
 from superworkflow.tasks.records.run import open_source
-from superworkflow.tasks.records.shards import Subgraphs, write_records
+from superworkflow.tasks.records.shards import SplitSubgraphs, write_records
 from tests.benchmarks.peers.serving import Clock, serve
 from tests.tasks.examples import example_class
 
 made: dict[str, Any] = {}
 
 
-class Held(Subgraphs):
+class Held(SplitSubgraphs):
     """Subgraphs whose blocks stay in memory."""
 
-    def read(self, group: Any) -> Block:
+    def read(self, group: Any) -> SubgraphBlock:
         blocks = made.setdefault("blocks", {})
         if group not in blocks:
             blocks[group] = super().read(group)
@@ -71,7 +71,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"bytes": size, **clock.seconds()}
 
 
-def _by_protobuf(source: FeatureSource, block: Block, total: int) -> int:
+def _by_protobuf(source: FeatureSource, block: SubgraphBlock, total: int) -> int:
     graph, kind, size = source.graph, example_class(), 0
     ids = graph.ids(source.seed_sets[0]).take(block.seeds[:total]).to_pylist()
     for s in range(total):

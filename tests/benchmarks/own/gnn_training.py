@@ -27,13 +27,13 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.progress import Progress
-from superworkflow.tasks._gnn.batches import Draws, LookAhead, Sampler
+from superworkflow.tasks._gnn.batches import Draws, LookAhead, NeighborSampler
 from superworkflow.tasks._gnn.classification import Classification
 from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.network import Known, Network
-from superworkflow.tasks._gnn.shape import Relation, Shape
+from superworkflow.tasks._gnn.network import Network, NetworkInputs
+from superworkflow.tasks._gnn.shape import NetworkConfig, Relation
 from superworkflow.tasks._gnn.targets import Targets
-from superworkflow.tasks._heterograph import Rows
+from superworkflow.tasks._heterograph import CsrRows
 from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer.run import all_rows
 from superworkflow.tasks.train import TrainParams
@@ -57,7 +57,7 @@ class Graph:
 
     nodes: dict[str, int]
     relations: tuple[Relation, ...]
-    rows: dict[int, Rows]
+    rows: dict[int, CsrRows]
     features: dict[str, NDArray[np.float32]]
     task: Classification
     means: dict[int, NDArray[np.float32]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Graph:
         facts = json.loads((folder / GRAPH).read_text())
         relations = tuple(Relation(number, *each) for number, each in enumerate(facts["relations"]))
         rows = {
-            each.number: Rows(*(np.load(folder / f"{part}-{each.number}.npy") for part in ("indptr", "indices")))
+            each.number: CsrRows(*(np.load(folder / f"{part}-{each.number}.npy") for part in ("indptr", "indices")))
             for each in relations
         }
         features = {name: _features(folder / f"features-{name}.npy", count) for name, count in facts["nodes"].items()}
@@ -93,13 +93,13 @@ class Graph:
         """As stage train makes it."""
         params = TrainParams(**{"lookahead": 0, **given})
         widths = {name: values.shape[1] for name, values in self.features.items()}
-        shape = Shape(params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases,
+        shape = NetworkConfig(params.model, params.aggregator, params.layers, params.hidden, params.heads, params.bases,
                       self.task.head, self.nodes, widths, self.relations)  # fmt: skip
-        known = Known(self.features, None, self.sums() if params.sums_features else None)
+        known = NetworkInputs(self.features, None, self.sums() if params.sums_features else None)
         network = Network(shape, params.seed)
         summed = frozenset(known.sums or ())
         draws = Draws(shape.levels(), params.sizes, False, summed, params.seed, network.direct(0, known) - summed)
-        ahead = LookAhead(lambda: Sampler(self.rows, shape.nodes, draws), 1, params.lookahead)
+        ahead = LookAhead(lambda: NeighborSampler(self.rows, shape.nodes, draws), 1, params.lookahead)
         kept = Folder(Path(made["kept"].name))
         return Trainer(network, known, self.task, params, ahead, kept, lambda: None, progress)
 
@@ -162,7 +162,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 @torch.no_grad()
 def infer(trainer: Trainer, request: dict[str, Any]) -> dict[str, Any]:
     graph: Graph = made["graph"]
-    data = Data(graph.rows, Known(graph.features))
+    data = Data(graph.rows, NetworkInputs(graph.features))
     with Clock() as clock:
         rows, _ = all_rows(trainer.network, data, request["batch"], lambda done, total, unit: None)
     if request.get("to"):

@@ -31,12 +31,12 @@ from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.loop import Prepared
 from superworkflow.tasks.train.on_workers import trainer_of
-from superworkflow.tasks.train.together import TogetherTrainer
+from superworkflow.tasks.train.together import DistributedTrainer
 from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import serve
 
 _folder = tempfile.TemporaryDirectory()
-_kept: dict[str, tuple[TogetherTrainer, Iterator[Prepared], float]] = {}
+_kept: dict[str, tuple[DistributedTrainer, Iterator[Prepared], float]] = {}
 """Of a worker, by what was asked for."""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from superworkflow.tasks._gnn.batches import Batch
-from superworkflow.tasks._gnn.network import Known, Network
+from superworkflow.tasks._gnn.batches import MiniBatch
+from superworkflow.tasks._gnn.network import Network, NetworkInputs
 
 
 @torch.no_grad()
-def ready(network: Network, batch: Batch, known: Known) -> None:
+def ready(network: Network, batch: MiniBatch, known: NetworkInputs) -> None:
     """What the first layer's product reads, which is more than the peer's rows: neighbours' means are taken."""
     block = batch.blocks[0]
     network.layers[0].read(network.inputs(0, block, network.first_rows(block, known), known))  # type: ignore[operator]

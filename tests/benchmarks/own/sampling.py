@@ -17,7 +17,7 @@ from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
 from superworkflow.tasks.sample import SampleParams
-from superworkflow.tasks.sample.sampler import Sampler, SeedRows
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.spec import parse_spec
 from tests.benchmarks.peers.serving import Clock, serve
 from tests.benchmarks.rows_sampling import SPEC
@@ -27,7 +27,7 @@ made: dict[str, Any] = {}
 
 def prepare() -> dict[str, Any]:
     graph = HeteroGraph.open(Dataset.open(Location.of(sys.argv[1])))
-    made["sampler"] = Sampler(graph, parse_spec(SPEC, "spec"), SampleParams())
+    made["sampler"] = SpecSampler(graph, parse_spec(SPEC, "spec"), SampleParams())
     made["papers"] = graph.node_sets["paper"].count
     return {}
 

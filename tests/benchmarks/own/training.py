@@ -19,7 +19,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.filesystem import Location
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.run import make_kernel
-from superworkflow.tasks.embed.tables import Position, Tables
+from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables
 from superworkflow.tasks.embed.train import Vocabulary, train
 from tests.benchmarks.peers.serving import Clock, serve
 
@@ -35,8 +35,8 @@ def prepare() -> dict[str, Any]:
     return {}
 
 
-def make_tables(params: EmbedParams) -> Tables:
-    return Tables.random(len(known.threshold), params.dimensions, params.seed, params.optimizer == "adagrad")
+def make_tables(params: EmbedParams) -> EmbeddingTables:
+    return EmbeddingTables.random(len(known.threshold), params.dimensions, params.seed, params.optimizer == "adagrad")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         with Clock() as clock:
             tables = make_tables(params)
             kernel = make_kernel(tables, known, params, request["threads"])
-            train(kernel, tables, walks, vertices, params, Position(), Path(folder), lambda: None, Progress("embed"))
+            train(
+                kernel,
+                tables,
+                walks,
+                vertices,
+                params,
+                EmbeddingPosition(),
+                Path(folder),
+                lambda: None,
+                Progress("embed"),
+            )
     vectors = np.zeros((len(known.remap), params.dimensions), np.float32)
     kept = known.remap >= 0
     vectors[kept] = tables.centre[known.remap[kept]]

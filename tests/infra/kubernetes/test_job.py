@@ -13,7 +13,7 @@ import pytest
 from superworkflow.__main__ import main
 from superworkflow.commands import stage
 from superworkflow.infra.errors import UserError
-from superworkflow.infra.kubernetes.job import Owner, job_manifest, label_value, stage_arguments
+from superworkflow.infra.kubernetes.job import OwnerPod, job_manifest, label_value, stage_arguments
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
 from superworkflow.infra.profile import Placement, load_profile
@@ -46,7 +46,7 @@ def _call(resources: Resources, kind: str = "torch", image: str | None = None) -
 
 def _manifest(settings: KubernetesSettings = ALL, resources: Resources = GPU, **more: Any) -> dict[str, Any]:
     return job_manifest(
-        _call(resources, **more), settings, resources, launcher="l1", attempt=2, owner=Owner("flow", "u-1")
+        _call(resources, **more), settings, resources, launcher="l1", attempt=2, owner=OwnerPod("flow", "u-1")
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from superworkflow.infra.kubernetes import hold
 from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.ledger import FOLDER, Entry, Ledger
+from superworkflow.infra.kubernetes.ledger import FOLDER, BillingLedger, LedgerEntry
 from superworkflow.infra.launch.base import Attempt
 from superworkflow.infra.launch.exit_status import Reason
 from superworkflow.infra.plan.holdings import Holding, held
@@ -21,7 +21,7 @@ from superworkflow.infra.resources import Resources
 from superworkflow.infra.storage.store import Store
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
-ENTRY = Entry(uid=UID, job="sw-walk-1", launcher="l1", process="{}", resources=Resources(cpu=2, memory=1 << 30))
+ENTRY = LedgerEntry(uid=UID, job="sw-walk-1", launcher="l1", process="{}", resources=Resources(cpu=2, memory=1 << 30))
 
 
 def test_a_process_of_this_machine() -> None:
@@ -85,7 +85,7 @@ def test_dead_is_who_was_seen_to_be_silent(answers: list[Any], dead: bool, monke
 
 def test_each_job_is_booked_once(store: Store) -> None:
     store.root.make()
-    ledger = Ledger(store.location("walk", "d" * 32).uri)
+    ledger = BillingLedger(store.location("walk", "d" * 32).uri)
     assert ledger.debts() == []
     ledger.write(ENTRY)
     assert ledger.debts() == [ENTRY]
@@ -103,7 +103,7 @@ def test_each_job_is_booked_once(store: Store) -> None:
 
 def test_what_members_held_is_in_the_ledger(store: Store) -> None:
     store.root.make()
-    ledger = Ledger(store.location("walk", "d" * 32).uri)
+    ledger = BillingLedger(store.location("walk", "d" * 32).uri)
     member = Holding(role="executor", resources=Resources(cpu=4), begin_s=12, end_s=80, count=2)
     ended = ENTRY.model_copy(update={"seconds": 90.0, "holdings": (*held(ENTRY.resources, 90), member)})
     ledger.write(ended)
@@ -119,7 +119,7 @@ def test_entries_of_versions_without_holdings_are_paid_for_in_full(store: Store)
     store.root.make()
     store.root.join(FOLDER, "walk", "d" * 32).make()
     store.root.join(FOLDER, "walk", "d" * 32, f"{UID}.json").write_atomic(json.dumps(old))
-    (entry,) = Ledger(store.location("walk", "d" * 32).uri).debts()
+    (entry,) = BillingLedger(store.location("walk", "d" * 32).uri).debts()
     assert entry.seconds == 90
     attempt = Attempt(entry.resources, entry.seconds, entry.reason, entry.uid, entry.holdings)
     assert [(each.role, each.count, each.seconds) for each in attempt.holdings] == [("", 1, 90), ("executor", 2, 90)]
@@ -133,7 +133,7 @@ def test_entries_of_versions_without_holdings_are_paid_for_in_full(store: Store)
 )  # fmt: skip
 def test_entries_that_somebody_edited_are_nothing(store: Store, changed: dict[str, Any]) -> None:
     store.root.make()
-    ledger = Ledger(store.location("walk", "d" * 32).uri)
+    ledger = BillingLedger(store.location("walk", "d" * 32).uri)
     ledger.write(ENTRY)
     place = store.root.join(FOLDER, "walk", "d" * 32, f"{UID}.json")
     place.write_atomic(json.dumps({**ENTRY.model_dump(mode="json"), **changed}))

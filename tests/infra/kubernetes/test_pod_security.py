@@ -16,7 +16,7 @@ from prefect.utilities.templating import apply_values
 
 import superworkflow.infra.kubernetes
 from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables, pool_template
-from superworkflow.infra.kubernetes.job import Owner, job_manifest
+from superworkflow.infra.kubernetes.job import OwnerPod, job_manifest
 from superworkflow.infra.kubernetes.preflight import probe_manifest
 from superworkflow.infra.kubernetes.settings import KubernetesSettings
 from superworkflow.infra.launch.base import StageCall
@@ -45,7 +45,7 @@ def _job(settings: KubernetesSettings, kind: str) -> Json:
     resources = Resources.model_validate(SIZES[kind])
     placement = Placement(engine="spark" if kind == "spark" else "in-process", resources=resources)
     call = StageCall("walk", "walk", {}, {}, "s3://b/walk/0123", placement, {}, kind)
-    return job_manifest(call, settings, resources, launcher="l", owner=Owner("flow", "u"))
+    return job_manifest(call, settings, resources, launcher="l", owner=OwnerPod("flow", "u"))
 
 
 def _pods(settings: KubernetesSettings) -> dict[str, Json]:

@@ -31,21 +31,22 @@ test-cluster: $(DEV) $(SPARK)
 test-servers: $(DEV)  ## docker-compose.yml on a Docker engine, with Compose
 	SUPERWORKFLOW_TEST_SERVERS=$${SUPERWORKFLOW_TEST_SERVERS:-stand-ins} $(BIN)/python -m pytest tests/servers
 
-KERNELS := csr embed_kernel generate generate_communities generate_mag holdout index_encode index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
+KERNELS := embed_kernel holdout index_formats prepare probe walk_partitioned_kernels walk_triangles walk_walker
+LIB_KERNELS := graph/test_csr generators/test_edge_lists generators/test_communities generators/test_mag edge_list/test_encode
 
 test-kernels: $(DEV)  ## kernels as they are, with guard zones; then compiled anew with bounds checks (tests/kernels/checked.py)
 	NUMBA_NUM_THREADS=8 $(BIN)/python -m pytest --timeout 1800 tests/kernels
-	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(KERNELS:%=tests/tasks/test_%.py)
+	SUPERWORKFLOW_TEST_KERNELS=checked $(BIN)/python -m pytest --timeout 1800 tests/kernels $(KERNELS:%=tests/tasks/test_%.py) $(LIB_KERNELS:%=tests/tasks/lib/%.py)
 
-S3_TESTS := lock conditions s3
+S3_TESTS := lock conditional_writes s3
 
 test-s3: $(DEV)  ## leases, conditional writes and outages once more on each real S3 server that is installed
 	@for server in $$($(BIN)/python -m tests.real_s3); do \
 	    echo "on $$server:"; \
-	    SUPERWORKFLOW_TEST_S3=$$server $(BIN)/python -m pytest -m s3 $(S3_TESTS:%=tests/infra/test_%.py) || exit 1; done
+	    SUPERWORKFLOW_TEST_S3=$$server $(BIN)/python -m pytest -m s3 $(S3_TESTS:%=tests/infra/storage/test_%.py) || exit 1; done
 
 kernels: $(READY)  ## compile the stages' kernels now, rather than in the first run
-	$(BIN)/python -m superworkflow.tasks._compile
+	$(BIN)/python -m superworkflow.images.compile_kernels
 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
@@ -73,7 +74,7 @@ $(READY): requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "needs venv: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	@find infra tasks -name '*.nb[ci]' -delete  # kernels that Numba kept name modules, also ones that were moved
+	@find infra tasks superworkflow -name '*.nb[ci]' -delete  # kernels that Numba kept name modules, also ones that were moved
 	@touch $@
 
 $(DEV): $(READY) requirements-dev.txt  # what tests and lint need, and nobody else

@@ -9,8 +9,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from superworkflow.infra.outcomes import headlines, uncertainties
-from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.contract.metrics import headlines, uncertainties
+from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.tracking.history import RecordedRun
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from superworkflow.infra.drawing import DPI, FAINT, GREY, INK, layout, plain, save
+from superworkflow.infra.base.plot_style import DPI, FAINT, GREY, INK, layout, plain, save
 
 _RAN_TIME, _RAN_COST = "#4269d0", "#3ca951"
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from superworkflow.infra.import_strings import imported
-from superworkflow.infra.outcomes import Picture
-from superworkflow.infra.records import RunRecord
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.contract.outcomes import Picture
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def attach_pictures(run: RunRecord, tracker: Tracker, pictures: Sequence[Picture
 def _attach_report(run: RunRecord, tracker: Tracker, folder: Path) -> None:
     """The dashboard's page of the run, in one file."""
     from superworkflow.dashboards.web.report import RUN_REPORT, write_run_report
-    from superworkflow.infra.tracking.details import as_detailed, as_stage
+    from superworkflow.infra.tracking.run_reader import as_detailed, as_stage
 
     try:
         stages = [as_stage(record) for record in run.stages]

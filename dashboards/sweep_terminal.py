@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from superworkflow.dashboards.terminal import console
-from superworkflow.infra.resources import format_seconds, format_usd
+from superworkflow.infra.contract.resources import format_seconds, format_usd
 
 LAST = 15
 """Trials that are listed."""

@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from superworkflow.infra.explaining import Explanation
+from superworkflow.infra.base.masking import has_password
+from superworkflow.infra.config.request import Request
+from superworkflow.infra.contract.metrics import figures
+from superworkflow.infra.contract.progress import progress_text
+from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 from superworkflow.infra.launch.base import Event
-from superworkflow.infra.masking import has_password
-from superworkflow.infra.outcomes import figures
-from superworkflow.infra.plan.planning import PlannedStage
-from superworkflow.infra.progress import progress_text
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.request import Request
-from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.addresses import DASHBOARD_VARIABLE, dashboard_page
+from superworkflow.infra.planning.explain import Explanation
+from superworkflow.infra.planning.plan import PlannedStage
+from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE, dashboard_page
+from superworkflow.infra.tracking.records import RunRecord
 
 SECONDS_BETWEEN = 2.0
 """Progress lines of one stage are at least this far apart."""

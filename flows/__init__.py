@@ -1,7 +1,7 @@
 """In which order: one file for each superworkflow, short enough to read as its diagram.
 
 Installed packages add superworkflows by entry points of the group `superworkflow.flows`, and users by files (see
-`infra.code_file`).
+`infra.contract.code_file`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from superworkflow.infra.code_file import CodeFile, is_code_file, read_code
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.known import Registry
-from superworkflow.infra.placements import ProfileNames, node_names
+from superworkflow.flows.user_file import check_stages, stages_of_file, superworkflow_in
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.profile_names import ProfileNames, node_names
+from superworkflow.infra.contract.code_file import CodeFile, is_code_file, read_code
+from superworkflow.infra.contract.registry import Registry
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.tasks import stage_names
-from superworkflow.tasks._own import check_stages, stages_of_file, superworkflow_in
 
 _FLOWS: Registry[Superworkflow] = Registry(
-    "superworkflow", Superworkflow, __name__, __path__, "SUPERWORKFLOW", "superworkflow.flows"
+    "superworkflow", Superworkflow, __name__, __path__, "SUPERWORKFLOW", "superworkflow.flows", ("user_file",)
 )
 
 
@@ -59,7 +59,7 @@ def load_superworkflow(name: str) -> Superworkflow:
     """The superworkflow of this name, or that a file defines.
 
     Args:
-        name: of an installed one, the path of a file, or a reference to one (`infra.code_file.read_code`).
+        name: of an installed one, the path of a file, or a reference to one (`infra.contract.code_file.read_code`).
 
     Raises:
         UserError: there is none, the message names the nearest one; several packages define it; or its definition is

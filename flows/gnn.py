@@ -7,10 +7,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, Model, Rescoring
-from superworkflow.infra.params import StageParams
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Model, Rescoring
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.superworkflow import Export, Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import (
@@ -25,7 +27,7 @@ from superworkflow.tasks import (
     shard,
     train,
 )
-from superworkflow.tasks._gnn.shape import read_shape
+from superworkflow.tasks.lib.gnn.model.config import read_shape
 
 CLASSIFICATION, LINKS = "node_classification", "link_prediction"
 

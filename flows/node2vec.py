@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Export, Flag, Node, Superworkflow
-from superworkflow.infra.outcomes import Drift, Metric, Model, Picture, Rescoring
-from superworkflow.infra.params import StageParams
+from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Drift, Model, Picture, Rescoring
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.superworkflow import Export, Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import drift as compare

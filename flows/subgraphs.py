@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.diagram import Diagram, Flag, Node, Superworkflow
-from superworkflow.infra.outcomes import Drift, Metric, Picture
+from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Drift, Picture
+from superworkflow.infra.contract.superworkflow import Flag, Superworkflow
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import heterograph, probe, records, sample, set_drift

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from superworkflow import __version__
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.execution.collecting import not_collecting
-from superworkflow.infra.execution.kernels import bring_kernels
-from superworkflow.infra.execution.threads import sleep_soon
-from superworkflow.infra.masking import mask_tracebacks
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.masking import mask_tracebacks
+from superworkflow.infra.process.gc_pause import not_collecting
+from superworkflow.infra.process.kernel_cache import bring_kernels
+from superworkflow.infra.process.threads import sleep_soon
 from superworkflow.parser import Parser
 
 COMMANDS = {
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     except Exception as error:
-        from superworkflow.infra.code_file import fault_of
-        from superworkflow.infra.extras import missing_package
+        from superworkflow.infra.base.extras import missing_package
+        from superworkflow.infra.contract.code_file import fault_of
 
         if (told := missing_package(error) or fault_of(error)) is None:
             raise
@@ -85,7 +85,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
         members = dict.fromkeys(member_commands(), "what members of an engine run")
         if given[0] not in members:
-            from superworkflow.infra.params import nearest
+            from superworkflow.infra.base.suggest import nearest
 
             raise UserError("no such command", where=given[0], remedy=nearest(given[0], list(COMMANDS)))
     parser = Parser(
@@ -121,7 +121,7 @@ def _take_servers(given: Sequence[str]) -> str | None:
     for place, text in enumerate(words):
         option, equals, value = text.partition("=")
         if option == "--servers" and (equals or place + 1 < len(words)):
-            from superworkflow.infra.environment import read_environment, servers_file
+            from superworkflow.infra.base.dotenv import read_environment, servers_file
 
             name = value if equals else words[place + 1]
             os.environ.update(read_environment(servers_file(name)))

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from superworkflow.flows import known_names, listed_superworkflows, load_superworkflow, superworkflow_names
-from superworkflow.infra.code_file import is_code_file
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest, parse_model
-from superworkflow.infra.profile import profile_names
-from superworkflow.infra.promotion import Registration, check_gates, check_limits
-from superworkflow.infra.request import DEFAULT_STORE, Request, build_request, default_store
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.config.profile import profile_names
+from superworkflow.infra.config.request import DEFAULT_STORE, Request, build_request, default_store
+from superworkflow.infra.contract.code_file import is_code_file
+from superworkflow.infra.contract.params import parse_model
+from superworkflow.infra.contract.registration import Registration, check_gates, check_limits
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.location import Location
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from superworkflow import __version__
 from superworkflow.flows import load_superworkflow, superworkflow_names
-from superworkflow.infra.code_file import VARIABLE
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.code_file import VARIABLE
 
 if TYPE_CHECKING:
     from prefect import Flow
 
-    from superworkflow.infra.request import Request
+    from superworkflow.infra.config.request import Request
     from superworkflow.infra.tracking.base import Tracker
 
 
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Flow[..., Any]:
             raise AttributeError(name)
         found = load_superworkflow(title)
     if title != name:
-        from superworkflow.infra.orchestration.watching import make_watching_flow
+        from superworkflow.infra.orchestration.source_trigger import make_watching_flow
 
         return make_watching_flow(found)
     from superworkflow.dashboards.report import attach_pictures

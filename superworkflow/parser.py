@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from superworkflow.infra.params import StageParams
+    from superworkflow.infra.contract.params import StageParams
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         """End with exit status 2, the usage, and what may have been meant."""
         if self.chosen is not None:
             self.chosen.error(message)
-        from superworkflow.infra.params import nearest
+        from superworkflow.infra.base.suggest import nearest
 
         options = [option for option in self._option_string_actions if option.startswith("--")]
         for text in self.given:
@@ -76,7 +76,7 @@ def describe_parameters(
         models: parameter models by prefix.
         dotted: whether the prefix stands before each name.
     """
-    from superworkflow.infra.params_help import describe_params
+    from superworkflow.infra.contract.params_help import describe_params
 
     groups = [
         describe_params(model, f"{prefix}." if dotted else "", _width())
@@ -88,7 +88,7 @@ def describe_parameters(
 
 def describe_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[str, Sequence[str]]]) -> None:
     """Put names with their paragraphs below the options of `--help`."""
-    from superworkflow.infra.params_help import describe
+    from superworkflow.infra.contract.params_help import describe
 
     _append(parser, f"{title}:\n{describe(rows, _width())}")
 

@@ -16,11 +16,11 @@ from superworkflow.__main__ import COMMANDS, build_parser
 from superworkflow.arguments import add_request_arguments
 from superworkflow.commands.sweep import ACTIONS
 from superworkflow.flows import load_superworkflow, superworkflow_names
+from superworkflow.infra.config.profile import FOLDER, Profile
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.params_help import param_rows, values_text
+from superworkflow.infra.contract.resources import QUANTITY, Resources
 from superworkflow.infra.engines import engines
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.params_help import param_rows, values_text
-from superworkflow.infra.profile import FOLDER, Profile
-from superworkflow.infra.resources import QUANTITY, Resources
 from superworkflow.parser import Parser
 from superworkflow.tasks import load_stage, stage_names
 

@@ -14,7 +14,7 @@ import fsspec
 import psycopg
 from psycopg import sql
 
-from superworkflow.infra.extras import require_extra
+from superworkflow.infra.base.extras import require_extra
 
 
 def make_database(name: str) -> bool:

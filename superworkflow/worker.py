@@ -18,7 +18,7 @@ from uuid import UUID
 
 import anyio
 
-from superworkflow.infra.extras import require_extra
+from superworkflow.infra.base.extras import require_extra
 
 PATIENCE_SECONDS = 40.0
 """Given to runs to close their records."""
@@ -35,7 +35,7 @@ def main() -> None:
     require_extra("flow")
     from prefect.client.orchestration import get_client
 
-    from superworkflow.infra.orchestration.resuming import hand_back, resume_left
+    from superworkflow.infra.orchestration.requeue import hand_back, resume_left
 
     with get_client(sync_client=True) as client:
         _tell(resume_left(client, options.pool, options.name))

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from superworkflow.infra.diagram import Diagram, Node, Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, find_metric, settings_of, the_metric
-from superworkflow.infra.params import nearest
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.metrics import Metric, find_metric, settings_of, the_metric
+from superworkflow.infra.contract.superworkflow import Superworkflow
 
 COST, SECONDS, QUALITY = "cost", "seconds", "quality"
 

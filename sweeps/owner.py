@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from superworkflow.infra.owner import ProcessIdentity
+from superworkflow.infra.process.identity import ProcessIdentity
 
 BEAT_SECONDS = 5.0
 """A sweep process tells so often that its trials are alive."""

@@ -10,7 +10,7 @@ import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 
 FEW_TRIALS = 10
 """TPE draws as many at random before it has anything to learn from."""

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.diagram import Node, Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric
-from superworkflow.infra.params import nearest, parse_params
-from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.config.request import Request, build_request
+from superworkflow.infra.contract.code_file import INPUT
+from superworkflow.infra.contract.diagram import Node
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.sweeps.objective import (
     SweepObjective,
     choose_quality,

@@ -25,9 +25,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import StageParams, nearest, parse_params
-from superworkflow.infra.settings import read_yaml
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.config.config_files import read_yaml
+from superworkflow.infra.contract.params import StageParams, parse_params
 
 Kind = Literal["float", "int", "categorical"]
 Models = Mapping[str, type[StageParams]]

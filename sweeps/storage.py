@@ -23,11 +23,11 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.masking import masked
-from superworkflow.infra.storage.databases import sqlite_url
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.masking import masked
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
+from superworkflow.infra.storage.sqlite import sqlite_url
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -26,8 +26,8 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import ProcessIdentity
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.process.identity import ProcessIdentity
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.sweeps.objective import SweepObjective
 from superworkflow.sweeps.owner import Watch

@@ -11,9 +11,9 @@ from datetime import datetime
 
 from optuna.trial import TrialState
 
-from superworkflow.infra.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.config.request import Request
 from superworkflow.infra.orchestration.sweep import Board, in_flow
-from superworkflow.infra.request import Request
 from superworkflow.infra.tracking.sweeps import BEST_TAG, SWEEP_TAG, SweepRecord
 from superworkflow.sweeps.owner import BEAT_SECONDS
 from superworkflow.sweeps.storage import tell

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from superworkflow.infra.errors import Stopped
+from superworkflow.infra.base.errors import Stopped
+from superworkflow.infra.config.profile import Placement, Profile
+from superworkflow.infra.config.request import Request
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.resources import Resources, available_cpus
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.orchestration.sweep import run_trial
-from superworkflow.infra.params import parse_params
-from superworkflow.infra.profile import Placement, Profile
-from superworkflow.infra.records import RunRecord, StageRecord
-from superworkflow.infra.request import Request
-from superworkflow.infra.resources import Resources, available_cpus
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.sweeps.objective import SweepObjective, judged_node, needed_nodes
 
 State = Literal["complete", "pruned", "failed", "interrupted"]

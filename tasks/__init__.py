@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from superworkflow.infra.known import Registry
-from superworkflow.infra.stage import Stage
+from superworkflow.infra.contract.registry import Registry
+from superworkflow.infra.contract.stage import Stage
 
-_STAGES: Registry[Stage[Any]] = Registry("stage", Stage, __name__, __path__, "STAGE", "superworkflow.stages")
+_STAGES: Registry[Stage[Any]] = Registry("stage", Stage, __name__, __path__, "STAGE", "superworkflow.stages", ("lib",))
 
 
 def stage_names() -> list[str]:

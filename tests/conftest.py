@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from superworkflow.infra.execution.threads import sleep_soon
+from superworkflow.infra.process.threads import sleep_soon
+from superworkflow.infra.storage.checksum_cache import FOLDER_VARIABLE
 from superworkflow.infra.storage.s3 import PatientS3
 from superworkflow.infra.storage.store import Store
-from superworkflow.infra.storage.sums import FOLDER_VARIABLE
 from tests.java import QUICK_JAVA
 from tests.kernels.checked import set_up_checked_kernels
 from tests.prefect_server import prefect_server
@@ -102,8 +102,8 @@ def java(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[N
     """
     from pyspark import SparkConf, SparkContext
 
+    from superworkflow.infra.contract.resources import Resources
     from superworkflow.infra.engines.spark.session import end_java, session_settings
-    from superworkflow.infra.resources import Resources
 
     settings = session_settings("tests", Resources(cpu=2, memory=1 << 30), tmp_path_factory.mktemp("spark"), {})
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))

@@ -29,7 +29,7 @@ _PLACES = ("", "superworkflow", "infra", "infra/storage", "infra/profiles", "inf
 
 
 def tracked_files() -> list[str]:
-    """Paths of files that git tracks and the checkout has, relative to its root, as `infra/params.py`."""
+    """Paths of files that git tracks and the checkout has, relative to its root, as `infra/contract/params.py`."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
 
 ROOT = Path(__file__).parents[1]

@@ -22,13 +22,13 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.errors import StageFailed, UserError
+from superworkflow.infra.base.errors import StageFailed, UserError
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, Launcher, StageCall
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.toys import SITE
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ CALLER = """
 import json, sys
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.profile import Placement, Profile
+from superworkflow.infra.config.profile import Placement, Profile
 profile, prepared, (node, stage, params, inputs, output), placement, labels = json.loads(sys.argv[1])
 launcher = make_launcher(Profile.model_validate({"name": "tests", **profile}))
 launcher.prepare(prepared)

@@ -1,8 +1,12 @@
-"""Imports point one way: flows, sweeps, dashboards → tasks → infra; and each layer is light enough for its image."""
+"""Imports point one way, through the packages of each layer too, without a cycle; layers are light enough for images.
+
+`docs/architecture.md` has the picture. Every import counts: in functions, for type checkers, and by `import_module`.
+"""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib.util
 import subprocess
 import sys
@@ -12,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.flows import load_superworkflow, superworkflow_names
-from superworkflow.infra.import_strings import module_file
+from superworkflow.infra.base.import_strings import module_file
 from superworkflow.tasks import stage_names
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +28,16 @@ ALLOWED = {
     "dashboards": {"infra", "tasks", "dashboards"},
     "superworkflow": {"infra", "tasks", "flows", "sweeps", "dashboards", "superworkflow"},
 }
+INFRA = (
+    "base", "process", "storage", "contract", "engines", "config", "launch", "planning", "tracking", "orchestration",
+)  # fmt: skip
+"""Packages of `infra/` from the ground up: each imports itself and those before it."""
+LIB = (
+    "kernels", "formats", "graph", "metrics", "generators", "edge_list", "importers", "subgraphs", "distributed", "gnn",
+)  # fmt: skip
+"""Packages of `tasks/lib/`, likewise; its own modules may use all of them."""
+GNN = ("sampler", "model", "objective", "distributed")
+"""Packages of `tasks/lib/gnn/`, likewise; its own modules are below all of them."""
 ORCHESTRATION = {"prefect", "mlflow", "optuna", "kubernetes"}
 HEAVY = {"numba", "torch", "duckdb", "fugue", "sklearn", "scipy", "pandas", "matplotlib", "pyspark"}
 
@@ -40,7 +54,8 @@ def _imported(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             name = "." * node.level + (node.module or "")
-            yield node.lineno, importlib.util.resolve_name(name, package) if node.level else name
+            name = importlib.util.resolve_name(name, package) if node.level else name
+            yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if function in ("import_module", "__import__"):
@@ -71,6 +86,73 @@ def _offences(room: str, forbidden: set[str], apart_from: str = "") -> list[str]
 def test_direction(room: str) -> None:
     assert _modules(room)
     assert _offences(room, set(ALLOWED) - ALLOWED[room] | {"tests"}) == []
+
+
+def _graph() -> dict[str, set[str]]:
+    """Modules that each module of the product imports, as dotted names without the distribution's package."""
+    files = {path: _dotted(path) for room in ALLOWED for path in _modules(room)}
+    names = set(files.values())
+    return {
+        name: {found for _, each in _imported(path) if (found := _module(_plain(each), names)) not in (None, name)}
+        for path, name in files.items()
+    }
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _module(name: str, names: set[str]) -> str | None:
+    """The module of the product that an import names, itself or by a definition in it."""
+    while name and name not in names:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def _upward(graph: dict[str, set[str]], package: str, order: tuple[str, ...]) -> list[str]:
+    """Imports from one package below `package` to one that comes after it in `order`."""
+
+    def floor(module: str) -> int | None:
+        head, _, _ = module.removeprefix(f"{package}.").partition(".")
+        return order.index(head) if module.startswith(f"{package}.") and head in order else None
+
+    return [
+        f"{module} imports {other}"
+        for module, others in sorted(graph.items())
+        for other in sorted(others)
+        if (here := floor(module)) is not None and (there := floor(other)) is not None and there > here
+    ]
+
+
+@pytest.mark.parametrize(("package", "order"), [("infra", INFRA), ("tasks.lib", LIB), ("tasks.lib.gnn", GNN)])
+def test_packages_import_only_those_below(package: str, order: tuple[str, ...]) -> None:
+    folder = ROOT.joinpath(*package.split("."))
+    packages = {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
+    assert packages == set(order)
+    assert _upward(_graph(), package, order) == []
+
+
+def test_library_of_stages_imports_no_stage() -> None:
+    found = {
+        f"{module} imports {other}"
+        for module, others in _graph().items()
+        for other in others
+        if module.startswith("tasks.lib") and other.startswith("tasks.") and not other.startswith("tasks.lib")
+    }
+    assert found == set()
+
+
+def test_distributed_data_structures_know_no_network() -> None:
+    graph = _graph()
+    modules = [module for module in graph if module.startswith("tasks.lib.distributed")]
+    assert len(modules) > 3
+    assert [other for module in modules for other in graph[module] if other.startswith("tasks.lib.gnn")] == []
+
+
+def test_no_cycle() -> None:
+    graph = _graph()
+    assert len(graph) > 500
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
 def test_stages_know_no_orchestrator_tracker_or_cluster() -> None:
@@ -106,9 +188,13 @@ def test_the_check_sees_every_kind_of_import(tmp_path: Path, monkeypatch: pytest
     )
     found = [_plain(name) for _, name in _imported(tmp_path / "tasks" / "stroll" / "run.py")]
     assert sorted(found) == [
-        "importlib", "infra", "mlflow.entities", "optuna.samplers", "prefect.flows", "tasks.other", "tasks.stroll",
+        "importlib", "infra.lock", "mlflow.entities.Run", "optuna.samplers", "prefect.flows", "tasks.other.thing",
+        "tasks.stroll.kernel",
     ]  # fmt: skip
     assert len(_offences("tasks", ORCHESTRATION)) == 3
+    assert _upward({"infra.base.a": {"infra.launch.b", "infra.base.c"}}, "infra", INFRA) == [
+        "infra.base.a imports infra.launch.b"
+    ]
 
 
 def _loaded_by(code: str, watched: set[str]) -> set[str]:
@@ -143,15 +229,15 @@ def test_a_stage_needs_no_orchestrator(code: str) -> None:
 def test_planning_needs_no_orchestrator() -> None:
     modules = (
         "superworkflow.flows.node2vec",
-        "superworkflow.infra.plan.planning",
-        "superworkflow.infra.explaining",
-        "superworkflow.infra.execution.execute",
+        "superworkflow.infra.planning.plan",
+        "superworkflow.infra.planning.explain",
+        "superworkflow.infra.launch.run_stage",
     )
     assert _loaded_by(f"import {', '.join(modules)}", HEAVY | ORCHESTRATION) == set()
 
 
 def test_no_engine_is_loaded_before_it_is_used() -> None:
-    code = "from superworkflow.infra.engines import engines\nimport superworkflow.infra.profile\nengines()"
+    code = "from superworkflow.infra.engines import engines\nimport superworkflow.infra.config.profile\nengines()"
     assert _loaded_by(code, HEAVY | ORCHESTRATION | {"zmq"}) == set()
 
 

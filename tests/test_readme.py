@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.__main__ import build_parser
-from superworkflow.infra.profile import load_profile
+from superworkflow.infra.config.profile import load_profile
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

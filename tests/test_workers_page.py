@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.tasks import load_stage
 
 PAGE = Path(__file__).parent.parent / "docs" / "workers.md"

@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, Stage, StageRun
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Worker
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, Stage, StageRun
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 
 _ALONE: dict[str, Any] = {"affects_result": False}

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from superworkflow.dashboards.web import figures, frames
 from superworkflow.dashboards.web.content import FILTERS, STATIC, TEMPLATES, run_content
 from superworkflow.dashboards.web.plotly_js import plotly_js
-from superworkflow.infra.tracking.details import DetailedRun, RunReader
+from superworkflow.infra.tracking.run_reader import DetailedRun, RunReader
 
 if TYPE_CHECKING:
     from optuna.study import Study

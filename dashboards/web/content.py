@@ -9,10 +9,10 @@ from typing import Any
 
 from superworkflow.dashboards.web import figures
 from superworkflow.dashboards.web.stages import fits, profile_lines, shipped_prices, timeline, used_text
-from superworkflow.infra.outcomes import figures as quality_figures
-from superworkflow.infra.outcomes import headlines
-from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
-from superworkflow.infra.tracking.details import DetailedRun, RecordedStageRun
+from superworkflow.infra.contract.metrics import figures as quality_figures
+from superworkflow.infra.contract.metrics import headlines
+from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.tracking.run_reader import DetailedRun, RecordedStageRun
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from superworkflow.dashboards.web.frames import DeploymentHistory, Month
 from superworkflow.dashboards.web.stages import Fit, Phases
-from superworkflow.infra.resources import format_bytes, format_seconds, format_usd
+from superworkflow.infra.contract.resources import format_bytes, format_seconds, format_usd
 
 COLOURS = ("#4c78dd", "#e8743b", "#2f9e62", "#d9a514", "#9a63e0", "#1aa3a8", "#e0609a", "#a0714f", "#7b93c9", "#8a8f2c")
 """Readable on white and on black."""

@@ -9,11 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import pandas as pd
 
-from superworkflow.infra.outcomes import Figure, figures, headlines
-from superworkflow.infra.promotion import Gate
-from superworkflow.infra.tracking.base import UNCHANGED
-from superworkflow.infra.tracking.details import DetailedRun
+from superworkflow.infra.contract.metrics import Figure, figures, headlines
+from superworkflow.infra.contract.registration import Gate
 from superworkflow.infra.tracking.models import Version
+from superworkflow.infra.tracking.run_reader import DetailedRun
+from superworkflow.infra.tracking.tags import UNCHANGED
 
 RUN_COLUMNS = (
     "run_id", "name", "superworkflow", "deployment", "trial", "status", "outcome", "started", "day", "cost_usd",

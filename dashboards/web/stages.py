@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from superworkflow.infra.plan.cost import FOLDER, PriceTable, load_prices
-from superworkflow.infra.resources import Resources, format_bytes
-from superworkflow.infra.tracking.details import RecordedStageRun
+from superworkflow.infra.config.prices import FOLDER, PriceTable, load_prices
+from superworkflow.infra.contract.resources import Resources, format_bytes
+from superworkflow.infra.tracking.run_reader import RecordedStageRun
 
 ROOM = 1.25
 """What a stage is given is to be so many times what it used."""

@@ -12,7 +12,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from superworkflow.dashboards.web.figures import COLOURS, WAITED, Chart, chart
-from superworkflow.infra.resources import format_usd
+from superworkflow.infra.contract.resources import format_usd
 
 Titled = tuple[str, str, Chart]
 """Title, a sentence that explains it, and the figure."""

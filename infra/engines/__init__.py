@@ -10,10 +10,10 @@ import importlib
 import pkgutil
 from typing import Any
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.stage import IN_PROCESS, Stage
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest
-from superworkflow.infra.stage import IN_PROCESS, Stage
 
 
 @functools.cache

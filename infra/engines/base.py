@@ -5,7 +5,8 @@ light: profiles and plans read it. What opens its sessions, and what it does on 
 
 Nothing outside of the package knows the name. An engine whose stages need more than their own process names groups of
 members (`Group` of the resources) by their roles: the executors of a cluster of its own, say, or ranks. On Kubernetes
-these are pods beside the stage's Job; an `OnCluster` (`infra.kubernetes.engines`) defines what it does there.
+these are pods beside the stage's Job; an `OnCluster` (`infra.launch.kubernetes.engines.base`) defines what it does
+there.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from superworkflow.infra.engines.expected import StagePrediction, by_members, in_own_process
-from superworkflow.infra.resources import Group, Resources
+from superworkflow.infra.contract.resources import Group, Resources
+from superworkflow.infra.engines.prediction import StagePrediction, by_members, in_own_process
 
 if TYPE_CHECKING:
-    from superworkflow.infra.estimate import Estimate
+    from superworkflow.infra.contract.estimate import Estimate
 
 
 class Engine:
@@ -45,7 +46,7 @@ class Engine:
     """What the stage's own process is called where it has members, such as `driver`."""
     commands: ClassVar[Mapping[str, str]] = {}
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
-    on_cluster: str = "superworkflow.infra.kubernetes.engines:OnCluster"
+    on_cluster: str = "superworkflow.infra.launch.kubernetes.engines.base:OnCluster"
     """Import string of its `OnCluster`, which launchers on Kubernetes open."""
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:

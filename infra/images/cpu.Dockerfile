@@ -22,7 +22,7 @@ COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # The stages' kernels, compiled for this processor; a node with another one compiles them anew. And bytecode of what that
 # imports, which each pod would else compile at its start.
-RUN NUMBA_CACHE_DIR=/opt/numba env -u PYTHONDONTWRITEBYTECODE python -m superworkflow.tasks._compile
+RUN NUMBA_CACHE_DIR=/opt/numba env -u PYTHONDONTWRITEBYTECODE python -m superworkflow.images.compile_kernels
 ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000
 ENTRYPOINT ["python", "-m", "superworkflow"]

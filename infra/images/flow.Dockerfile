@@ -29,8 +29,8 @@ ENV PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true DO_NOT_
 RUN env -u PYTHONDONTWRITEBYTECODE python -c "import prefect.server.api.server, prefect.cli.server, prefect.cli.worker, \
     prefect.workers.process, mlflow.cli, mlflow.pyfunc, boto3, flask_wtf, psycopg, s3fs, optuna_dashboard._cli, \
     superworkflow.dashboards.web.app, superworkflow.dashboards.report, superworkflow.infra.orchestration.flow, \
-    superworkflow.infra.orchestration.watching, superworkflow.sweeps.study, superworkflow.servers, \
-    superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.resuming" \
+    superworkflow.infra.orchestration.source_trigger, superworkflow.sweeps.study, superworkflow.servers, \
+    superworkflow.worker, superworkflow.infra.orchestration.leases, superworkflow.infra.orchestration.requeue" \
     && cd "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
     && python -m compileall -q alembic prefect/server mlflow/server mlflow/store mlflow/gateway mlflow/metrics
 USER 1000

@@ -23,7 +23,7 @@ COPY infra infra
 COPY tasks tasks
 ENV PYTHONPATH=/opt/superworkflow PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # Bytecode of what stages import, which each pod would else compile at its start.
-RUN env -u PYTHONDONTWRITEBYTECODE python -m superworkflow.tasks._import
+RUN env -u PYTHONDONTWRITEBYTECODE python -m superworkflow.images.import_stages
 COPY --from=kernels /opt/numba /opt/numba
 ENV SUPERWORKFLOW_KERNELS=/opt/numba
 USER 1000

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from superworkflow.infra.config.profile import Profile
 from superworkflow.infra.launch.base import Launcher
-from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.profile import Profile
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
 
 
 def make_launcher(profile: Profile) -> Launcher:
     """The launcher that a profile names."""
     if profile.launcher == "kubernetes":
-        from superworkflow.infra.kubernetes.launcher import KubernetesLauncher  # its client takes a second to import
+        from superworkflow.infra.launch.kubernetes.launcher import (
+            KubernetesLauncher,  # its client takes a second to import
+        )
 
         return KubernetesLauncher(profile.kubernetes)
     return ProcessLauncher()

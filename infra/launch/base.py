@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.plan.holdings import Holding, held
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.config.usage import Holding, held
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Place
@@ -34,7 +34,8 @@ class StageCall:
         digest: of the dataset as it was planned, which the stage refuses to differ from; empty where nobody planned.
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
         sources: those of the inputs that are sources, where the caller has opened them.
-        code: reference to the user's file that defines the stage (`infra.code_file.read_code`); empty for none.
+        code: reference to the user's file that defines the stage (`infra.contract.code_file.read_code`); empty for
+        none.
     """
 
     node: str

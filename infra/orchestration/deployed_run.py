@@ -10,10 +10,11 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
+from superworkflow.infra.config.request import Request
 from superworkflow.infra.orchestration.parameters import differing
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.request import Request
-from superworkflow.infra.tracking.base import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, INPUTS_TAG, Tracker
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord
+from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, INPUTS_TAG
 
 UNCHANGED_STATE = "Unchanged"
 

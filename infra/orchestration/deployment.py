@@ -19,14 +19,14 @@ from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.kubernetes.flow_pod import pool_template
-from superworkflow.infra.orchestration.notifying import NOBODY, set_notifications
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.launch.kubernetes.flow_pod import pool_template
+from superworkflow.infra.orchestration.notifications import NOBODY, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
 from superworkflow.infra.orchestration.server import page
-from superworkflow.infra.orchestration.watching import make_watching_flow, watching_flow_name
-from superworkflow.infra.params import nearest
+from superworkflow.infra.orchestration.source_trigger import make_watching_flow, watching_flow_name
 
 PoolType = Literal["process", "kubernetes"]
 Schedule = CronSchedule | IntervalSchedule
@@ -58,7 +58,8 @@ class Deployment:
         version: of the project.
         watcher: import path of the flow that watches its sources where it will run. With one the schedule says when
             that looks, and the deployment runs when they have been written; empty for none.
-        notify: whom to give word of runs that want a person, see `infra.orchestration.notifying`; empty leaves that as
+        notify: whom to give word of runs that want a person, see `infra.orchestration.notifications`; empty leaves that
+        as
             it is.
     """
 

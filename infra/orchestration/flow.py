@@ -21,30 +21,32 @@ from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.diagram import Node, Superworkflow
-from superworkflow.infra.errors import StageFailed, Stopped, SuperworkflowError
-from superworkflow.infra.exporting import output_uri
+from superworkflow.infra.base.errors import StageFailed, Stopped, SuperworkflowError
+from superworkflow.infra.base.masking import masked
+from superworkflow.infra.config.profile import Profile
+from superworkflow.infra.config.request import Request, check_machine
+from superworkflow.infra.contract.code_file import INPUT
+from superworkflow.infra.contract.diagram import Node
+from superworkflow.infra.contract.metrics import METRICS_TAG, drift_texts, figures, metrics_text
+from superworkflow.infra.contract.progress import Course, progress_text
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
-from superworkflow.infra.masking import masked
-from superworkflow.infra.orchestration.comparing import dataset_digests, measure_drift
+from superworkflow.infra.orchestration.comparison_nodes import dataset_digests, measure_drift
 from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new
-from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
-from superworkflow.infra.orchestration.node import run_node, used_sources
+from superworkflow.infra.orchestration.export import output_uri
+from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
 from superworkflow.infra.orchestration.progress_artifact import ProgressArtifact
 from superworkflow.infra.orchestration.promotion import register_and_promote, terms_of, warm
+from superworkflow.infra.orchestration.run_node import run_node, used_sources
 from superworkflow.infra.orchestration.server import ask_once, page
-from superworkflow.infra.outcomes import METRICS_TAG, drift_texts, figures, metrics_text
-from superworkflow.infra.profile import Profile
-from superworkflow.infra.progress import Course, progress_text
-from superworkflow.infra.records import RunRecord, StageRecord
-from superworkflow.infra.request import Request, check_machine
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.addresses import dashboard_page
-from superworkflow.infra.tracking.base import DATASETS_TAG, Tracker
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.links import dashboard_page
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
+from superworkflow.infra.tracking.tags import DATASETS_TAG
 
 REJECTED_STATE = "Rejected"
 Listener = Callable[[str, Event], None]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from prefect.server.concurrency.lease_storage import filesystem
 
-from superworkflow.infra.heartbeat import GRACE_SECONDS
+from superworkflow.infra.process.heartbeat import GRACE_SECONDS
 
 
 class ConcurrencyLeaseStorage(filesystem.ConcurrencyLeaseStorage):

@@ -15,10 +15,10 @@ from typing import Any
 from prefect.utilities.callables import ParameterSchema, generate_parameter_schema
 from pydantic import BaseModel
 
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.params import parse_model, parse_params
-from superworkflow.infra.promotion import REGISTRATION, Registration
-from superworkflow.infra.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.config.request import DEFAULT_STORE, Request, build_request
+from superworkflow.infra.contract.params import parse_model, parse_params
+from superworkflow.infra.contract.registration import REGISTRATION, Registration
+from superworkflow.infra.contract.superworkflow import Superworkflow
 
 _WHERE: dict[str, tuple[Any, Any, str]] = {
     "profile": (str, "laptop", "Engine, image and resources of each stage: a name, or the URI of a file."),

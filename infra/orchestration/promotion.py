@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from superworkflow.infra.diagram import Node
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.orchestration.comparing import RunNodes, dataset_digests, measure_drift, run_added
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import Request
+from superworkflow.infra.contract.diagram import Node
+from superworkflow.infra.contract.metrics import headlines
+from superworkflow.infra.contract.outcomes import Model
+from superworkflow.infra.orchestration.comparison_nodes import RunNodes, dataset_digests, measure_drift, run_added
 from superworkflow.infra.orchestration.deployed_run import DeployedRun
-from superworkflow.infra.outcomes import Model, headlines
-from superworkflow.infra.owner import user_name
-from superworkflow.infra.promotion import Decision, Scored, decide
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.request import Request
+from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG, Tracker
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.decision import Decision, Scored, decide
+from superworkflow.infra.tracking.records import RunRecord
+from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry, Version

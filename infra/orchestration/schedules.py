@@ -14,9 +14,9 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import get_current_settings
 
-from superworkflow.infra.masking import masked
+from superworkflow.infra.base.masking import masked
+from superworkflow.infra.contract.resources import format_seconds
 from superworkflow.infra.orchestration.server import page
-from superworkflow.infra.resources import format_seconds
 
 TAG = "superworkflow"
 """Of the deployments that this project registers."""

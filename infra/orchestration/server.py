@@ -19,9 +19,9 @@ from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
 from sqlalchemy.engine import make_url
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.masking import without_user
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.masking import without_user
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import exclusive
 
 REMEDY = "Start the server, correct PREFECT_API_URL, or unset it to run without one"

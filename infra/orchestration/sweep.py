@@ -11,15 +11,15 @@ from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 
-from superworkflow.infra.diagram import Superworkflow
+from superworkflow.infra.config.request import Request
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.base import Launcher
 from superworkflow.infra.orchestration.flow import Listener, make_flow
-from superworkflow.infra.orchestration.life import enter_flow, signs_of_life
+from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_parameters
 from superworkflow.infra.orchestration.server import ask_once
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.request import Request
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.storage.attempt import DatasetAttempt
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256, open_stream
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import Right
 from superworkflow.infra.storage.manifest import (
     MANIFEST_NAME,
@@ -36,7 +36,7 @@ from superworkflow.infra.storage.manifest import (
     format_of,
     prefixed,
 )
-from superworkflow.infra.storage.names import reason_of
+from superworkflow.infra.storage.safe_names import reason_of
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.upload import complete, upload
 

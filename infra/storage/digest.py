@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.large_file import LargeFile
+from superworkflow.infra.storage.direct_io import LargeFile
+from superworkflow.infra.storage.location import Location
 
 DIGEST_LENGTH = 32
 """Hexadecimal characters kept of the SHA-256: 128 bits, and short enough for a Kubernetes label (63)."""

@@ -24,10 +24,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import machine, started
-from superworkflow.infra.storage.conditions import check_heeded
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.process.identity import machine, started
+from superworkflow.infra.storage.conditional_writes import check_heeded
+from superworkflow.infra.storage.location import Location
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.execution import ending
+from superworkflow.infra.base.errors import SuperworkflowError
+from superworkflow.infra.process import shutdown
 from superworkflow.infra.storage import lease
-from superworkflow.infra.storage.filesystem import Location
 from superworkflow.infra.storage.lease import Lease, LeaseClaim
+from superworkflow.infra.storage.location import Location
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 2.0
@@ -137,7 +137,7 @@ def _leased(
     keeper = threading.Thread(target=keep, name="lease", daemon=True)
     keeper.start()
     try:
-        with ending.at_end(held.release):
+        with shutdown.at_end(held.release):
             yield right
     finally:
         stop.set()

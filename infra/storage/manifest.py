@@ -19,11 +19,11 @@ from pydantic import (
 )
 
 from superworkflow.infra.storage.digest import Algorithm, canonical_json, dataset_digest, file_sum
-from superworkflow.infra.storage.names import Digest, FileName, InputDigest, StageName, Sum
+from superworkflow.infra.storage.safe_names import Digest, FileName, InputDigest, StageName, Sum
 
 MANIFEST_NAME = "manifest.json"
 ATTEMPT_NAME = "_attempt.json"
-"""File inside an unfinished dataset that names what the attempt makes; see `infra.storage.attempt`."""
+"""File inside an unfinished dataset that names what the attempt makes; see `infra.storage.attempt_marker`."""
 CHECKPOINT_FOLDER = "_checkpoint"
 """Folder inside an unfinished dataset for what a stage needs to resume; gone when the dataset is complete."""
 PARTS_FOLDER = "_parts"

@@ -25,8 +25,8 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 from s3fs.core import _error_wrapper
 
-from superworkflow.infra.storage import patience
-from superworkflow.infra.storage.patience import Reachability, RetryState, Unreachable
+from superworkflow.infra.storage import retry
+from superworkflow.infra.storage.retry import Reachability, RetryState, Unreachable
 
 FIRST_CONTACT_SECONDS = 5.0
 """Patience with a server that never answered."""
@@ -155,14 +155,14 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
                 seconds = self._patience(error) if patience_s is None else patience_s
                 tries = tries or RetryState(seconds + began - time.monotonic())
                 pause = tries.pause()
-                if pause is None and seconds < patience.PATIENCE_SECONDS:
+                if pause is None and seconds < retry.PATIENCE_SECONDS:
                     raise self._given_up(error) from error
                 if pause is None:
                     raise Unreachable(
                         f"{self._server.what} has not answered for {seconds:.0f} s ({_words(error)}). Check that it "
                         "can be reached from here; complete stages are kept and will not run again."
                     ) from error
-                if self._server.ever or patience.trusted:
+                if self._server.ever or retry.trusted:
                     self._server.failed(_words(error))
                 await asyncio.sleep(pause)
             else:
@@ -177,8 +177,8 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
     def _patience(self, error: Exception) -> float:
         if not self._patient:
             return HURRIED_SECONDS
-        if self._server.ever or (patience.trusted and not _no_such_host(error)):
-            return patience.PATIENCE_SECONDS
+        if self._server.ever or (retry.trusted and not _no_such_host(error)):
+            return retry.PATIENCE_SECONDS
         return FIRST_CONTACT_SECONDS
 
     def _given_up(self, error: Exception) -> Exception:

@@ -1,7 +1,7 @@
 """Sources: what a run is given from outside, and no stage made.
 
 A source is a file, a folder, or a description that names tables which lie beside or below it, or elsewhere as far as it
-may (`infra.storage.elsewhere`). Which of these a stage reads is declared by its `Input`. The digest of a file is the
+may (`infra.storage.table_access`). Which of these a stage reads is declared by its `Input`. The digest of a file is the
 SHA-256 of its content. That of a folder or a description covers every member: path, size and SHA-256. What a folder
 holds under a name that begins with `.` or `_` is no member.
 """
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.checksum_cache import ChecksumCache, may_be_kept
 from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
-from superworkflow.infra.storage.elsewhere import NamedFile, TableAccess, find_tables, inside
-from superworkflow.infra.storage.filesystem import FileState, Location
-from superworkflow.infra.storage.sums import ChecksumCache, may_be_kept
-from superworkflow.infra.storage.tables import matching, visible_files
+from superworkflow.infra.storage.location import FileState, Location
+from superworkflow.infra.storage.table_access import NamedFile, TableAccess, find_tables, inside
+from superworkflow.infra.storage.table_files import matching, visible_files
 
 FRESH_S = 2.0
 """A file written as shortly ago may be written once more within one tick of a coarse clock."""
@@ -71,7 +71,7 @@ class Source:
     """A file, a folder, or a description that names tables.
 
     What it is, where it is a file, is settled by the first stage that reads it (`read_as`). Content is read when the
-    digest is first asked for, unless its sum was kept (see `infra.storage.sums`).
+    digest is first asked for, unless its sum was kept (see `infra.storage.checksum_cache`).
 
     Args:
         location: the file or folder.

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from superworkflow.infra.errors import DatasetDamaged, SuperworkflowError, UserError
-from superworkflow.infra.storage.conditions import check_atomic
+from superworkflow.infra.base.errors import DatasetDamaged, SuperworkflowError, UserError
+from superworkflow.infra.storage.conditional_writes import check_atomic
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import file_sha256
-from superworkflow.infra.storage.elsewhere import SOURCES, inside
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.storage.names import is_digest
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.safe_names import is_digest
 from superworkflow.infra.storage.source import Member, Source, changed
-from superworkflow.infra.storage.tables import is_elsewhere
+from superworkflow.infra.storage.table_access import SOURCES, inside
+from superworkflow.infra.storage.table_files import is_elsewhere
 
 CONTENT_CHECK_LIMIT = 64 << 20
 """Datasets up to this many bytes are held against their checksums whenever they are found; larger ones against

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, cast
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 
 GZIP = b"\x1f\x8b"
 """What gzip files begin with."""

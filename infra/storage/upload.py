@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.lock import Right
 
 

@@ -11,9 +11,9 @@ from mlflow.entities import Dataset as MlflowDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from superworkflow.infra.masking import without_user
-from superworkflow.infra.records import StageRecord, Used
-from superworkflow.infra.tracking.names import metric_key
+from superworkflow.infra.base.masking import without_user
+from superworkflow.infra.tracking.metric_keys import metric_key
+from superworkflow.infra.tracking.records import StageRecord, Used
 
 DIGEST_LENGTH = 32
 """Characters of a dataset's digest; MLflow's databases keep 36."""

@@ -9,13 +9,13 @@ from typing import Any
 
 from mlflow.entities import ViewType
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import METRICS_TAG, Metric, read_metrics
-from superworkflow.infra.tracking.base import OUTCOME_TAG
-from superworkflow.infra.tracking.life import close_dead_runs
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.metrics import METRICS_TAG, Metric, read_metrics
+from superworkflow.infra.tracking.dead_runs import close_dead_runs
+from superworkflow.infra.tracking.metric_keys import read_cached, read_keys
 from superworkflow.infra.tracking.mlflow_tracker import EXPERIMENT, SUPERWORKFLOW_TAG, open_client
-from superworkflow.infra.tracking.names import read_cached, read_keys
 from superworkflow.infra.tracking.tables import sqlite_path
+from superworkflow.infra.tracking.tags import OUTCOME_TAG
 
 
 @dataclass(frozen=True)

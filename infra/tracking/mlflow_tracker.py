@@ -14,31 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.heartbeat import Heartbeat, signature
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.masking import masked, without_user
-from superworkflow.infra.outcomes import METRICS_TAG, Model, metrics_text
-from superworkflow.infra.owner import user_name
-from superworkflow.infra.promotion import Decision
-from superworkflow.infra.records import RunRecord, StageRecord, Used
-from superworkflow.infra.storage.databases import sqlite_url
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.masking import masked, without_user
+from superworkflow.infra.contract.metrics import METRICS_TAG, metrics_text
+from superworkflow.infra.contract.outcomes import Model
+from superworkflow.infra.process.exit_status import Reason
+from superworkflow.infra.process.heartbeat import Heartbeat, signature
+from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import METRIC_PREFIX
-from superworkflow.infra.tracking.addresses import MLFLOW_VARIABLE
-from superworkflow.infra.tracking.base import (
-    DATASETS_TAG,
-    DEPLOYMENT_ID_TAG,
-    INPUTS_TAG,
-    OUTCOME_TAG,
-    UNCHANGED,
-    Tracker,
-    read_datasets,
-)
-from superworkflow.infra.tracking.description import description
-from superworkflow.infra.tracking.listening import check_listens
-from superworkflow.infra.tracking.names import (
+from superworkflow.infra.storage.sqlite import sqlite_url
+from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.decision import Decision
+from superworkflow.infra.tracking.links import MLFLOW_VARIABLE
+from superworkflow.infra.tracking.metric_keys import (
     CACHED_TAG,
     course_key,
     drift_keys,
@@ -46,8 +36,19 @@ from superworkflow.infra.tracking.names import (
     stage_keys,
     total_keys,
 )
+from superworkflow.infra.tracking.reachability import check_listens
+from superworkflow.infra.tracking.records import RunRecord, StageRecord, Used
+from superworkflow.infra.tracking.run_columns import show_columns
+from superworkflow.infra.tracking.run_description import description
 from superworkflow.infra.tracking.tables import making_tables, sqlite_path
-from superworkflow.infra.tracking.views import show_columns
+from superworkflow.infra.tracking.tags import (
+    DATASETS_TAG,
+    DEPLOYMENT_ID_TAG,
+    INPUTS_TAG,
+    OUTCOME_TAG,
+    UNCHANGED,
+    read_datasets,
+)
 
 # Set before MLflow is imported: it reads them then.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -65,9 +66,9 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_USER,
 )
 
+from superworkflow.infra.tracking.concurrent_writes import among_rivals
+from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
 from superworkflow.infra.tracking.entities import as_inputs, as_metrics, as_outputs, as_params, course_metrics
-from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
-from superworkflow.infra.tracking.rivals import among_rivals
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry

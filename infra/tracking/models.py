@@ -23,13 +23,14 @@ from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import user_name
-from superworkflow.infra.promotion import MODEL_NAME, Decision
-from superworkflow.infra.storage.names import is_digest
-from superworkflow.infra.tracking.base import DATA_TAG, DATASETS_TAG, read_datasets
-from superworkflow.infra.tracking.names import metric_key, quality_keys, read_keys
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.registration import MODEL_NAME
+from superworkflow.infra.process.identity import user_name
+from superworkflow.infra.storage.safe_names import is_digest
+from superworkflow.infra.tracking.decision import Decision
+from superworkflow.infra.tracking.metric_keys import metric_key, quality_keys, read_keys
 from superworkflow.infra.tracking.registry import DIGEST_TAG
+from superworkflow.infra.tracking.tags import DATA_TAG, DATASETS_TAG, read_datasets
 
 CURRENT, CHALLENGER = "current", "challenger"
 HOLD_TAG = "superworkflow.hold"

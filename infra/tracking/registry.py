@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.import_strings import imported, module_file
-from superworkflow.infra.outcomes import Model, ModelCard
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.import_strings import imported, module_file
+from superworkflow.infra.contract.outcomes import Model, ModelCard
 from superworkflow.infra.storage.dataset import Dataset
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 from mlflow.exceptions import MlflowException
 
-from superworkflow.infra.heartbeat import Heartbeat
+from superworkflow.infra.process.heartbeat import Heartbeat
 from superworkflow.infra.tracking.base import Tracker
-from superworkflow.infra.tracking.life import ERROR_TAG, close_dead_runs, give_sign
+from superworkflow.infra.tracking.dead_runs import ERROR_TAG, close_dead_runs, give_sign
 from superworkflow.infra.tracking.mlflow_tracker import MlflowTracker, author_tags, page_of_run
 
 SWEEP_TAG = "superworkflow.sweep"

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.profile import load_profile, profile_names
-from superworkflow.infra.request import default_store
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.profile import load_profile, profile_names
+from superworkflow.infra.config.request import default_store
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
             "this profile runs no stage on Kubernetes", where="--profile", value=options.profile,
             remedy="Choose one with `launcher: kubernetes`",
         )  # fmt: skip
-    from superworkflow.infra.kubernetes.jobs import with_cluster
-    from superworkflow.infra.kubernetes.preflight import preflight
+    from superworkflow.infra.launch.kubernetes.job_admin import with_cluster
+    from superworkflow.infra.launch.kubernetes.preflight import preflight
 
     # Nobody wants to wait for a cluster that is not there; a run is more patient.
     settings = profile.kubernetes.model_copy(update={"unreachable_patience_s": 15.0})

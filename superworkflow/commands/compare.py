@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from superworkflow.commands.runs import add_history_arguments
 from superworkflow.dashboards.comparison import compare, print_comparison
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

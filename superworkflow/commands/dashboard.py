@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.extras import require_extra
-from superworkflow.infra.request import default_store
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.infra.tracking.addresses import DASHBOARD_PORT
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.config.request import default_store
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.tracking.links import DASHBOARD_PORT
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from superworkflow.dashboards.web.app import Sources, make_app
     from superworkflow.infra.orchestration.schedules import scheduled_deployments
     from superworkflow.infra.orchestration.server import page
-    from superworkflow.infra.tracking.details import RunReader
     from superworkflow.infra.tracking.mlflow_tracker import default_tracking_uri
+    from superworkflow.infra.tracking.run_reader import RunReader
 
     store = Location.of(options.store)
     names, study = _studies(options.storage, store)

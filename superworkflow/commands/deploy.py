@@ -23,20 +23,20 @@ from superworkflow.arguments import (
 )
 from superworkflow.deployed import PULL_STEP, entrypoint, watcher
 from superworkflow.flows import known_names, load_superworkflow
-from superworkflow.infra.code_file import VARIABLE
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.kubernetes.flow_pod import flow_pod_variables
-from superworkflow.infra.masking import has_password
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.masking import has_password
+from superworkflow.infra.config.prices import load_prices
+from superworkflow.infra.config.profile import Profile, is_file, load_profile
+from superworkflow.infra.config.profile_names import check_placements
+from superworkflow.infra.config.request import parameters_of
+from superworkflow.infra.contract.code_file import VARIABLE
+from superworkflow.infra.contract.registration import REGISTRATION
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.launch.kubernetes.flow_pod import flow_pod_variables
 from superworkflow.infra.orchestration import SERVER_RETRIES
-from superworkflow.infra.placements import check_placements
-from superworkflow.infra.plan.cost import load_prices
-from superworkflow.infra.profile import Profile, is_file, load_profile
-from superworkflow.infra.promotion import REGISTRATION
-from superworkflow.infra.request import parameters_of
-from superworkflow.infra.storage.elsewhere import VARIABLE as TABLES_FROM
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
+from superworkflow.infra.storage.table_access import VARIABLE as TABLES_FROM
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORKER_TRACKING = "SUPERWORKFLOW_WORKER_TRACKING_URI"
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
     from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
-    from superworkflow.infra.orchestration.notifying import check_targets
+    from superworkflow.infra.orchestration.notifications import check_targets
 
     check_targets(options.notify)
 

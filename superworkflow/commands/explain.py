@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import print_explanations
-from superworkflow.infra.explaining import explain
+from superworkflow.infra.planning.explain import explain
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.progress import Progress
-from superworkflow.tasks._generate import generate
-from superworkflow.tasks._generate_communities import generate_communities
-from superworkflow.tasks._generate_mag import generate_mag
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.generators.communities import generate_communities
+from superworkflow.tasks.lib.generators.edge_lists import generate
+from superworkflow.tasks.lib.generators.mag import generate_mag
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

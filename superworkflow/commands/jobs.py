@@ -10,8 +10,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from superworkflow.infra.kubernetes.settings import KubernetesSettings
-from superworkflow.infra.profile import load_profile
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.profile import load_profile
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """List, or list and delete."""
-    from superworkflow.infra.kubernetes.api import KubernetesApi
-    from superworkflow.infra.kubernetes.jobs import FoundJob, find_jobs, remove_jobs, with_cluster
+    from superworkflow.infra.launch.kubernetes.api import KubernetesApi
+    from superworkflow.infra.launch.kubernetes.job_admin import FoundJob, find_jobs, remove_jobs, with_cluster
 
     settings: KubernetesSettings = load_profile(options.profile).kubernetes
     if options.namespace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.engines import member_commands
-from superworkflow.infra.import_strings import imported
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from superworkflow.commands.runs import add_history_arguments
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.extras import require_extra
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.storage.location import Location
 
 if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry

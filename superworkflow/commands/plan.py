@@ -10,9 +10,9 @@ from dataclasses import asdict
 
 from superworkflow.arguments import add_request_arguments, request_from
 from superworkflow.dashboards.terminal import print_plan
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.plan.planning import plan
-from superworkflow.infra.request import check_machine
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import check_machine
+from superworkflow.infra.planning.plan import plan
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

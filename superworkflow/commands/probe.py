@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.progress import Progress
+from superworkflow.infra.base.errors import SuperworkflowError
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.store import Store
 
 

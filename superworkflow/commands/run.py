@@ -11,14 +11,14 @@ from functools import partial
 
 from superworkflow.arguments import add_promotion_arguments, add_request_arguments, registration_from, request_from
 from superworkflow.dashboards.terminal import RunDisplay, print_run, program
-from superworkflow.infra.diagram import Superworkflow
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.execution.interruption import Interrupted, interruptible
-from superworkflow.infra.exporting import check_formats, export
-from superworkflow.infra.extras import require_extra
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.config.request import Request, check_machine
+from superworkflow.infra.contract.registration import Registration
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
-from superworkflow.infra.promotion import Registration
-from superworkflow.infra.request import Request, check_machine
+from superworkflow.infra.orchestration.export import check_formats, export
+from superworkflow.infra.process.interrupt import Interrupted, interruptible
 from superworkflow.infra.tracking.base import Tracker
 
 

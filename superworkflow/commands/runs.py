@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from superworkflow.dashboards.comparison import print_runs
-from superworkflow.infra.request import default_store
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.config.request import default_store
+from superworkflow.infra.storage.location import Location
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:

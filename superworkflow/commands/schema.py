@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._from_apt import LISTS, convert_apt
-from superworkflow.tasks._from_ogb import convert_ogb
-from superworkflow.tasks._plain_tables import EdgeTable, plain_schema
-from superworkflow.tasks._schema import SCHEMA_FILE, schema_text
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
+from superworkflow.tasks.lib.importers.debian_archive import LISTS, convert_apt
+from superworkflow.tasks.lib.importers.ogb import convert_ogb
+from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
 
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

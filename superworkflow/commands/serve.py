@@ -1,4 +1,4 @@
-"""`superworkflow serve`: what a launcher starts once, to fork its stages from (see `infra.launch.forkserver`)."""
+"""`superworkflow serve`: server from which a launcher forks its stages (`infra.launch.local.fork_server`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import threadpoolctl  # type: ignore[import-untyped]  # noqa: F401  # children n
 
 import superworkflow.commands.stage  # noqa: F401
 from superworkflow.__main__ import main
-from superworkflow.infra.execution.arrow import leave_out_pandas
-from superworkflow.infra.launch.forkserver import serve
-from superworkflow.infra.storage.filesystem import import_client
+from superworkflow.infra.launch.local.fork_server import serve
+from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas
+from superworkflow.infra.storage.location import import_client
 from superworkflow.tasks import is_shipped, load_stage
 
 
@@ -54,6 +54,6 @@ def preload(stages: Sequence[str], remote: str) -> Iterator[None]:
 
 
 def _warm_numba() -> None:
-    from superworkflow.tasks._numba import prepare
+    from superworkflow.tasks.lib.kernels.numba_cache import prepare
 
     prepare()

@@ -15,20 +15,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from superworkflow.infra.code_file import CodeFile, read_code
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.extras import missing_package
+from superworkflow.infra.config.config_files import read_yaml
+from superworkflow.infra.contract.code_file import CodeFile, read_code
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources, available_cpus, parse_bytes
+from superworkflow.infra.contract.stage import IN_PROCESS, Input, Stage
 from superworkflow.infra.engines import engine_names
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.execution import ending
-from superworkflow.infra.execution.arrow import leave_out_pandas, take_in_pandas
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.execution.measure import out_of_memory_kills
-from superworkflow.infra.execution.threads import numba_threads
-from superworkflow.infra.extras import missing_package
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources, available_cpus, parse_bytes
-from superworkflow.infra.settings import read_yaml
-from superworkflow.infra.stage import IN_PROCESS, Input, Stage
-from superworkflow.infra.storage import patience
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.process import shutdown
+from superworkflow.infra.process.arrow_without_pandas import leave_out_pandas, take_in_pandas
+from superworkflow.infra.process.resource_usage import out_of_memory_kills
+from superworkflow.infra.process.threads import numba_threads
+from superworkflow.infra.storage import retry
 from superworkflow.infra.storage.lease import LeaseClaim
 from superworkflow.infra.storage.lock import LeaseLost
 from superworkflow.parser import asks_for_help, describe_parameters, describe_rows
@@ -91,7 +91,7 @@ def _code(given: Sequence[str]) -> str:
 def _named(given: Sequence[str], code: str) -> Stage[Any] | None:
     """The stage that is named, for its help."""
     if code:
-        from superworkflow.tasks._own import stages_of_file
+        from superworkflow.flows.user_file import stages_of_file
 
         stages = stages_of_file(read_code(code))
         return next((stages[text] for text in given if text in stages), None)
@@ -129,10 +129,10 @@ def run(options: argparse.Namespace) -> int:
         progress.emit("error", message=str(error), user=False)
         if not options.events:
             print(f"error: {error}", file=sys.stderr, flush=True)
-        ending.end_process(error.exit_code)
+        shutdown.end_process(error.exit_code)
 
-    told = patience.told_by(progress.log, reached=options.events)  # a launcher asks for events
-    with ending.when_asked(), told, _reported(progress, options.events):
+    told = retry.told_by(progress.log, reached=options.events)  # a launcher asks for events
+    with shutdown.when_asked(), told, _reported(progress, options.events):
         resources = _resources(options)
         code = read_code(options.code) if options.code else None
         if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
 def _stage(name: str, code: CodeFile | None) -> Stage[Any]:
     if code is None:
         return load_stage(name)
-    from superworkflow.tasks._own import stage_of_file
+    from superworkflow.flows.user_file import stage_of_file
 
     return stage_of_file(name, code)
 
@@ -200,7 +200,7 @@ def _end_with_parent() -> None:
         with contextlib.suppress(OSError, ValueError):
             while os.read(0, 4096):
                 pass
-        ending.end_process(ending.TERMINATED)
+        shutdown.end_process(shutdown.TERMINATED)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superworkflow.arguments import add_request_arguments, request_from, tables_from
-from superworkflow.infra.code_file import INPUT
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.execution.interruption import Interrupted, interruptible
-from superworkflow.infra.extras import require_extra
-from superworkflow.infra.masking import has_password
-from superworkflow.infra.promotion import Registration
-from superworkflow.infra.request import Request, default_store
-from superworkflow.infra.settings import parse_assignments, read_yaml
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.base.masking import has_password
+from superworkflow.infra.config.config_files import parse_assignments, read_yaml
+from superworkflow.infra.config.request import Request, default_store
+from superworkflow.infra.contract.code_file import INPUT
+from superworkflow.infra.contract.registration import Registration
+from superworkflow.infra.process.interrupt import Interrupted, interruptible
+from superworkflow.infra.storage.location import Location
 
 if TYPE_CHECKING:
-    from superworkflow.infra.records import RunRecord
+    from superworkflow.infra.tracking.records import RunRecord
     from superworkflow.infra.tracking.sweeps import SweepRecord
     from superworkflow.sweeps.storage import StudyStorage
     from superworkflow.sweeps.study import SweepStudy

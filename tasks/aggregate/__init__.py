@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._gnn.sizes import feature_values, mapped_graph, mean_values, stored_features, workers_of
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import feature_values, mapped_graph, mean_values, stored_features, workers_of
 
 
 class AggregateParams(StageParams):
@@ -54,11 +54,6 @@ def estimate_on_workers(params: AggregateParams, inputs: Mapping[str, Stats], re
     features = 4 * feature_values(inputs.get("graph", {}))
     memory = _WORKER_BYTES + features + features * 2 // workers + alone.output_bytes * (workers + 1) // workers
     return replace(alone, memory_bytes=memory, base_bytes=_WORKER_BYTES, mapped_bytes=alone.output_bytes)
-
-
-def sums_file(edge_set: int) -> str:
-    """Name of the file of an edge set's means."""
-    return f"means-{edge_set}.npy"
 
 
 STAGE = Stage(

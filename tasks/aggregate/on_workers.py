@@ -13,20 +13,23 @@ import numba as nb
 import numpy as np
 import torch.distributed as dist
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
-from superworkflow.tasks._gnn.owners import Exchange, KVStore
-from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.tables import gathered
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.aggregate import AggregateParams, sums_file
+from superworkflow.tasks.aggregate import AggregateParams
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.gnn.distributed.dist_embedding import gathered
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
+from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.half import as_read
-from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.aggregate import AggregateParams, sums_file
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.aggregate import AggregateParams
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
+from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 _PIECE_BYTES = 64 << 20

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._checks import check_rows
 from superworkflow.tasks.drift import ARCS_AT_ONCE
+from superworkflow.tasks.lib.graph.integrity import check_rows
 
 _BINS = 10
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.compute as pc
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.drift import DriftParams
 from superworkflow.tasks.drift.graphs import IndexedGraph, compare, places
 from superworkflow.tasks.drift.vectors import compare_vectors
-from superworkflow.tasks.evaluate.vectors import gather
+from superworkflow.tasks.lib.embeddings import gather
 
 _SAMPLE = 1_000_081
 """Sets the random stream of the sample apart from those of other stages."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding  # type: ignore[import-untyped]
-import numba
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils as numba_cgutils
 
 cgutils: Any = numba_cgutils
@@ -20,14 +18,6 @@ LANES = 16
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR, INT_VECTOR = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
 _UNDEFINED = ir.Constant(VECTOR, ir.Undefined)
-
-
-def has(feature: str) -> bool:
-    """Whether the processor that Numba compiles for has this feature."""
-    features: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
-    if features is not None:
-        return f"+{feature}" in features.split(",")
-    return bool(llvmlite.binding.get_host_cpu_features().get(feature))
 
 
 def splat(value: float) -> ir.Constant:

@@ -14,7 +14,6 @@ from superworkflow.tasks.embed._lanes import (
     cgutils,
     data,
     fma,
-    has,
     load,
     load_part,
     pick,
@@ -25,6 +24,7 @@ from superworkflow.tasks.embed._lanes import (
     transpose,
 )
 from superworkflow.tasks.embed._words import WORD, multiply_words, round_factors, store_pairs, words_along
+from superworkflow.tasks.lib.kernels.cpu_features import has
 
 ROWS = 8
 """Rows that a product advances by."""

@@ -7,7 +7,6 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from superworkflow.tasks._prefetch import hint
 from superworkflow.tasks.embed._lanes import (
     INT32,
     INT64,
@@ -27,6 +26,7 @@ from superworkflow.tasks.embed._lanes import (
     sum_lanes,
 )
 from superworkflow.tasks.embed._words import WORD, round_factors, words_along, words_of
+from superworkflow.tasks.lib.kernels.prefetch import hint
 
 _EXP2 = (0.0013333558, 0.0096181291, 0.0555041087, 0.2402265070, 0.6931471806, 1.0)
 """Taylor coefficients of 2**f, |f| <= 1/2, highest power first: relative error below 3e-6."""

@@ -21,11 +21,11 @@ from superworkflow.tasks.embed._lanes import (
     VECTOR,
     cgutils,
     fma,
-    has,
     pick,
     splat_int,
     store,
 )
+from superworkflow.tasks.lib.kernels.cpu_features import has
 
 WORD = 1 if has("avx512bf16") else 2
 """Floats that a word takes."""

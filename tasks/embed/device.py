@@ -1,9 +1,10 @@
-"""Where training runs: told before the stages upstream have run for nothing."""
+"""Check of the device and precision of training, made before upstream stages run."""
 
 from __future__ import annotations
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.embed import EmbedParams
+from superworkflow.tasks.lib import device
 
 
 def check_device(params: EmbedParams) -> None:
@@ -24,10 +25,4 @@ def check_device(params: EmbedParams) -> None:
             "this kernel trains on the cpu only", where="embed.kernel", value="numba",
             remedy="Set embed.kernel=torch, or embed.device=cpu",
         )  # fmt: skip
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UserError(
-            "no CUDA device is available to this process", where="embed.device", value=params.device,
-            remedy="Set embed.device=cpu, or run the stage where there is a GPU, with a CUDA build of torch",
-        )  # fmt: skip
+    device.check_device(params, where="embed.device")

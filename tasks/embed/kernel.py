@@ -31,11 +31,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.embed import _products, _steps
 from superworkflow.tasks.embed._lanes import LANES
 from superworkflow.tasks.embed._products import ROWS
 from superworkflow.tasks.embed._words import WORD
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 njit: Any = numba.njit  # what it makes has other types than what it is given
 add_product: Any = _products.add_product

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._arrow import column
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.device import check_device
 from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables, load_checkpoint, warm_start
 from superworkflow.tasks.embed.train import Kernel, NumbaKernel, Vocabulary, train
+from superworkflow.tasks.lib.formats.arrow import column
 
 ROW_GROUP_BYTES = 4 << 20
 
@@ -63,7 +63,7 @@ def run(job: StageRun[EmbedParams]) -> Output:
 def make_kernel(tables: EmbeddingTables, vocabulary: Vocabulary, params: EmbedParams, threads: int) -> Kernel:
     """The kernel that the parameters ask for."""
     if params.engine == "numba":
-        from superworkflow.tasks._numba import load_kernels_fast
+        from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
         load_kernels_fast()
         return NumbaKernel(tables, vocabulary, params, threads)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.names import fault_of
-from superworkflow.tasks._npy import read_header
-from superworkflow.tasks._pages import on_huge_pages
+from superworkflow.infra.storage.safe_names import fault_of
+from superworkflow.tasks.lib.formats.npy import read_header
+from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages
 
 Floats = NDArray[np.float32]
 STATE = "state.json"

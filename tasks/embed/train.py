@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.progress import Progress
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._checks import check_walks
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables, save_checkpoint
+from superworkflow.tasks.lib.graph.integrity import check_walks
 
 CHUNK = 256
 """Walks that a thread takes at a time."""

@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 
 _LABELS = 40
 """Kinds of labels that estimates take for granted where their dataset does not tell."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._f1 import Matrix, f1_scores, top_k
-from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.metrics.f1 import Matrix, f1_scores, top_k
+from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
-from superworkflow.tasks._ordered import row_dots
+from superworkflow.tasks.lib.kernels.ordered_sums import row_dots
+from superworkflow.tasks.lib.metrics.auc import area_under_curve
+from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
 
 Vectors = NDArray[np.float32]
 Pairs = NDArray[np.int64]
@@ -59,14 +60,6 @@ def score_auc(vectors: Vectors, test: tuple[Pairs, Pairs], score: str) -> float:
         vectors = np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
     scored = [_blockwise(part, lambda u, v: row_dots(vectors[u], vectors[v])) for part in test]
     return area_under_curve(*scored)
-
-
-def area_under_curve(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
-    """Probability that a positive scores above a negative, equal scores counted half (Mann and Whitney)."""
-    ordered = np.sort(negatives)
-    below = np.searchsorted(ordered, positives, side="left").sum(dtype=np.float64)
-    equal = np.searchsorted(ordered, positives, side="right").sum(dtype=np.float64) - below
-    return float((below + equal / 2) / (len(positives) * len(negatives)))
 
 
 def sample_pairs(pairs: Pairs, limit: int, seed: list[int]) -> Pairs:

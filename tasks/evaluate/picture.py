@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, INK, layout, plain, save
+from superworkflow.infra.base.plot_style import COLOURS, DPI, FAINT, GREY, INK, layout, plain, save
 from superworkflow.infra.storage.dataset import Dataset
 
 LEGEND_LABELS = len(COLOURS)

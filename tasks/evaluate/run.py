@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._checks import check_pairs
-from superworkflow.tasks._numba import load_kernels_fast
 from superworkflow.tasks.evaluate import EvaluateParams, fits_at_once
 from superworkflow.tasks.evaluate.classify import Score, check_split, classify
 from superworkflow.tasks.evaluate.links import OPERATORS, link_auc, sample_pairs, score_auc
 from superworkflow.tasks.evaluate.projection import project
 from superworkflow.tasks.evaluate.seen import unseen
-from superworkflow.tasks.evaluate.vectors import Gathered, gather
 from superworkflow.tasks.label.table import Labels, open_labels
+from superworkflow.tasks.lib.embeddings import Gathered, gather
+from superworkflow.tasks.lib.graph.integrity import check_pairs
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 _SAMPLE, _PAIRS = 1_000_003, 1_000_033

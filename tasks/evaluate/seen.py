@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
 
 

@@ -1,7 +1,7 @@
 """The stage heterograph: the tables that a schema names become one typed graph with numbered nodes.
 
-The schema is TF-GNN's `GraphSchema` in text format (`tasks._schema`), given as a file or as a folder that has it as
-`schema.pbtxt`. Tables lie below its folder: `papers.csv`, `papers@8.csv` or `papers.csv@8` for eight shards,
+The schema is TF-GNN's `GraphSchema` in text format (`tasks.lib.graph.schema`), given as a file or as a folder that has
+it as `schema.pbtxt`. Tables lie below its folder: `papers.csv`, `papers@8.csv` or `papers.csv@8` for eight shards,
 `papers-?????-of-00008.csv` for the same, or a pattern.
 
 Rules:
@@ -23,8 +23,8 @@ Instead of a schema the `metadata.json` of DGL's chunked format may describe the
 edge list may be given, with features and labels of its nodes (`homogeneous`): a graph of one set
 of nodes and one of edges.
 
-The files are described in `tasks._heterograph`. The dataset is the same on any number of threads, and on Spark, where
-executors read the tables by themselves and none has more of the graph than a range of a set (`on_spark`).
+The files are described in `tasks.lib.graph.heterograph`. The dataset is the same on any number of threads, and on
+Spark, where executors read the tables by themselves and none has more of the graph than a range of a set (`on_spark`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._csr_size import MOST_ARCS, PIECE
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index import estimate as estimate_index
+from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, PIECE
 
 NODE_SET, EDGE_SET = "node", "edge"
 """Sets of a graph that is made of an edge list."""
@@ -160,7 +160,7 @@ STAGE = Stage(
     inputs={
         "graph": Input(
             "schema of a graph (schema.pbtxt) or DGL's metadata.json that names its tables, or a folder with a schema",
-            tables="superworkflow.tasks._chunked:named_tables",
+            tables="superworkflow.tasks.lib.importers.dgl_chunked:named_tables",
             inside="schema.pbtxt",
             optional=True,
             stats="superworkflow.tasks.heterograph.sizes:graph_stats",
@@ -169,19 +169,19 @@ STAGE = Stage(
             "instead of a schema an edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
             optional=True,
             file=True,
-            stats="superworkflow.tasks._sample:table_stats",
+            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
         "features": Input(
             "with an edge list, features of its nodes: CSV with a header, or Parquet",
             optional=True,
             file=True,
-            stats="superworkflow.tasks._sample:table_stats",
+            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
         "labels": Input(
             "with an edge list, labels of its nodes: rows `node,label` or `node,label,split`",
             optional=True,
             file=True,
-            stats="superworkflow.tasks._sample:table_stats",
+            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
     },
     run="superworkflow.tasks.heterograph.run:run",
@@ -189,5 +189,5 @@ STAGE = Stage(
     estimate=estimate,
     estimates={"spark": estimate_on_spark},
     help="tables of a schema, or an edge list, to a typed graph with numbered nodes",
-    late=("superworkflow.tasks.index.duck", "superworkflow.tasks._tfrecord"),
+    late=("superworkflow.tasks.lib.edge_list.duckdb_reader", "superworkflow.tasks.lib.formats.tfrecord"),
 )

@@ -1,4 +1,4 @@
-"""A typed graph from DGL's chunked format (`tasks._chunked`).
+"""A typed graph from DGL's chunked format (`tasks.lib.importers.dgl_chunked`).
 
 Nodes have their numbers as ids, and are numbered anew by the bytes of these, as all nodes are. Each edge type becomes
 an edge set of the relation's name, or of the whole type's where several have that relation, and `reverse_…`, the same
@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._chunked import ChunkedGraph, Chunks, EdgeType
-from superworkflow.tasks._dtypes import STRING
-from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem
-from superworkflow.tasks._heterograph_files import (
+from superworkflow.tasks.heterograph import SPLIT, HeterographParams
+from superworkflow.tasks.heterograph.chunks import feature_dtype, read_chunk
+from superworkflow.tasks.heterograph.csr import first_of_each, order_edges, pack, reverse
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.graph.dtypes import STRING
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem
+from superworkflow.tasks.lib.graph.heterograph_writer import (
     by_name,
     stats_of,
     write_feature,
@@ -30,9 +32,7 @@ from superworkflow.tasks._heterograph_files import (
     write_ids,
     write_rows,
 )
-from superworkflow.tasks.heterograph import SPLIT, HeterographParams
-from superworkflow.tasks.heterograph.chunks import feature_dtype, read_chunk
-from superworkflow.tasks.heterograph.csr import first_of_each, order_edges, pack, reverse
+from superworkflow.tasks.lib.importers.dgl_chunked import ChunkedGraph, Chunks, EdgeType
 
 REVERSE = "reverse_"
 _MASKS = {"train_mask": b"train", "val_mask": b"validation", "test_mask": b"test"}

@@ -11,12 +11,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import StageRun
-from superworkflow.infra.storage.names import reason_of
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.storage.safe_names import reason_of
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._chunked import Chunks
-from superworkflow.tasks._dtypes import DTYPES
+from superworkflow.tasks.lib.graph.dtypes import DTYPES
+from superworkflow.tasks.lib.importers.dgl_chunked import Chunks
 
 _NAMES = {np.dtype(given): name for name, given in DTYPES.items()}
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._heterograph import Feature
 from superworkflow.tasks.heterograph.features import FeatureOwner, write_features
 from superworkflow.tasks.heterograph.layout import SchemaLayout, sorted_features
 from superworkflow.tasks.heterograph.tables import Table
+from superworkflow.tasks.lib.graph.heterograph import Feature
 
 
 def write_context(job: StageRun[Any], source: Source, layout: SchemaLayout) -> tuple[Feature, ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks import _csr
+from superworkflow.tasks.lib.graph import csr
 
 _PIECE = 1 << 20
 
@@ -26,7 +26,7 @@ class Ordered(NamedTuple):
     rows: NDArray[np.int32]
 
 
-def pack(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> _csr.Edges:
+def pack(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> csr.Edges:
     """Edges of `_csr` from their ends, without copies of a larger type."""
     edges = np.empty(len(sources), "<u8")
     halves = edges.view("<u4").reshape(-1, 2)
@@ -34,7 +34,7 @@ def pack(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> _csr.Edges:
     return edges.astype(np.uint64, copy=False)
 
 
-def renumber(edges: _csr.Edges, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+def renumber(edges: csr.Edges, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
     """Give the ends of packed edges, in place, the numbers that these arrays have for theirs."""
     halves = edges.view("<u4").reshape(-1, 2)
     for begin in range(0, len(halves), _PIECE):
@@ -42,7 +42,7 @@ def renumber(edges: _csr.Edges, sources: NDArray[np.int32], targets: NDArray[np.
         piece[:, 0], piece[:, 1] = targets[piece[:, 0]], sources[piece[:, 1]]
 
 
-def order_edges(edges: _csr.Edges, rows: NDArray[np.int32], sources: int, targets: int, threads: int) -> Ordered:
+def order_edges(edges: csr.Edges, rows: NDArray[np.int32], sources: int, targets: int, threads: int) -> Ordered:
     """Order edges; those of the same two nodes stay as they come.
 
     Args:
@@ -52,13 +52,13 @@ def order_edges(edges: _csr.Edges, rows: NDArray[np.int32], sources: int, target
         threads: workers.
     """
     nodes = max(sources, targets)
-    counts = _csr.count_ends(edges, nodes, threads)
-    starts = _csr.row_starts(counts[0].sum(axis=0, dtype=np.int64))
+    counts = csr.count_ends(edges, nodes, threads)
+    starts = csr.row_starts(counts[0].sum(axis=0, dtype=np.int64))
     indices, ordered = np.empty(len(edges), np.int32), np.empty(len(edges), np.int32)
     at = 0
     # Rows travel as weights would: the kernels move those 32 bits without looking at them, and keep the order of
     # edges that are equal.
-    for piece, moved in _csr.assemble(edges, rows.view(np.float32), starts, False, counts):
+    for piece, moved in csr.assemble(edges, rows.view(np.float32), starts, False, counts):
         assert moved is not None
         indices[at : at + len(piece)], ordered[at : at + len(piece)] = piece, moved.view(np.int32)
         at += len(piece)

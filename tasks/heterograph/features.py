@@ -14,11 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import FileWriter
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph import Feature, Ragged, feature_stem, string_type, take
-from superworkflow.tasks._heterograph_files import write_feature
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, values_of
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, feature_stem, string_type, take
+from superworkflow.tasks.lib.graph.heterograph_writer import write_feature
 
 _HELD_BYTES = 64 << 20
 """Of a file that is being filled, pages that this process keeps mapped, where each item is on pages of its own."""

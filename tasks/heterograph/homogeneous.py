@@ -25,15 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
-from superworkflow.tasks import _csr
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
-from superworkflow.tasks._heterograph_files import rows_names, stats_of, write_feature, write_graph_file, write_ids
-from superworkflow.tasks._npy import write_header
 from superworkflow.tasks.heterograph import EDGE_SET, FEATURES, LABEL, NODE_SET, SPLIT, WEIGHT, HeterographParams
 from superworkflow.tasks.heterograph.csr import renumber
 from superworkflow.tasks.heterograph.ids import Ids, first_repeated
@@ -42,8 +37,19 @@ from superworkflow.tasks.heterograph.tables import Table, TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
-from superworkflow.tasks.index.source import detect
-from superworkflow.tasks.label.text import LabelRows, parse
+from superworkflow.tasks.lib.edge_list.detect import detect
+from superworkflow.tasks.lib.edge_list.label_file import LabelRows, parse
+from superworkflow.tasks.lib.formats.npy import write_header
+from superworkflow.tasks.lib.graph import csr as _csr
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.heterograph_writer import (
+    rows_names,
+    stats_of,
+    write_feature,
+    write_graph_file,
+    write_ids,
+)
 
 MOST_ARCS = 2**31 - 1
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}

@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
-from superworkflow.tasks.index.encode import Encoder
-from superworkflow.tasks.index.rank import label_array, order_by_degree
+from superworkflow.tasks.lib.edge_list.encode import Encoder
+from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 
 
 class Ids:

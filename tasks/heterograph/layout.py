@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._heterograph import Feature
-from superworkflow.tasks._schema import (
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.heterograph import Feature
+from superworkflow.tasks.lib.graph.schema import (
     ContextSchema,
     EdgeSetSchema,
     GraphSchema,

@@ -23,17 +23,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.exchange import Step, exchange
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._chunked import schema_alone
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
-from superworkflow.tasks._heterograph_files import stats_of, write_graph_file
-from superworkflow.tasks._kept import TaskOutputs
-from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.context import write_context
 from superworkflow.tasks.heterograph.layout import SchemaLayout, layout_of, named_ends, sorted_features
@@ -84,6 +78,12 @@ from superworkflow.tasks.heterograph.spark_ids import (
 from superworkflow.tasks.heterograph.spark_spans import RowSpan, look, spans_of
 from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, TablePart, large_pieces, parts_of
 from superworkflow.tasks.heterograph.values import BadValue
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, Feature, NodeSet, feature_stem, string_type
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file
+from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema
+from superworkflow.tasks.lib.importers.dgl_chunked import schema_alone
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
 """Of a range of nodes, at most: ids, and bytes of the table that they come from."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._schema import EdgeSetSchema
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph.tables import TableBatch
 from superworkflow.tasks.heterograph.values import BadValue, ids_of
+from superworkflow.tasks.lib.graph.schema import EdgeSetSchema
 
 MOST_NODES = MOST_EDGES = 2**31 - 1
 """Of a set."""

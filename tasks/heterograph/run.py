@@ -9,15 +9,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._chunked import is_chunked, read_chunked
-from superworkflow.tasks._heterograph import EdgeSet, NodeSet
-from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import small_pages
-from superworkflow.tasks._schema import EdgeSetSchema, NodeSetSchema, read_schema
 from superworkflow.tasks.heterograph import HeterographParams
 from superworkflow.tasks.heterograph.chunked import make_chunked
 from superworkflow.tasks.heterograph.context import write_context
@@ -37,6 +31,12 @@ from superworkflow.tasks.heterograph.refusals import (
     text_ids,
 )
 from superworkflow.tasks.heterograph.tables import Table, TableBatch
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, NodeSet
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file, write_ids, write_rows
+from superworkflow.tasks.lib.graph.schema import EdgeSetSchema, NodeSetSchema, read_schema
+from superworkflow.tasks.lib.importers.dgl_chunked import is_chunked, read_chunked
+from superworkflow.tasks.lib.kernels.huge_pages import small_pages
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 

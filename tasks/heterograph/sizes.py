@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from superworkflow.infra.estimate import Stats
+from superworkflow.infra.contract.estimate import Stats
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import DESCRIPTION_BYTES, Source
 from superworkflow.infra.storage.text_file import unpacked
-from superworkflow.tasks._chunked import ChunkedGraph, is_chunked, read_chunked
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph_names import end_stats, record_stats, stat_name
-from superworkflow.tasks._schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
 from superworkflow.tasks.heterograph.layout import SchemaLayout, keeps_ends, layout_of, named_ends
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.schema import ContextSchema, EdgeSetSchema, NodeSetSchema, SchemaFeature, read_schema
+from superworkflow.tasks.lib.graph.stat_names import end_stats, record_stats, stat_name
+from superworkflow.tasks.lib.importers.dgl_chunked import ChunkedGraph, is_chunked, read_chunked
 
 _MOST_LOOKED_AT = 16
 """Files of a table, of which the others are taken to be alike."""
@@ -31,7 +31,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
     """Sizes of the graph that a schema's tables make, for `estimate`.
 
     Numbers of items are those of the schema (`cardinality`), else of Parquet's metadata, else guessed from parts of
-    files. They are named by the rules of `tasks._heterograph_files.stats_of`; further ones are of the work.
+    files. They are named by the rules of `tasks.lib.graph.heterograph_writer.stats_of`; further ones are of the work.
     """
     with source.location.open() as stream:
         text = stream.read(DESCRIPTION_BYTES).decode()
@@ -115,7 +115,7 @@ def _rows_in(path: Path, look: int) -> int:
     """Rows of a file."""
     import pyarrow.parquet as pq  # what tables without files of their own do without
 
-    from superworkflow.tasks._sample import sample_table
+    from superworkflow.tasks.heterograph.file_sample import sample_table
 
     with path.open("rb") as stream:
         magic = stream.read(4)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.refusals import UNKNOWN
 from superworkflow.tasks.heterograph.spark_ids import PartEndpoints, numbers_of, rows_name
 from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 BLOCK_EDGES, BLOCK_NODES = 1 << 22, 1 << 20
 """Of a block, at most, but for the edges of a bucket."""

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph import Feature, Ragged, feature_stem, take
-from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.features import column_values, joined_values
 from superworkflow.tasks.heterograph.spark_edges import EdgeBlocks, edges_name
 from superworkflow.tasks.heterograph.spark_ids import Ranges, Scan, rows_name
 from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, feature_stem, take
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.digest import SummedStream
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._heterograph_files import PARQUET
-from superworkflow.tasks._kept import TaskOutputs
+from superworkflow.tasks.lib.graph.heterograph_writer import PARQUET
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 _COPY_BYTES = 8 << 20
 _WRITER = {name: value for name, value in PARQUET.items() if name != "row_group_size"}

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.tasks._kept import TaskOutputs
 from superworkflow.tasks.heterograph.refusals import UNKNOWN, text_ids
 from superworkflow.tasks.heterograph.spark_tables import TablePart, row_keys
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 _SAMPLED = 1 << 12
 """One id of so many is a sample, by which ranges are cut, …"""

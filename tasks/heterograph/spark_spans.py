@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES
 from superworkflow.tasks.heterograph.tables import PARQUET, format_of
 from superworkflow.tasks.index.spark_rows import whole_lines
-from superworkflow.tasks.index.text import BadRow
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow
 
 _BLOCK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -152,7 +152,7 @@ def _lines(stream: BinaryIO, piece: FileChunk) -> ChunkStarts | None:
 
 
 def _records(stream: BinaryIO, most: int) -> ChunkStarts:
-    from superworkflow.tasks._tfrecord import FRAME_BYTES, read_records  # its kernels take time to load
+    from superworkflow.tasks.lib.formats.tfrecord import FRAME_BYTES, read_records  # its kernels take time to load
 
     spans = [(0, 0)]
     for records in read_records(stream, "", min(most, 16 * _BLOCK)):

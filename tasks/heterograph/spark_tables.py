@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.digest import file_sha256
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.source import Source, changed
 from superworkflow.tasks.heterograph.spark_spans import FileChunk, RowSpan, copy_span, pieces_of

@@ -13,11 +13,11 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.text_file import GZIP, LINE_BYTES, open_unpacked
-from superworkflow.tasks._arrow import is_damage
 from superworkflow.tasks.heterograph.values import BadValue
+from superworkflow.tasks.lib.formats.arrow import is_damage
 
 BATCH_ROWS = 1 << 17
 _BATCH_VALUES = 1 << 20
@@ -97,7 +97,7 @@ class Table:
     def _csv(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
         import duckdb  # tables of other formats do without
 
-        from superworkflow.tasks.index.duck import connect, path_literal
+        from superworkflow.tasks.lib.edge_list.duckdb_reader import connect, path_literal
 
         path = self._plain_text(path, where)
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -125,7 +125,7 @@ class Table:
                 ) from None  # fmt: skip
 
     def _tfrecord(self, path: Path, where: str, names: Sequence[str], rows: int) -> Iterator[list[pa.Array]]:
-        from superworkflow.tasks._tfrecord import read_examples
+        from superworkflow.tasks.lib.formats.tfrecord import read_examples
 
         wanted = [each for name in names for each in spellings(name)]
         table = read_examples(path, wanted)

@@ -6,15 +6,15 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks import _csr
-from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks._graph_files import write_graph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._permutation import key
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout import HoldoutParams
 from superworkflow.tasks.holdout.split import draw, edges_of, non_edges, spanning_forest
+from superworkflow.tasks.lib.graph import csr
+from superworkflow.tasks.lib.graph.graph_writer import write_graph
+from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.kernels.permutation import key
 
 load_kernels_fast()
 _FOREST, _HIDDEN, _NEGATIVES, _TRAIN = range(4)  # what the keys of the random orders are for
@@ -76,7 +76,7 @@ def run(job: StageRun[HoldoutParams]) -> Output:
 
     job.progress.log(f"{len(hidden)} edges held out; writing the residual graph")
     edges, weights = edges[kept], weights[kept] if weights is not None else None
-    counts = _csr.count_ends(edges, vertices, job.threads)
+    counts = csr.count_ends(edges, vertices, job.threads)
     labels = graph.parquet("vertices.parquet").read(["node"]).column(0).combine_chunks()
     stats = write_graph(output, edges, weights, counts, labels, symmetric=not directed)
     return Output(
@@ -95,5 +95,5 @@ def run(job: StageRun[HoldoutParams]) -> Output:
     )
 
 
-def _pairs(edges: _csr.Edges) -> NDArray[np.int64]:
-    return _csr.unpack(edges).astype(np.int64)
+def _pairs(edges: csr.Edges) -> NDArray[np.int64]:
+    return csr.unpack(edges).astype(np.int64)

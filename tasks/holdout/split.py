@@ -6,8 +6,8 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._csr import Edges
-from superworkflow.tasks._permutation import half_bits_of, ordered_pair, permuted, unordered_pair
+from superworkflow.tasks.lib.graph.csr import Edges
+from superworkflow.tasks.lib.kernels.permutation import half_bits_of, ordered_pair, permuted, unordered_pair
 
 _U = np.uint64
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)

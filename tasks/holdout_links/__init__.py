@@ -4,7 +4,7 @@ A link joins two nodes by an edge of one edge set (`edges`). Within one node set
 all edges between the two out of the graph, in this set and in those that reverse it, so that none passes messages.
 Links are drawn uniformly, and so are as many pairs of nodes that no edge of the set joins.
 
-Files: those of a heterograph dataset (see `tasks._heterograph`) with the same nodes, without the hidden edges;
+Files: those of a heterograph dataset (see `tasks.lib.graph.heterograph`) with the same nodes, without the hidden edges;
 `links.json`, which edge set; `links-validation.npy`, `links-test.npy`, `non-links-validation.npy` and
 `non-links-test.npy`, int64 [pairs, 2], source and target, in random order; within one node set the smaller number comes
 first.
@@ -18,10 +18,10 @@ from collections.abc import Mapping
 
 from pydantic import Field, model_validator
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 
 
 class HoldoutLinksParams(StageParams):

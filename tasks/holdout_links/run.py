@@ -7,16 +7,17 @@ import shutil
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.kernels import keys_of, read_only
-from superworkflow.tasks._gnn.link_kernels import draw_non_links
-from superworkflow.tasks._gnn.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
-from superworkflow.tasks._heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
-from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_rows
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.holdout_links import HoldoutLinksParams
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, HeldOut, Pairs, Places, has_links, links_of
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_non_links
+from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, EdgeSet, HeteroGraph, feature_stem, take
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_feature, write_graph_file, write_rows
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 _WHERE = "holdout_links.edges"
@@ -36,7 +37,7 @@ def run(job: StageRun[HoldoutLinksParams]) -> Output:
     links = links_of(graph.rows(edges.name), edges.source == edges.target)
     sizes = _sizes(params, len(links), f"{graph.dataset.uri}, {edges.name}")
     keys = np.empty(len(links), np.uint64)
-    keys_of(np.arange(len(links)), np.uint64(streams.state(params.seed, streams.HIDDEN)), keys)
+    keys_of(np.arange(len(links)), np.uint64(random_streams.state(params.seed, random_streams.HIDDEN)), keys)
     hidden = links[np.argsort(keys, kind="stable")[: sum(sizes)]]
     others = _others(graph, edges, sum(sizes), params.seed)
     cut = sizes[0]
@@ -89,7 +90,7 @@ def _others(graph: HeteroGraph, edges: EdgeSet, count: int, seed: int) -> Pairs:
     targets = graph.node_sets[edges.target].count
     found = draw_non_links(
         read_only(rows.indptr), read_only(rows.indices), edges.source == edges.target, targets,
-        np.uint64(streams.state(seed, streams.NON_LINK)), out,
+        np.uint64(random_streams.state(seed, random_streams.NON_LINK)), out,
     )  # fmt: skip
     if found < count:
         raise UserError(

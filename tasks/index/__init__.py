@@ -32,11 +32,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._csr_size import MOST_ARCS, MOST_WORKERS, PIECE
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, MOST_WORKERS, PIECE
 
 
 class IndexParams(StageParams):
@@ -115,7 +115,8 @@ SMALL_BYTES = 2 << 20
 def estimate(params: IndexParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
     """Predict from the size of the file, at a guess of 14 bytes a row and 20 rows a vertex.
 
-    The stats of the source may say more: `rows`, `values`, `text_bytes`, `gzipped` (see `tasks._sample`).
+    The stats of the source may say more: `rows`, `values`, `text_bytes`, `gzipped` (see
+    `tasks.heterograph.file_sample`).
     """
     source = inputs.get("edges", {})
     size = int(
@@ -205,7 +206,7 @@ STAGE = Stage(
         "edges": Input(
             "edge list: CSV, TSV, whitespace-separated or Parquet, optionally gzipped",
             file=True,
-            stats="superworkflow.tasks._sample:table_stats",
+            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         )
     },
     run="superworkflow.tasks.index.run:run",

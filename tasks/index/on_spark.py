@@ -9,19 +9,19 @@ import io
 from dataclasses import dataclass
 from typing import Any, cast
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.tasks.index import IndexParams
-from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy
 from superworkflow.tasks.index.relational import Relations
-from superworkflow.tasks.index.source import Dialect, detect
 from superworkflow.tasks.index.spark_csr import FILES, cut, write_files
 from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, whole_file
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
+from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
+from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy
 
 
 def run(job: StageRun[IndexParams]) -> Output:

@@ -13,26 +13,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.text_file import open_unpacked
-from superworkflow.tasks import _csr
-from superworkflow.tasks._csr_size import MOST_ARCS
-from superworkflow.tasks._graph_files import write_graph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import small_pages
 from superworkflow.tasks.index import IndexParams, compiled_memory, sql_memory, uses_kernels
-from superworkflow.tasks.index.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
-from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
-from superworkflow.tasks.index.rank import label_array, order_by_degree
-from superworkflow.tasks.index.source import Dialect, detect
-from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
 from superworkflow.tasks.index.trim import kept_edges
+from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
+from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
+from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
+from superworkflow.tasks.lib.graph import csr
+from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS
+from superworkflow.tasks.lib.graph.graph_writer import write_graph
+from superworkflow.tasks.lib.kernels.huge_pages import small_pages
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 LARGE_TEXT = 1 << 30
 """Bytes of an edge list from which on its arrays are on huge pages: they are used long enough (`small_pages`)."""
-_RULES = {"sum": _csr.SUM, "max": _csr.MAX, "min": _csr.MIN, "error": _csr.MAX}
+_RULES = {"sum": csr.SUM, "max": csr.MAX, "min": csr.MIN, "error": csr.MAX}
 
 
 @dataclass
@@ -49,12 +49,12 @@ class Indexed:
     """
 
     labels: pa.Array
-    edges: _csr.Edges
-    weights: _csr.Weights | None
+    edges: csr.Edges
+    weights: csr.Weights | None
     rows: int
     self_loops: int
-    counts: _csr.EndCounts
-    scratch: _csr.Edges | None = None
+    counts: csr.EndCounts
+    scratch: csr.Edges | None = None
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -99,15 +99,15 @@ def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, whe
     ends = buffer[: 2 * rows].reshape(-1, 2)
     del encoder
     job.progress.log(f"{rows} rows, {len(keys)} nodes; merging edges")
-    edges, weights, loops, _ = _csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
+    edges, weights, loops, _ = csr.merge_edges(ends, weights, params.directed, _RULES[params.duplicates], threads)
     if weights is not None and not np.isfinite(weights.max(initial=0)):
-        heavy = _csr.unpack(edges[~np.isfinite(weights)]).T
+        heavy = csr.unpack(edges[~np.isfinite(weights)]).T
         pairs = [_labels(np.ascontiguousarray(side), keys, arena, path, dialect, where) for side in heavy]
         raise too_heavy(zip(*(side.to_pylist() for side in pairs), strict=True), params.directed, where)
     del ends
     buffer.resize(min(len(buffer), 2 * MOST_ARCS), refcheck=False)
-    counts = _csr.count_ends(edges, len(keys), threads)
-    first, second = _csr.degrees(counts)
+    counts = csr.count_ends(edges, len(keys), threads)
+    first, second = csr.degrees(counts)
     order = order_by_degree(first + second, keys, arena)
     for side in counts:
         for part in side:
@@ -139,10 +139,11 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     from fugue_duckdb import DuckExecutionEngine  # type: ignore[import-untyped]
     from fugue_duckdb.dataframe import DuckDataFrame  # type: ignore[import-untyped]
 
-    from superworkflow.tasks.index import duck, relational
+    from superworkflow.tasks.index import relational
+    from superworkflow.tasks.lib.edge_list import duckdb_reader
 
     params, memory = job.params, sql_memory(job.resources)
-    connection = duck.connect(memory, job.threads, job.scratch)
+    connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     connection.execute("SET preserve_insertion_order = false")
 
     def keep(frame: Any, name: str) -> Any:
@@ -152,10 +153,12 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     try:
         engine = DuckExecutionEngine(connection=connection)
         if dialect.kind == "parquet":
-            rows = keep(DuckDataFrame(connection.sql(duck.rows_query(connection, str(path), dialect))), "edge_rows")
+            rows = keep(
+                DuckDataFrame(connection.sql(duckdb_reader.rows_query(connection, str(path), dialect))), "edge_rows"
+            )
         else:
             with open_rows(str(path), dialect, where) as stream:
-                duck.make_rows(connection, "edge_rows", dialect.weighted, text_rows(stream, dialect))
+                duckdb_reader.make_rows(connection, "edge_rows", dialect.weighted, text_rows(stream, dialect))
             rows = DuckDataFrame(connection.table("edge_rows"))
         found = relational.index(
             engine, rows, directed=params.directed, weighted=dialect.weighted, duplicates=params.duplicates, keep=keep
@@ -169,7 +172,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        if duck.lacks_memory(error):
+        if duckdb_reader.lacks_memory(error):
             raise too_little_memory(where, job.resources, memory, str(error)) from None
         if not isinstance(error, duckdb.Error):
             raise
@@ -177,7 +180,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
     finally:
         connection.close()
     column = labels.column(0).cast(pa.large_string()).combine_chunks()
-    counts = _csr.count_ends(edges, len(column), job.threads)
+    counts = csr.count_ends(edges, len(column), job.threads)
     return Indexed(column, edges, weights, found.rows, found.self_loops, counts)
 
 
@@ -230,20 +233,20 @@ def _encode_rows(job: StageRun[IndexParams], path: Path, dialect: Dialect, where
 def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
     import duckdb
 
-    from superworkflow.tasks.index import duck
+    from superworkflow.tasks.lib.edge_list import duckdb_reader
 
     encoder = Encoder(job.threads, dialect.weighted)
     total = pq.ParquetFile(path).metadata.num_rows
     memory = max(256 << 20, job.resources.memory // 4)
-    connection = duck.connect(memory, job.threads, job.scratch)
+    connection = duckdb_reader.connect(memory, job.threads, job.scratch)
     try:
-        for columns, weights in duck.label_batches(connection, str(path), dialect):
+        for columns, weights in duckdb_reader.label_batches(connection, str(path), dialect):
             encoder.add_columns(columns, weights, total)
             job.progress.update(encoder.rows, max(total, encoder.rows + 1), "rows")
     except BadRow:
         raise bad_row(str(path), dialect, where) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:  # later batches come through Arrow
-        if duck.lacks_memory(error):
+        if duckdb_reader.lacks_memory(error):
             raise too_little_memory(where, job.resources, memory, str(error)) from None
         raise bad_row(str(path), dialect, where, str(error)) from None
     finally:
@@ -251,10 +254,10 @@ def _encode_parquet(job: StageRun[IndexParams], path: Path, dialect: Dialect, wh
     return encoder
 
 
-def _fetch_edges(relation: Any, weighted: bool) -> tuple[_csr.Edges, _csr.Weights | None]:
+def _fetch_edges(relation: Any, weighted: bool) -> tuple[csr.Edges, csr.Weights | None]:
     edges, weights = [], []
     for batch in relation.to_arrow_reader(1 << 20):
-        edges.append(_csr.pack(batch.column(0).to_numpy(), batch.column(1).to_numpy()))
+        edges.append(csr.pack(batch.column(0).to_numpy(), batch.column(1).to_numpy()))
         if weighted:
             weights.append(batch.column(2).to_numpy())
     if not edges:
@@ -263,7 +266,7 @@ def _fetch_edges(relation: Any, weighted: bool) -> tuple[_csr.Edges, _csr.Weight
 
 
 @nb.njit(cache=True, parallel=True)
-def _renumber(edges: _csr.Edges, number: NDArray[np.uint32]) -> None:
+def _renumber(edges: csr.Edges, number: NDArray[np.uint32]) -> None:
     for i in nb.prange(len(edges)):
         first, second = number[np.int64(edges[i] >> np.uint64(32))], number[np.int64(edges[i] & np.uint64(0xFFFFFFFF))]
         edges[i] = (np.uint64(first) << np.uint64(32)) | np.uint64(second)
@@ -272,7 +275,7 @@ def _renumber(edges: _csr.Edges, number: NDArray[np.uint32]) -> None:
 def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Output:
     params, threads, vertices = job.params, job.threads, len(graph.labels)
     edges, weights, counts = graph.edges, graph.weights, graph.counts
-    first, second = _csr.degrees(counts)
+    first, second = csr.degrees(counts)
     neighbours = first if params.directed else first + second
     max_degree_seen, trimmed_vertices, trimmed_edges = int(neighbours.max()), 0, 0
     if params.max_degree is not None and max_degree_seen > params.max_degree:
@@ -280,7 +283,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
         kept = kept_edges(edges, neighbours, params.directed, params.max_degree, params.seed)
         trimmed_edges = int(len(kept) - kept.sum())
         edges, weights = edges[kept], weights[kept] if weights is not None else None
-        counts = _csr.count_ends(edges, vertices, threads)
+        counts = csr.count_ends(edges, vertices, threads)
     job.progress.log(f"{vertices} vertices, {len(edges)} edges; writing rows")
     symmetric = not params.directed
     stats = write_graph(job.output, edges, weights, counts, graph.labels, symmetric, graph.scratch)

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.files import TaskWriter
 from superworkflow.infra.engines.spark.tasks import run_tasks, spark_errors
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.digest import SummedStream
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
-from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.graph.graph_writer import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 BLOCK_ARCS = 1 << 22
 BLOCK_VERTICES = 1 << 20
@@ -99,7 +99,7 @@ def blocks_of(arcs: NDArray[np.int64], starts: NDArray[np.int64]) -> VertexBlock
 def write_files(
     session: Any, output: Location, vertices: Any, edges: Any, blocks: VertexBlocks, directed: bool, weighted: bool
 ) -> list[FileEntry]:
-    """Write the files of a graph dataset, the same as `tasks._graph_files.write_graph` writes.
+    """Write the files of a graph dataset, the same as `tasks.lib.graph.graph_writer.write_graph` writes.
 
     Args:
         session: the Spark session.

@@ -13,13 +13,13 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.scratch import Scratch
 from superworkflow.infra.storage.text_file import LINE_BYTES, open_unpacked
-from superworkflow.tasks._arrow import is_damage
-from superworkflow.tasks.index.source import Dialect
-from superworkflow.tasks.index.text import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
+from superworkflow.tasks.lib.formats.arrow import is_damage
 
 PART_BYTES = 64 << 20
 """Bytes of text that a task reads."""
@@ -110,7 +110,7 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
     """
     import duckdb
 
-    from superworkflow.tasks.index import duck
+    from superworkflow.tasks.lib.edge_list import duckdb_reader
 
     if part == FilePart():
         path, dialect = whole_file(location, dialect, folder), replace(dialect, gzipped=False)
@@ -130,9 +130,9 @@ def _parquet_rows(location: Location, dialect: Dialect, part: FilePart, folder: 
         pq.write_table(table.select(names), path)
         places = tuple(at if column >= 0 else -1 for at, column in enumerate(dialect.columns))
         dialect = replace(dialect, columns=cast("tuple[int, int, int]", places), names=tuple(names))
-    connection = duck.connect(_READER_MEMORY, 1, folder)
+    connection = duckdb_reader.connect(_READER_MEMORY, 1, folder)
     try:
-        query = duck.rows_query(connection, str(path), dialect)
+        query = duckdb_reader.rows_query(connection, str(path), dialect)
         for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
             if batch.num_rows:
                 yield batch.cast(arrow_schema(dialect.weighted)).columns

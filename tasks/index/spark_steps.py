@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from superworkflow.tasks import _csr
 from superworkflow.tasks.index.trim import edge_rank
+from superworkflow.tasks.lib.graph import csr
 
 _PLACE_BITS = 33  # of `monotonically_increasing_id`: the number in a partition; the partition is above
 _U = np.uint64
@@ -112,7 +112,7 @@ def trim(edges: Any, hubs: Any, directed: bool, max_degree: int, seed: int) -> A
 
 def _ranked(seed: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        edges = _csr.pack(batch["u"].to_numpy(), batch["v"].to_numpy())
+        edges = csr.pack(batch["u"].to_numpy(), batch["v"].to_numpy())
         # The order of unsigned words, in the signed ones that Spark has.
         rank = (edge_rank(edges, seed) ^ _U(1 << 63)).view(np.int64)
         yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(rank)], [*batch.schema.names, "rank"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._csr import Edges
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.graph.csr import Edges
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 _U = np.uint64
 

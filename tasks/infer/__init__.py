@@ -20,11 +20,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mapped_graph, workers_of
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mapped_graph, workers_of
 
 
 class InferParams(StageParams):
@@ -91,7 +91,7 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.infer.run:run",
     engines={"workers": "superworkflow.tasks.infer.on_workers:run"},
-    check="superworkflow.tasks.train.device:check_device",
+    check="superworkflow.tasks.lib.device:check_device",
     estimate=estimate,
     estimates={"workers": estimate_on_workers},
     image="torch",

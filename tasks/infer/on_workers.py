@@ -17,27 +17,28 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._gnn.degrees import degrees_of
-from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
-from superworkflow.tasks._gnn.network import Network, NetworkInputs, read_embeddings, read_network
-from superworkflow.tasks._gnn.owners import Exchange, KVStore
-from superworkflow.tasks._gnn.shape import NetworkConfig
-from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.tables import gathered
-from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.run import files_of, layer, shape_on, write_results
-from superworkflow.tasks.train.data import Data
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.gnn.degrees import degrees_of
+from superworkflow.tasks.lib.gnn.distributed.dist_embedding import gathered
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, read_embeddings, read_network
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 

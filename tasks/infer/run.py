@@ -14,27 +14,27 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
-from superworkflow.tasks._gnn.features import width_of
-from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
-from superworkflow.tasks._gnn.layers import SageLayer
-from superworkflow.tasks._gnn.links import HELD_OUT, read_held_out, scores_of
-from superworkflow.tasks._gnn.network import Network, read_network
-from superworkflow.tasks._gnn.shape import LINKS, NetworkConfig, read_shape
-from superworkflow.tasks._gnn.splits import SPLITS
-from superworkflow.tasks._gnn.targets import label_texts
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import keep_memory
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.several import several_columns
-from superworkflow.tasks.train.data import Data, data_of
-from superworkflow.tasks.train.device import check_device
-from superworkflow.tasks.train.run import torch_threads
+from superworkflow.tasks.lib.device import check_device
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.features import width_of
+from superworkflow.tasks.lib.gnn.model.config import LINKS, NetworkConfig, read_shape
+from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
+from superworkflow.tasks.lib.gnn.model.layers import SageLayer
+from superworkflow.tasks.lib.gnn.model.network import Network, read_network
+from superworkflow.tasks.lib.gnn.objective.labels import label_texts
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, read_held_out, scores_of
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 load_kernels_fast()
 PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parquet", "target_embeddings.parquet"

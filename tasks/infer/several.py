@@ -9,11 +9,11 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._f1 import top_k
-from superworkflow.tasks._gnn.multi_label import label_lists
-from superworkflow.tasks._gnn.shape import NetworkConfig
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.objective.multi_label import label_lists
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.metrics.f1 import top_k
 
 _PIECE = 1 << 14
 

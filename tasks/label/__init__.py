@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 
 
 class LabelParams(StageParams):
@@ -67,7 +67,9 @@ STAGE = Stage(
     inputs={
         "graph": Input("index dataset: the graph whose nodes have the labels"),
         "labels": Input(
-            "labels of nodes, rows `node,label`", file=True, stats="superworkflow.tasks._sample:table_stats"
+            "labels of nodes, rows `node,label`",
+            file=True,
+            stats="superworkflow.tasks.heterograph.file_sample:table_stats",
         ),
     },
     run="superworkflow.tasks.label.run:run",

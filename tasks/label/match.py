@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.label.table import Labels
-from superworkflow.tasks.label.text import LabelRows
+from superworkflow.tasks.lib.edge_list.label_file import LabelRows
 
 _SHOWN = 3
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.label import LabelParams
 from superworkflow.tasks.label.match import match
 from superworkflow.tasks.label.table import write_labels
-from superworkflow.tasks.label.text import parse
+from superworkflow.tasks.lib.edge_list.label_file import parse
 
 
 def run(job: StageRun[LabelParams]) -> Output:

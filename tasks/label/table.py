@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.tasks._checks import check_labels
+from superworkflow.tasks.lib.graph.integrity import check_labels
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.progress import Progress
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.partition import MOST_ENTRIES
 from superworkflow.tasks.partition.graph import Symmetric
 from superworkflow.tasks.partition.metis import bisect

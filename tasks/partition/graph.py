@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._heterograph import STRING, HeteroGraph
-from superworkflow.tasks._heterograph_names import stat_name
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph import LABEL, SPLIT
+from superworkflow.tasks.lib.graph.heterograph import STRING, HeteroGraph
+from superworkflow.tasks.lib.graph.stat_names import stat_name
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.partition.kernels import count_ends, fill_ends, merge_rows, sort_rows
 from superworkflow.tasks.partition.metis import MOST
 

@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import sort_part
+from superworkflow.tasks.lib.subgraphs.draw import sort_part
 
 
 @nb.njit(nogil=True, cache=True)

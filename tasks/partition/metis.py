@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.extras import needs_package
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import needs_package
 
 MOST = 2**31 - 1
 """METIS counts in 32 bits."""

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.parts import BOOK_FILE, FORMAT, PARTITION_FILE, order_file
-from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, FORMAT, PARTITION_FILE, order_file
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, index_dtype
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.partition import PartitionParams
 from superworkflow.tasks.partition.clusters import divide
 from superworkflow.tasks.partition.graph import Constraint, binding, constraints_of, symmetric

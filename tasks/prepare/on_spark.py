@@ -13,14 +13,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.files import TaskWriter
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import collected
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._checks import foreign_vertex
+from superworkflow.tasks.lib.graph.integrity import foreign_vertex
 from superworkflow.tasks.prepare import PrepareParams
 from superworkflow.tasks.prepare.run import FILES, count_tokens, write_vocabulary
 

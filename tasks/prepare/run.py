@@ -10,12 +10,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
-from superworkflow.tasks._checks import foreign_vertex
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.graph.integrity import foreign_vertex
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.prepare import COUNTERS, PrepareParams
 from superworkflow.tasks.prepare.alias import alias_table
 

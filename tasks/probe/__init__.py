@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, SPLITS
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, SPLITS
 
 _CLASSES, _DIMENSIONS = 60, 512
 """Taken for granted: of labels the inputs' stats tell nothing, of features only those that are new enough."""

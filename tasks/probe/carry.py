@@ -9,10 +9,10 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._dtypes import FLOATS
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._paths import Path
-from superworkflow.tasks._subgraphs import SubgraphBlock
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
+from superworkflow.tasks.lib.subgraphs.spec_paths import Path
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> list[NDArray[Any]]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._dtypes import FLOATS
-from superworkflow.tasks._heterograph import STRING, Feature, HeteroGraph
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
 
 WHERE = "probe.label"
 _KINDS = "biu"

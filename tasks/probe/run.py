@@ -13,16 +13,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._f1 import f1_scores
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._logistic import LABEL_BLOCK, decision_function, fit_one_vs_rest
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._paths import paths_in
-from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, SubgraphBlock, layout_of, read_group, shard_names
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.f1 import f1_scores
+from superworkflow.tasks.lib.metrics.logistic_regression import LABEL_BLOCK, decision_function, fit_one_vs_rest
+from superworkflow.tasks.lib.subgraphs.blocks import (
+    DESCRIPTION,
+    SPLITS,
+    SubgraphBlock,
+    layout_of,
+    read_group,
+    shard_names,
+)
+from superworkflow.tasks.lib.subgraphs.spec_paths import paths_in
 from superworkflow.tasks.probe import ProbeParams
 from superworkflow.tasks.probe.carry import carried, chosen, end_of, features_of
 from superworkflow.tasks.probe.labels import WHERE, label_of, labels_of

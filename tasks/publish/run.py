@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._bundle import write_names
-from superworkflow.tasks.evaluate.vectors import batches, dimensions_of, open_embeddings, vectors_of
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.embeddings import batches, dimensions_of, open_embeddings, vectors_of
+from superworkflow.tasks.lib.model_bundle import write_names
 from superworkflow.tasks.publish import PublishParams
 
 BUNDLE_FORMAT = 1

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 
 
 class PublishPredictionsParams(StageParams):

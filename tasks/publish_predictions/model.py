@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.outcomes import ModelCard
+from superworkflow.infra.contract.outcomes import ModelCard
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._bundle import facts_of
+from superworkflow.tasks.lib.model_bundle import facts_of
 
 
 def card(bundle: Dataset) -> ModelCard:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._bundle import write_names
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.model_bundle import write_names
 from superworkflow.tasks.publish_predictions import PublishPredictionsParams
 
 BUNDLE_FORMAT = 1

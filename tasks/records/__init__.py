@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
 
 SHARD_BYTES = 128 << 20
 """Of a shard before compression, where their number is not given."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._examples import BYTES, FLOATS, INTEGERS
+from superworkflow.tasks.lib.formats.tf_example import BYTES, FLOATS, INTEGERS
 from superworkflow.tasks.records import kernels
 
 Starts = NDArray[np.int64]

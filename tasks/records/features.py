@@ -18,13 +18,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged
+from superworkflow.infra.base.errors import DatasetDamaged
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._dtypes import FLOATS
-from superworkflow.tasks._gather import picked
-from superworkflow.tasks._heterograph import STRING, EdgeSet, Feature, HeteroGraph, NodeSet, Ragged, Values, take
-from superworkflow.tasks._pages import map_whole
-from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphBlock
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import (
+    STRING,
+    EdgeSet,
+    Feature,
+    HeteroGraph,
+    NodeSet,
+    Ragged,
+    Values,
+    take,
+)
+from superworkflow.tasks.lib.kernels.gather import picked
+from superworkflow.tasks.lib.kernels.huge_pages import map_whole
+from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphBlock
 from superworkflow.tasks.records.columns import (
     BlockRecords,
     FeatureColumn,

@@ -18,10 +18,10 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._bytes import copy_bytes
-from superworkflow.tasks._crc32c import masked_crc32c
-from superworkflow.tasks._examples import BYTES
-from superworkflow.tasks._prefetch import prefetch_row
+from superworkflow.tasks.lib.formats.crc32c import masked_crc32c
+from superworkflow.tasks.lib.formats.tf_example import BYTES
+from superworkflow.tasks.lib.kernels.copy_bytes import copy_bytes
+from superworkflow.tasks.lib.kernels.prefetch import prefetch_row
 
 ABSENT = -1
 """Payload of a feature that a record lacks."""
@@ -127,7 +127,7 @@ def record_sizes(payloads: Any, kinds: Any, name_lengths: Any, sizes: Any) -> No
 
     Args:
         payloads: int64 [c, r].
-        kinds: uint8 [c], of `tasks._examples`.
+        kinds: uint8 [c], of `tasks.lib.formats.tf_example`.
         name_lengths: int64 [c], bytes of the names.
         sizes: int64 [r], is set, frames included.
     """

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.spark.session import runs_here, spark_session
 from superworkflow.infra.engines.spark.tasks import run_tasks
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.engines.task_writer import TaskWriter
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.records import RecordsParams
 from superworkflow.tasks.records.features import FeatureSource

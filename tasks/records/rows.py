@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._heterograph import STRING, Feature, Ragged, Values, take
-from superworkflow.tasks._subgraphs import SubgraphBlock
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, Ragged, Values, take
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 from superworkflow.tasks.records.shards import SplitSubgraphs
 

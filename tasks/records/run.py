@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._subgraphs import SPLITS
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.subgraphs.blocks import SPLITS
 from superworkflow.tasks.records import RecordsParams
 from superworkflow.tasks.records.features import FeatureSource, seed_sets_of
 from superworkflow.tasks.records.rows import write_rows

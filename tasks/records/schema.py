@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from superworkflow.tasks._heterograph import Feature
-from superworkflow.tasks._schema import (
+from superworkflow.tasks.lib.graph.heterograph import Feature
+from superworkflow.tasks.lib.graph.schema import (
     SCHEMA_FILE,
     ContextSchema,
     EdgeSetSchema,

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
-from superworkflow.tasks._parquet_lists import new_array
-from superworkflow.tasks._subgraph_shard import SubgraphShard, damage_named
-from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout, layout_of, shard_names
+from superworkflow.tasks.lib.formats.parquet_lists import new_array
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout, layout_of, shard_names
+from superworkflow.tasks.lib.subgraphs.shard_reader import SubgraphShard, damage_named
 from superworkflow.tasks.records import MOST_SHARDS, SHARD_BYTES
 from superworkflow.tasks.records.features import FeatureSource
 

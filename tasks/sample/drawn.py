@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.store import Place, Store
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import SPLITS, SubgraphBlock, read_blocks
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import SPLITS, SubgraphBlock, read_blocks
 
 MOST_DRAWN = 28
 """Nodes of the subgraph that is drawn: of the first ones with no more, the largest of those with nodes of most sets."""
@@ -127,7 +127,7 @@ def _draw(sets: list[str], subgraph: Subgraph, title: str, path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, INK, layout, plain, save
+    from superworkflow.infra.base.plot_style import COLOURS, DPI, FAINT, GREY, INK, layout, plain, save
 
     places = rings(subgraph)
     several = len(subgraph.seeds) > 1

@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.manifest import Stat
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._paths import paths_in
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_spans
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, shard_spans
+from superworkflow.tasks.lib.subgraphs.spec_paths import paths_in
 
 if TYPE_CHECKING:
-    from superworkflow.tasks.sample import SampleParams
+    from superworkflow.tasks.sample.params import SampleParams
 
 _PROCESS_BYTES = 232 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""

@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.sample.order import firsts_first
 from superworkflow.tasks.sample.places import FREE, slot_of
 

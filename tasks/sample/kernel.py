@@ -13,9 +13,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._draw import DrawScratch, draw_largest, draw_uniform, draw_weighted
-from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, draw_largest, draw_uniform, draw_weighted
 from superworkflow.tasks.sample.induced import find_link, induced
 from superworkflow.tasks.sample.order import (
     distinct,
@@ -374,7 +374,7 @@ def draw_row(
     positions: Any, paths: Any, at: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
     strategy: Any, rows: Any, limit: Any, state: Any, draws: Any, by_path: Any, work: Any,
 ) -> Any:  # fmt: skip
-    """Draw in one row; see `tasks._draw` for rows with a gap.
+    """Draw in one row; see `tasks.lib.subgraphs.draw` for rows with a gap.
 
     Args:
         positions: places in the row are written from `at` on.

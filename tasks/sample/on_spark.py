@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Literal
 
+from superworkflow.infra.contract.estimate import Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import python_memory
-from superworkflow.infra.estimate import Stats
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks.sample import SampleParams
 from superworkflow.tasks.sample.expected import estimate
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.run import read_spec
 
 Mode = Literal["replicated", "partitioned"]

@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._bits import count_ones, trailing_zeros
+from superworkflow.tasks.lib.kernels.bits import count_ones, trailing_zeros
 from superworkflow.tasks.sample.places import bits_of, sort_pairs
 
 MOST_PATHS = 1 << 40

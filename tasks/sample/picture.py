@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._subgraphs import DESCRIPTION
+from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION
 
 _MOST_OPS = 40
 """More do not fit on a picture; there is none then."""

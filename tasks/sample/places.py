@@ -11,7 +11,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._random import GAMMA
+from superworkflow.tasks.lib.kernels.random import GAMMA
 
 FREE = -1
 _FEW, _MANY = 48, 1500

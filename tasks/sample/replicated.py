@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset
 from superworkflow.infra.engines.spark.session import runs_here, spark_session, task_cores
 from superworkflow.infra.engines.spark.tasks import run_tasks
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.engines.task_writer import TaskWriter
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import DESCRIPTION
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.run import (
     SampleShard,
     description,

@@ -11,15 +11,22 @@ from typing import NamedTuple, Protocol
 
 import pyarrow.parquet as pq
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._heterograph_files import stats_of
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES, shard_name, shard_spans
-from superworkflow.tasks._subgraphs import DESCRIPTION, SPLITS, SubgraphLayout, read_group, shard_schema, shard_writer
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of
+from superworkflow.tasks.lib.subgraphs.blocks import (
+    DESCRIPTION,
+    SPLITS,
+    SubgraphLayout,
+    read_group,
+    shard_schema,
+    shard_writer,
+)
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES, shard_name, shard_spans
 from superworkflow.tasks.sample.expected import path_values
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.seeds import SeedTable, find_seeds
 from superworkflow.tasks.sample.sizes import Sizes

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._heterograph import HeteroGraph, index_dtype
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks._pages import on_huge_pages, small_pages
-from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, index_dtype
+from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages, small_pages
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout
 from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Seeds, StackedRows, sample
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.spec import READOUT, STRATEGIES, Op, SamplingSpec
 
 load_kernels_fast()

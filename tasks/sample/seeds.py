@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import open_unpacked
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._random import mix
-from superworkflow.tasks._subgraphs import SPLITS
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.random import mix
+from superworkflow.tasks.lib.subgraphs.blocks import SPLITS
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import TIMESTAMP, SeedRows
 from superworkflow.tasks.sample.spec import SamplingSpec
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._heterograph_files import stat_name
-from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout
+from superworkflow.tasks.lib.graph.heterograph_writer import stat_name
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import nearest
-from superworkflow.tasks._text_format import TextMessage, parse
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.tasks.lib.formats.text_format import TextMessage, parse
 
 STRATEGIES = ("TOP_K", "RANDOM_UNIFORM", "RANDOM_WEIGHTED", "LATEST_K")
 """By their numbers, of which the last one is not TF-GNN's."""

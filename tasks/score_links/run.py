@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.evaluate.links import area_under_curve
+from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.lib.metrics.auc import area_under_curve
 from superworkflow.tasks.score_links import ScoreLinksParams
 
 load_kernels_fast()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, NodeSet
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, NodeSet
 from superworkflow.tasks.set_drift import SetDriftParams
 
 Sets = Mapping[str, NodeSet] | Mapping[str, EdgeSet]

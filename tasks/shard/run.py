@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.parts import BOOK_FILE, NodePartition
-from superworkflow.tasks._gnn.shards import (
+from superworkflow.tasks.lib.distributed.partition import BOOK_FILE, NodePartition
+from superworkflow.tasks.lib.distributed.shards import (
     SHARDS_FILE,
     ShardedEdges,
     ShardedNodes,
@@ -21,9 +19,11 @@ from superworkflow.tasks._gnn.shards import (
     folder_of,
     weights_file,
 )
-from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, index_dtype
-from superworkflow.tasks._heterograph_names import is_single
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, index_dtype
+from superworkflow.tasks.lib.graph.stat_names import is_single
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.shard import ShardParams
 from superworkflow.tasks.shard.kernel import renumber_rows
 

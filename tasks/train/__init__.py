@@ -1,6 +1,6 @@
 """Stage `train`: a graph neural network that classifies nodes or predicts links, trained in mini-batches.
 
-A step's batch is a function of (seed, epoch, step): `tasks._gnn`. Whatever prepares batches ahead, and whenever an
+A step's batch is a function of (seed, epoch, step): `tasks.lib.gnn`. Whatever prepares batches ahead, and whenever an
 attempt was killed, the same blocks are drawn; with one thread the same weights come out, bit by bit.
 
 Where stage holdout_links has held links out of the graph they are what is learned, else classes of nodes. Loss is
@@ -24,12 +24,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
-from superworkflow.tasks._gnn.shape import reads_means
-from superworkflow.tasks._gnn.sizes import USUAL_CLASSES, feature_values, mean_values, workers_of
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
+from superworkflow.tasks.lib.gnn.estimates import USUAL_CLASSES, feature_values, mean_values, workers_of
+from superworkflow.tasks.lib.gnn.model.config import reads_means
 
 ALL = "all"
 MOST_FANOUT = 1 << 20
@@ -275,7 +275,7 @@ STAGE = Stage(
     },
     run="superworkflow.tasks.train.run:run",
     engines={"workers": "superworkflow.tasks.train.on_workers:run"},
-    check="superworkflow.tasks.train.device:check_device",
+    check="superworkflow.tasks.lib.device:check_device",
     estimate=estimate,
     estimates={"workers": estimate_on_workers},
     image="torch",

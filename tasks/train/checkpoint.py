@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from superworkflow.infra.storage.names import reason_of
-from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.train.optimizers import Optimizer
 
 STATE = "state.json"

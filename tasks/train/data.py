@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.degrees import degrees_of
-from superworkflow.tasks._gnn.features import features_of, width_of
-from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.network import NetworkInputs
-from superworkflow.tasks._gnn.shape import Head, NetworkConfig, Relation
-from superworkflow.tasks._gnn.weighted import sum_weighted
-from superworkflow.tasks._gnn.weights import weights_of
-from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.aggregate import sums_file
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn.features import width_of
+from superworkflow.tasks.lib.gnn.model.config import Head, NetworkConfig
+from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
-
-
-@dataclass(frozen=True)
-class Data:
-    """A graph with what a network of this shape reads of it: rows by the number of their edge set, and
-    `NetworkInputs`."""
-
-    rows: Mapping[int, CsrRows]
-    known: NetworkInputs
 
 
 def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConfig:
@@ -57,60 +36,3 @@ def shape_of(graph: HeteroGraph, head: Head, params: TrainParams) -> NetworkConf
         {name: width_of(graph, name) for name in graph.node_sets}, relations,
         params.weight if params.sums_weights else "",
     )  # fmt: skip
-
-
-def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums_outermost: bool) -> Data:
-    """What the network reads.
-
-    Args:
-        graph: that is learned on.
-        shape: of the network.
-        sums: dataset of stage aggregate.
-        sums_outermost: GCN reads its first layer as sums, which are computed here.
-
-    Raises:
-        UserError: a feature is not a finite number, or the sums are those of another graph.
-    """
-    levels = shape.levels()
-    rows = {each.number: graph.rows(each.name) for each in levels[0].relations}
-    features = {}
-    for name in levels[0].senders:
-        values = features_of(graph, name)
-        if values is not None:
-            features[name] = values
-    weights = weights_of(graph, levels[0].relations, shape.weight) if shape.weight else {}
-    degrees = None
-    known_sums: dict[int, NDArray[np.float32]] = {}
-    if shape.model == "gcn":
-        (number,) = rows
-        degrees = degrees_of(rows[number], weights.get(number))
-        if sums_outermost and features:
-            scaled = features[shape.head.node_sets[0]] / np.sqrt(degrees + 1)[:, None]
-            known_sums[number] = np.empty_like(scaled)
-            starts, indices = map(read_only, rows[number])
-            if weights:
-                sum_weighted(read_only(scaled), starts, indices, read_only(weights[number]), known_sums[number])
-            else:
-                sum_edges(read_only(scaled), starts, indices, known_sums[number])
-    if sums is not None:
-        made_of = sums.manifest.inputs.get("graph")
-        if made_of is not None and made_of.digest != graph.dataset.digest:
-            raise UserError("these are means of another graph's features", where=sums.uri, value=made_of.digest,
-                            remedy="Give the graph that they were made of")  # fmt: skip
-        for relation in levels[0].relations:
-            if relation.senders in features:
-                known_sums[relation.number] = _sums(sums, relation, shape)
-    return Data(rows, NetworkInputs(features, degrees, known_sums or None, weights))
-
-
-def _sums(dataset: Dataset, relation: Relation, shape: NetworkConfig) -> NDArray[np.float32]:
-    name = sums_file(relation.number)
-    wanted = (shape.nodes[relation.receivers], shape.widths[relation.senders])
-    values: NDArray[np.float32] = dataset.array(name) if name in dataset else np.empty((0, 0), np.float32)
-    if values.dtype != np.float32 or values.shape != wanted:
-        raise DatasetDamaged(
-            "files do not fit each other: means have another shape than the graph's sets",
-            where=f"{dataset.uri}/{name}", value=list(values.shape),
-            remedy="Remove this dataset, and its stage will make it again",
-        )  # fmt: skip
-    return values

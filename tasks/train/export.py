@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.shape import NetworkConfig, read_shape
-from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig, read_shape
 
 _WEIGHTS_FILE = "model.safetensors"
 Weights = dict[str, NDArray[Any]]

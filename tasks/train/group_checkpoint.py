@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.storage.names import reason_of
-from superworkflow.tasks._gnn.tables import DistEmbedding
-from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE, UNUSABLE, Arrays, CheckpointStore
 from superworkflow.tasks.train.optimizers import Optimizer
 

@@ -17,35 +17,37 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
+from superworkflow.infra.contract.resources import format_bytes
+from superworkflow.infra.contract.stage import Output, StageRun
+from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.task_writer import TaskWriter
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.resources import format_bytes
-from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._gnn.asking import DistNeighborSampler
-from superworkflow.tasks._gnn.batches import Draws
-from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS, read_only, sum_edges
-from superworkflow.tasks._gnn.links import has_links
-from superworkflow.tasks._gnn.mine import WorkerPartition, shards_of
-from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.owners import Exchange, KVStore
-from superworkflow.tasks._gnn.shape import NetworkConfig
-from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.shared_buffers import shared_buffers
-from superworkflow.tasks._gnn.splits import SPLITS
-from superworkflow.tasks._gnn.summed import sums_of
-from superworkflow.tasks._gnn.weighted import sum_weighted
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._memory import Memory
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
+from superworkflow.tasks.lib.gnn.distributed.dist_sampler import DistNeighborSampler
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.precomputed_means import sums_of
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS, sum_edges
+from superworkflow.tasks.lib.gnn.sampler.links import has_links
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
+from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import sum_weighted
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.buffer_pool import Memory
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
 from superworkflow.tasks.train.run import FILES, task_of, write_results
-from superworkflow.tasks.train.together import DistributedTrainer
 
 load_kernels_fast()
 SPLITS_FILE = "splits.npy"

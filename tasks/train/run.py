@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import FileWriter
 from superworkflow.infra.storage.manifest import Stat
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._gnn.batches import Draws, LookAhead, NeighborSampler
-from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.link_prediction import LinkPrediction
-from superworkflow.tasks._gnn.links import has_links
-from superworkflow.tasks._gnn.multi_label import MultiLabel, has_several, many_targets_of
-from superworkflow.tasks._gnn.network import WEIGHTS_FILE, Network, write_weights
-from superworkflow.tasks._gnn.shape import NETWORK_FILE
-from superworkflow.tasks._gnn.splits import SPLITS
-from superworkflow.tasks._gnn.targets import targets_of
-from superworkflow.tasks._gnn.task import Objective
-from superworkflow.tasks._gnn.weights import weights_of
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.device import check_device
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.gnn.edge_weights import weights_of
+from superworkflow.tasks.lib.gnn.model.config import NETWORK_FILE
+from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
+from superworkflow.tasks.lib.gnn.model.network import WEIGHTS_FILE, Network, write_weights
+from superworkflow.tasks.lib.gnn.objective.base import Objective
+from superworkflow.tasks.lib.gnn.objective.labels import targets_of
+from superworkflow.tasks.lib.gnn.objective.link_prediction import LinkPrediction
+from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel, has_several, many_targets_of
+from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.sampler.links import has_links
+from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.gnn.torch_threads import torch_threads
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.train import ALL, TrainParams
 from superworkflow.tasks.train.checkpoint import ANOTHERS, GROUP_NOTE, Folder
-from superworkflow.tasks.train.data import data_of, shape_of
-from superworkflow.tasks.train.device import check_device
-from superworkflow.tasks.train.loop import Trainer
+from superworkflow.tasks.train.data import shape_of
+from superworkflow.tasks.train.trainer import Trainer
 
 load_kernels_fast()
 LOSSES_FILE, HISTORY_FILE = "losses.parquet", "history.json"
@@ -120,17 +119,6 @@ def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
             remedy=f"Set train.batch to a number; a step has {task.most()} of these links at most",
         )  # fmt: skip
     return task
-
-
-@contextlib.contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """torch works in so many threads meanwhile."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _write_losses(output: FileWriter, losses: list[list[float]]) -> None:

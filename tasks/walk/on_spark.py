@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import Literal
 
+from superworkflow.infra.contract.estimate import Stats
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import python_memory
-from superworkflow.infra.estimate import Stats
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.tasks.walk import WalkParams, estimate
+from superworkflow.tasks.walk.estimates import estimate
+from superworkflow.tasks.walk.params import WalkParams
 
 Mode = Literal["replicated", "partitioned"]
 _MODULES: dict[Mode, str] = {

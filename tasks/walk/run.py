@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks._numba import load_kernels_fast
-from superworkflow.tasks.walk import WalkParams, shard_walks
-from superworkflow.tasks.walk._files import read_slice
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.npy_slices import read_slice
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
+from superworkflow.tasks.walk.estimates import shard_walks
 from superworkflow.tasks.walk.kernels.adjacency import PADDING
+from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
 
 load_kernels_fast()

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks.walk import LEAST_BIAS, MOST_BIAS
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import WIDE, build_alias, build_wide_alias
 from superworkflow.tasks.walk.kernels.edge_filter import build_table
@@ -16,6 +15,7 @@ from superworkflow.tasks.walk.kernels.first_order import uniform_walks, weighted
 from superworkflow.tasks.walk.kernels.mixture import inward_walks
 from superworkflow.tasks.walk.kernels.rejection import dart_walks
 from superworkflow.tasks.walk.kernels.triangles import edges_of_no_triangle, pack_bits
+from superworkflow.tasks.walk.params import LEAST_BIAS, MOST_BIAS
 
 WALKS_PER_CALL = 2048  # of one thread: large against a batch of walkers, small against a shard
 

@@ -26,12 +26,12 @@ from rich.table import Table
 from scipy.io import loadmat
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.plan.history import History
-from superworkflow.infra.plan.planning import PlannedStage, plan
-from superworkflow.infra.request import build_request
-from superworkflow.infra.resources import format_bytes
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._generate import generate
+from superworkflow.infra.config.request import build_request
+from superworkflow.infra.contract.resources import format_bytes
+from superworkflow.infra.planning.launch_history import History
+from superworkflow.infra.planning.plan import PlannedStage, plan
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.generators.edge_lists import generate
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.setting import blogcatalog_file
 

@@ -24,12 +24,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._from_apt import LISTS, convert_apt
-from superworkflow.tasks._generate_communities import EDGES, FEATURES, LABELS, generate_communities
-from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.targets import targets_of
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.generators.communities import EDGES, FEATURES, LABELS, generate_communities
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.gnn.objective.labels import targets_of
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.importers.debian_archive import LISTS, convert_apt
 from tests.benchmarks.code import kept_folder, key, stage_module
 from tests.benchmarks.graphs import COMPLETE, short
 from tests.benchmarks.setting import Setting

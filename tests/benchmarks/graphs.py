@@ -20,7 +20,7 @@ import scipy.io
 import scipy.sparse
 from numpy.typing import NDArray
 
-from superworkflow.tasks._generate import generate
+from superworkflow.tasks.lib.generators.edge_lists import generate
 from tests.benchmarks.code import kept_folder, key, stage_module
 from tests.benchmarks.setting import Setting, blogcatalog_file
 from tests.benchmarks.stages import MANIFEST, run_stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from superworkflow.tasks._generate_mag import generate_mag
+from superworkflow.tasks.lib.generators.mag import generate_mag
 from tests.benchmarks.code import kept_folder, key
 from tests.benchmarks.setting import Setting
 
@@ -17,7 +17,7 @@ PAPERS = 736_389
 
 def mag_tables(setting: Setting, scale: float) -> Path:
     """The folder of the tables, their schema and spec."""
-    tables = kept_folder(setting.data, "mag-tables", key(("superworkflow.tasks._generate_mag",), scale=scale))
+    tables = kept_folder(setting.data, "mag-tables", key(("superworkflow.tasks.lib.generators.mag",), scale=scale))
     if not (tables / "schema.pbtxt").exists():
         shutil.rmtree(tables, ignore_errors=True)
         generate_mag(scale, tables, 5)

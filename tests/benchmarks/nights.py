@@ -19,8 +19,8 @@ import numpy as np
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 
+from superworkflow.infra.tracking.metric_keys import read_drift
 from superworkflow.infra.tracking.models import ModelRegistry
-from superworkflow.infra.tracking.names import read_drift
 from tests.flows.nightly import nights
 from tests.prefect_server import prefect_server
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from superworkflow.tasks.evaluate.classify import classify
 from superworkflow.tasks.evaluate.run import summary
 from superworkflow.tasks.label.match import match
-from superworkflow.tasks.label.text import parse
+from superworkflow.tasks.lib.edge_list.label_file import parse
 from tests.benchmarks.graphs import GraphFiles
 
 SHUFFLES, RATIO = 10, 0.5

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks import records, sample
-from superworkflow.tasks._heterograph import GRAPH_FILE, Feature, HeteroGraph, feature_stem
-from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file
+from superworkflow.tasks.lib.graph.heterograph import GRAPH_FILE, Feature, HeteroGraph, feature_stem
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_feature, write_graph_file
 from tests.benchmarks.code import kept_folder, key
 from tests.benchmarks.measure import PeerFailed, alternate, median
 from tests.benchmarks.report import Row

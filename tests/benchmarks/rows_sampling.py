@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
-from superworkflow.tasks._heterograph import EdgeSet, NodeSet
-from superworkflow.tasks._heterograph_files import stats_of, write_graph_file, write_ids, write_rows
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, NodeSet
+from superworkflow.tasks.lib.graph.heterograph_writer import stats_of, write_graph_file, write_ids, write_rows
 from tests.benchmarks.code import kept_folder, key
 from tests.benchmarks.measure import ROOT, PeerFailed, Worker, alternate, median
 from tests.benchmarks.report import Row

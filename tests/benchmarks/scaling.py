@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.tasks._generate import generate
+from superworkflow.tasks.lib.generators.edge_lists import generate
 from tests.benchmarks.measure import ROOT, median
 from tests.benchmarks.report import figure, machine, own_versions, rounded
 from tests.benchmarks.setting import Setting

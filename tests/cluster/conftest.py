@@ -25,11 +25,11 @@ import pytest
 import s3fs
 import yaml
 
-from superworkflow.infra.kubernetes import hold
-from superworkflow.infra.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
-from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.launch.base import Launcher, StageCall
+from superworkflow.infra.launch.kubernetes import ownership
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.storage.s3 import PatientS3
 from tests import launcher_cases
 from tests.cluster.spark import java_home, java_volumes
@@ -211,10 +211,10 @@ class Pods(Ground):
         """Until it would have been taken for dead, had it not shown that it lives."""
         assert isinstance(launcher, KubernetesLauncher)
         beats = set[str]()
-        while len(beats) * hold.RENEW_SECONDS <= hold.DEAD_SECONDS + 1:
+        while len(beats) * ownership.RENEW_SECONDS <= ownership.DEAD_SECONDS + 1:
             (job,) = self.cluster.jobs()
-            assert hold.launcher_of(job)[0] == launcher.id
-            beats.add(job["metadata"]["annotations"][hold.HEARTBEAT])
+            assert ownership.launcher_of(job)[0] == launcher.id
+            beats.add(job["metadata"]["annotations"][ownership.HEARTBEAT])
             time.sleep(0.1)
 
 
@@ -227,7 +227,7 @@ def kubernetes_caller(call: StageCall, settings: KubernetesSettings) -> list[str
 def ground(cluster: Cluster, settings: Settings, shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pods:
     """The cluster and a store of its own, with launchers that show more often than usual that they live."""
     for name, seconds in (("RENEW", 0.5), ("LOOK", 0.5), ("DEAD", 6.0)):
-        monkeypatch.setattr(hold, f"{name}_SECONDS", seconds)
+        monkeypatch.setattr(ownership, f"{name}_SECONDS", seconds)
     folder = shared_folder / uuid.uuid4().hex
     for each in (folder, folder / "store"):
         each.mkdir()

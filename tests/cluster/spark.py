@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superworkflow.infra.kubernetes.api import Json
-from superworkflow.infra.kubernetes.members import MEMBER_OF
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.kubernetes.api import Json
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Cluster

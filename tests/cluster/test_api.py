@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.kubernetes import api as api_module
-from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes import api as api_module
+from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
 from tests.cluster.conftest import NAMESPACE, Cluster
 
 PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps"

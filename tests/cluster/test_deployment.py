@@ -14,7 +14,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from tests import warm
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
 from tests.flows.command_line import SMALL, STAGES

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
-from superworkflow.infra.kubernetes.api import Json
+from superworkflow.infra.launch.kubernetes.api import Json
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests import warm
 from tests.cluster.conftest import NAMESPACE, ROOT, SPARK_ACCOUNT, Cluster
 from tests.docker import DOCKER, build, docker

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from superworkflow.infra.kubernetes.api import ApiError, Json, KubernetesApi
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
-from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.kubernetes.api import ApiError, Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import ROOT, Cluster, Pods, Settings
 from tests.cluster.test_commands import _checks, _profile
 from tests.launcher_cases import at_work, says, stage_processes

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from psycopg import sql
 
-from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from tests.cluster.conftest import NAMESPACE, ROOT, Cluster, Settings, node_address
 from tests.sweeps.conftest import Postgres, running_postgres
 

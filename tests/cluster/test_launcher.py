@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.errors import StageFailed, UserError
-from superworkflow.infra.kubernetes import follow, launcher
-from superworkflow.infra.kubernetes.job import OwnerPod, job_manifest
+from superworkflow.infra.base.errors import StageFailed, UserError
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.kubernetes import job_follower, launcher
+from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest
+from superworkflow.infra.process.exit_status import Reason
 from tests.cluster.conftest import Cluster, Pods, Settings, left_over
 from tests.launcher_cases import LauncherCases, at_work, ignore, says, steps
 
@@ -117,8 +117,8 @@ def test_deadline_that_the_cluster_does_not_keep(
     ground: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Controllers of Kubernetes 1.20 forget one now and then; here they stand still."""
-    monkeypatch.setattr(follow, "LATE_SECONDS", 1.0)
-    monkeypatch.setattr(follow, "LOG_SECONDS", 1.0)
+    monkeypatch.setattr(job_follower, "LATE_SECONDS", 1.0)
+    monkeypatch.setattr(job_follower, "LOG_SECONDS", 1.0)
     monkeypatch.setattr(launcher, "REMOVE_SECONDS", 3.0)
     command = ["/bin/busybox", "sh", "-c", "echo some words; sleep 600"]
     controllers, events = cluster.process("kube-controller-manager"), list[Event]()

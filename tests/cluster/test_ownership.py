@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.kubernetes import hold
-from superworkflow.infra.kubernetes.api import Json
-from superworkflow.infra.kubernetes.ledger import FOLDER, BillingLedger
 from superworkflow.infra.launch.base import Event, Launched, StageCall
-from superworkflow.infra.launch.exit_status import Reason
+from superworkflow.infra.launch.kubernetes import ownership
+from superworkflow.infra.launch.kubernetes.api import Json
+from superworkflow.infra.launch.kubernetes.billing_ledger import FOLDER, BillingLedger
+from superworkflow.infra.process.exit_status import Reason
 from tests.cluster.conftest import NAMESPACE, Cluster, Pods
 from tests.launcher_cases import at_work, calling, complete, ignore, kill_stage, says, steps, until
 
@@ -44,8 +44,8 @@ def test_silent_orchestrator_of_another_machine_then_adoption(
     ground: Pods, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes of another machine cannot be seen: their Jobs are followed until the heartbeat was silent for long."""
-    monkeypatch.setattr(hold, "has_ended_here", lambda process: None)
-    monkeypatch.setattr(hold, "DEAD_SECONDS", 2.0)
+    monkeypatch.setattr(ownership, "has_ended_here", lambda process: None)
+    monkeypatch.setattr(ownership, "DEAD_SECONDS", 2.0)
     call, events = ground.call(gate), list[Event]()
     with _killed_run(ground, call) as job:
         name = job["metadata"]["name"]
@@ -145,9 +145,9 @@ def test_a_killed_stage_is_tried_once_more_with_the_same_memory(ground: Pods, ga
 
 DIES = """
 import asyncio, json, os, sys
-from superworkflow.infra.kubernetes.api import KubernetesApi
-from superworkflow.infra.kubernetes.jobs import create_job
-from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.launch.kubernetes.api import KubernetesApi
+from superworkflow.infra.launch.kubernetes.job_admin import create_job
+from superworkflow.infra.config.kubernetes import KubernetesSettings
 
 async def main():
     api = await KubernetesApi.connect(KubernetesSettings(namespace=sys.argv[1]))

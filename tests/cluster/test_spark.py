@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.errors import StageFailed
-from superworkflow.infra.kubernetes.api import KubernetesApi
-from superworkflow.infra.kubernetes.job import job_manifest
-from superworkflow.infra.kubernetes.jobs import find_jobs, remove_jobs
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
-from superworkflow.infra.kubernetes.preflight import preflight
+from superworkflow.infra.base.errors import StageFailed
+from superworkflow.infra.config.profile import Placement, Profile
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.plan.sizing import Sizing
-from superworkflow.infra.profile import Placement, Profile
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.launch.kubernetes.api import KubernetesApi
+from superworkflow.infra.launch.kubernetes.job_admin import find_jobs, remove_jobs
+from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.launch.kubernetes.preflight import preflight
+from superworkflow.infra.launch.memory_history import Sizing
+from superworkflow.infra.process.exit_status import Reason
+from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import EXPECTED, Cluster, Settings, kubernetes_caller
 from tests.cluster.spark import executors_of, placement, running
 from tests.spark import needs_spark

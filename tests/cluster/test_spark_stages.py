@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import Cluster, Settings
 from tests.cluster.spark import placement, running
-from tests.infra.kubernetes.pod_security import violations
+from tests.infra.launch.kubernetes.pod_security import violations
 from tests.spark import needs_spark
 
 pytestmark = needs_spark

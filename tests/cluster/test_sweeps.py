@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from superworkflow.__main__ import main
-from superworkflow.infra.kubernetes.ledger import FOLDER
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.launch.kubernetes.billing_ledger import FOLDER
+from superworkflow.infra.storage.location import Location
 from tests import warm
 from tests.cluster.conftest import Settings
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.cluster.conftest import NAMESPACE, Cluster, Pods, Settings
 from tests.launcher_cases import WITH_TOYS, ignore
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.kubernetes.launcher import KubernetesLauncher
-from superworkflow.infra.kubernetes.members import MEMBER_OF, ROLE
-from superworkflow.infra.kubernetes.settings import KubernetesSettings
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import Event, StageCall
-from superworkflow.infra.launch.exit_status import Reason
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.kubernetes.launcher import KubernetesLauncher
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.process.exit_status import Reason
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests import toy_workers
 from tests.cluster.conftest import EXPECTED, Cluster, Settings
-from tests.infra.kubernetes.pod_security import violations
+from tests.infra.launch.kubernetes.pod_security import violations
 
 DIGEST = "7" * 32
 

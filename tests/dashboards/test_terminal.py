@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from superworkflow.dashboards.terminal import print_run
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.tracking.addresses import DASHBOARD_VARIABLE
+from superworkflow.infra.tracking.links import DASHBOARD_VARIABLE
+from superworkflow.infra.tracking.records import RunRecord
 
 RUN, FLOW_RUN = "6f" * 16, "0190-flow-run"
 

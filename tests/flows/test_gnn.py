@@ -13,7 +13,7 @@ import pytest
 from superworkflow.__main__ import main
 from superworkflow.flows.gnn import SUPERWORKFLOW
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.sweeps.objective import choose_quality
 from superworkflow.tasks.publish_predictions.model import card
 from superworkflow.tasks.publish_predictions.serving import load

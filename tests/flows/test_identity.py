@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.orchestration.node import run_node
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.request import Request, build_request
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.config.request import Request, build_request
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.orchestration.run_node import run_node
 from superworkflow.tasks.index import STAGE as INDEX
 
 EDGES, OTHERS = "1,2\n2,3\n3,1\n", "1,2\n2,4\n4,1\n"

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.request import build_request
+from superworkflow.infra.config.request import build_request
 from tests.flows.command_line import STAGES, CommandLine
 
 REGISTER = ("--register", "node2vec-embeddings")

@@ -16,9 +16,9 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling, Completed, Crashed, Pending, Running
 
-from superworkflow.infra.heartbeat import GRACE_SECONDS, signature
 from superworkflow.infra.orchestration.leases import ConcurrencyLeaseStorage
-from superworkflow.infra.orchestration.resuming import MOST_STARTS, WORKER_LABEL, hand_back, resume_left
+from superworkflow.infra.orchestration.requeue import MOST_STARTS, WORKER_LABEL, hand_back, resume_left
+from superworkflow.infra.process.heartbeat import GRACE_SECONDS, signature
 
 
 @flow(name="left", persist_result=False)

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
-from superworkflow.infra.profile import FOLDER, load_profile
+from superworkflow.infra.config.profile import FOLDER, load_profile
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.flows.command_line import CommandLine
 from tests.spark import needs_spark
 

@@ -11,13 +11,13 @@ import pytest
 from superworkflow.__main__ import build_parser, main
 from superworkflow.arguments import assignments_of, tables_from
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.placements import node_names
-from superworkflow.infra.request import build_request
-from superworkflow.infra.settings import parse_assignments
-from superworkflow.infra.storage.elsewhere import VARIABLE
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.config_files import parse_assignments
+from superworkflow.infra.config.profile_names import node_names
+from superworkflow.infra.config.request import build_request
+from superworkflow.infra.storage.table_access import VARIABLE
 from superworkflow.parser import Parser
-from superworkflow.tasks._generate_mag import generate_mag
+from superworkflow.tasks.lib.generators.mag import generate_mag
 from tests.flows.command_line import run_document
 
 STAGES = ["heterograph", "sample", "records", "probe"]

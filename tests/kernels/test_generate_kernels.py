@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks import _generate, _generate_communities, _generate_mag
-from superworkflow.tasks._permutation import key
+from superworkflow.tasks.lib.generators import communities as _generate_communities
+from superworkflow.tasks.lib.generators import edge_lists, mag
+from superworkflow.tasks.lib.kernels.permutation import key
 
 
 @given(nodes=st.integers(2, 30), edges=st.integers(0, 150), start=st.sampled_from([0, 1, 1 << 40]),
@@ -15,16 +16,16 @@ from superworkflow.tasks._permutation import key
 @settings(max_examples=40, deadline=None, print_blob=True)
 def test_edges_and_their_text(nodes, edges, start, prefix, seed):
     pairs = np.full((edges, 2), -1, np.int64)
-    _generate._chung_lu_edges(pairs, start, nodes, key(seed, 1), 1 / 3, 1.5)
+    edge_lists._chung_lu_edges(pairs, start, nodes, key(seed, 1), 1 / 3, 1.5)
     assert ((pairs >= 0) & (pairs < nodes)).all()
     assert (pairs[:, 0] != pairs[:, 1]).all()
     every = nodes * (nodes - 1) // 2
     some = np.full((min(edges, every), 2), -1, np.int64)
-    _generate._er_edges(some, 0, nodes, key(seed, 2))
+    edge_lists._er_edges(some, 0, nodes, key(seed, 2))
     assert len({tuple(sorted(pair)) for pair in some.tolist()}) == len(some)
     # The longest numbers fill the room that each part has.
     pairs[::3] = np.iinfo(np.int64).max // 4
-    text, lengths = _generate.format_pairs(pairs, np.frombuffer(prefix, np.uint8), ord(","))
+    text, lengths = edge_lists.format_pairs(pairs, np.frombuffer(prefix, np.uint8), ord(","))
     written = b"".join(part[:length].tobytes() for part, length in zip(text, lengths, strict=True))
     assert written == b"".join(b"%b%d,%b%d\n" % (prefix, u, prefix, v) for u, v in pairs.tolist())
 
@@ -58,7 +59,7 @@ def test_communities(nodes, share, edges, width, first, covers, seed):
 def test_edges_are_drawn_from_all_there_are(drawers, drawn, total, block, same, first, seed):
     drawn, first = drawers if same else drawn, min(first, drawers - 1)
     degrees = np.empty(drawers - first, np.int64)
-    _generate_mag._degrees(first, drawers, total, 0, 0.5, 1.0, key(seed, 1), degrees)
+    mag._degrees(first, drawers, total, 0, 0.5, 1.0, key(seed, 1), degrees)
     assert degrees.min() >= 0
     assert degrees.sum() <= total
     if first == 0:
@@ -66,7 +67,7 @@ def test_edges_are_drawn_from_all_there_are(drawers, drawn, total, block, same, 
     starts = np.concatenate([[0], np.cumsum(degrees)])
     ends = np.empty((2, starts[-1]), np.int64)
     places = ends[1].copy()
-    _generate_mag._draw(first, drawers, drawn, starts, block, 0.7, 0.3, key(seed, 2), key(seed, 3), same, places)
+    mag._draw(first, drawers, drawn, starts, block, 0.7, 0.3, key(seed, 2), key(seed, 3), same, places)
     for i, degree in enumerate(degrees):
         mine = places[starts[i] : starts[i + 1]]
         assert ((mine >= 0) & (mine < drawn)).all()
@@ -74,5 +75,5 @@ def test_edges_are_drawn_from_all_there_are(drawers, drawn, total, block, same, 
             assert len(set(mine.tolist())) == degree
             assert not same or first + i not in mine
     ends[1] = places
-    _generate_mag._name(first, drawers, starts, key(seed, 4), key(seed, 5), drawn, ends)
+    mag._name(first, drawers, starts, key(seed, 4), key(seed, 5), drawn, ends)
     assert len(set(ends[0].tolist())) == (degrees > 0).sum()

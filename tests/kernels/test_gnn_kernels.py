@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._draw import DrawScratch
-from superworkflow.tasks._gnn import mean_kernels
-from superworkflow.tasks._gnn.dropped import RowDropout
-from superworkflow.tasks._gnn.half import as_read
-from superworkflow.tasks._gnn.joined import RowMeansPart, RowsPart
-from superworkflow.tasks._gnn.kernels import (
+from superworkflow.tasks.lib.gnn.model import mean_kernels
+from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
+from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
+from superworkflow.tasks.lib.gnn.sampler.kernels import (
     ALL_NEIGHBORS,
     Renumbered,
     compact,
@@ -22,11 +20,18 @@ from superworkflow.tasks._gnn.kernels import (
     fill_masks,
     keys_of,
     leave,
-    read_only,
     spread_edges,
     sum_edges,
 )
-from superworkflow.tasks._gnn.weighted import count_weighted, draw_by_weight, spread_weighted, sum_weighted
+from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import (
+    count_weighted,
+    draw_by_weight,
+    spread_weighted,
+    sum_weighted,
+)
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 
 
 def rows_of(rng: np.random.Generator, receivers: int, senders: int, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks import _csr
 from superworkflow.tasks.holdout import split
+from superworkflow.tasks.lib.graph import csr
 
 COUNTS, THREADS = st.sampled_from([0, 1, 5, 60, 700]), st.integers(1, 8)
 
@@ -27,7 +27,7 @@ def _set_threads(threads: int) -> None:
 
 @given(
     vertices=st.sampled_from([1, 2, 9, 64, 300]), rows=COUNTS, weighted=st.booleans(), directed=st.booleans(),
-    rule=st.sampled_from([_csr.SUM, _csr.MAX, _csr.MIN]), threads=THREADS, bucket=st.sampled_from([32, 64, 1 << 12]),
+    rule=st.sampled_from([csr.SUM, csr.MAX, csr.MIN]), threads=THREADS, bucket=st.sampled_from([32, 64, 1 << 12]),
     piece=st.sampled_from([1, 10, 1 << 16]), most_arcs=st.sampled_from([1, 50, 1 << 20]),
     most_buckets=st.sampled_from([1, 2, 8, 1024]), scratch=st.sampled_from([None, 0, 10_000]),
     seed=st.integers(0, 2**20),
@@ -40,7 +40,7 @@ def test_edges_become_rows(
     ends = np.minimum(rng.pareto(0.7, (rows, 2)) * 5, vertices - 1).astype(np.int32)
     weights = rng.integers(1, 100, rows).astype(np.float32) if weighted else None
     expected: dict[tuple[int, int], float] = {}
-    merge = {_csr.SUM: float.__add__, _csr.MAX: max, _csr.MIN: min}[rule]
+    merge = {csr.SUM: float.__add__, csr.MAX: max, csr.MIN: min}[rule]
     for (u, v), weight in zip(ends.tolist(), weights.tolist() if weighted else [1.0] * rows, strict=True):
         edge = (u, v) if directed else (min(u, v), max(u, v))
         if u != v:
@@ -49,21 +49,21 @@ def test_edges_become_rows(
         for name, value in (
             ("BUCKET", bucket), ("PIECE", piece), ("MOST_ARCS", most_arcs), ("MOST_BUCKETS", most_buckets),
         ):  # fmt: skip
-            patch.setattr(_csr, name, value)
+            patch.setattr(csr, name, value)
         _set_threads(threads)
-        edges, merged, loops, duplicates = _csr.merge_edges(ends, weights, directed, rule, threads)
+        edges, merged, loops, duplicates = csr.merge_edges(ends, weights, directed, rule, threads)
         assert loops == int((ends[:, 0] == ends[:, 1]).sum())
         assert duplicates == rows - loops - len(expected)
         values = merged.tolist() if merged is not None else [1.0] * len(edges)
-        found = dict(zip(map(tuple, _csr.unpack(edges).tolist()), values, strict=True))
+        found = dict(zip(map(tuple, csr.unpack(edges).tolist()), values, strict=True))
         assert found == (expected if weighted else dict.fromkeys(expected, 1.0))
 
-        counts = _csr.count_ends(edges, vertices, threads)
-        first, second = _csr.degrees(counts)
-        indptr = _csr.row_starts(first if directed else first + second)
+        counts = csr.count_ends(edges, vertices, threads)
+        first, second = csr.degrees(counts)
+        indptr = csr.row_starts(first if directed else first + second)
         room = None if scratch is None else np.empty(scratch, np.uint64)
         columns, of_arcs = [], []
-        for indices, arc_weights in _csr.assemble(edges, merged, indptr, not directed, counts, room):
+        for indices, arc_weights in csr.assemble(edges, merged, indptr, not directed, counts, room):
             columns += indices.tolist()
             of_arcs += [1.0] * len(indices) if arc_weights is None else arc_weights.tolist()
     sources = np.repeat(np.arange(vertices), np.diff(indptr)).tolist()
@@ -86,7 +86,7 @@ def test_what_is_held_out(vertices, rows, directed, weighted, chunk, threads, se
     once = arcs if directed else arcs[arcs[:, 0] < arcs[:, 1]]
     edges, places = np.empty(len(once), np.uint64), np.empty(len(once) if weighted else 0, np.int64)
     split.edges_of(indptr, indices, directed, edges, places)
-    np.testing.assert_array_equal(_csr.unpack(edges), once)
+    np.testing.assert_array_equal(csr.unpack(edges), once)
     if weighted:
         np.testing.assert_array_equal(arcs[places], once)
 

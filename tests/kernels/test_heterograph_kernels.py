@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks import _csr
 from superworkflow.tasks.heterograph.csr import Ordered, first_of_each, order_edges, pack, reverse
+from superworkflow.tasks.lib.graph import csr as _csr
 
 
 @given(

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks.index import encode, rank, run, text
-from superworkflow.tasks.index.encode import Encoder, NeedsReader, encode_file
-from superworkflow.tasks.index.source import Dialect
-from superworkflow.tasks.index.text import open_rows, text_rows
+from superworkflow.tasks.index import run
+from superworkflow.tasks.lib.edge_list import encode, vertex_order
+from superworkflow.tasks.lib.edge_list import text_rows as text
+from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.lib.edge_list.text_rows import open_rows, text_rows
 
 LENGTHS = [1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 23, 24, 25, 40, 64, 255, 256, 257, 1000]
 WEIGHTS = ["1", "+2", "0.5", ".5", "5.", "1e3", "1E-3", "3.4028234e38", "1e-45", "16777217", "0001", "1e22"]
@@ -40,7 +42,7 @@ def label_pools(draw: st.DrawFn) -> list[str]:
 
 
 def label_names(keys: np.ndarray, arena: np.ndarray) -> list[str]:
-    names = rank.label_array(np.arange(len(keys), dtype=np.int32), keys, arena).to_pylist()
+    names = vertex_order.label_array(np.arange(len(keys), dtype=np.int32), keys, arena).to_pylist()
     assert len(set(names)) == len(names)
     return names
 
@@ -116,8 +118,8 @@ def test_vertices_are_in_order_and_edges_follow_them(
     labels = list(dict.fromkeys(labels[i] for i in rng.permutation(len(labels))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "_FIRST_ENTRIES", entries)
-        patch.setattr(rank, "_MOST_TIES", ties)
-        patch.setattr(rank, "_PARTS", parts)
+        patch.setattr(vertex_order, "_MOST_TIES", ties)
+        patch.setattr(vertex_order, "_PARTS", parts)
         nb.set_num_threads(min(threads, nb.config.NUMBA_NUM_THREADS))
         encoder = Encoder(threads, False)
         for at in range(0, len(labels), at_a_time):
@@ -126,7 +128,7 @@ def test_vertices_are_in_order_and_edges_follow_them(
         names = label_names(keys, arena)
         assert sorted(names) == sorted(labels)
         degree = rng.integers(0, degrees, len(names))
-        order = rank.order_by_degree(degree, keys, arena)
+        order = vertex_order.order_by_degree(degree, keys, arena)
         ranked = sorted(zip((-degree).tolist(), names, strict=True), key=lambda each: (each[0], each[1].encode()))
         assert [names[i] for i in order] == [name for _, name in ranked]
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.link_kernels import draw_negatives, draw_non_links, edges_between
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives, draw_non_links, edges_between
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
 

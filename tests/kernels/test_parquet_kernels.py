@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._parquet_lists import read_lists, read_page
+from superworkflow.tasks.lib.formats.parquet_lists import read_lists, read_page
 
 ENCODINGS = {"DELTA_BINARY_PACKED": 5, "BYTE_STREAM_SPLIT": 9}
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.book import PartitionBook
-from superworkflow.tasks._gnn.dividing import divided
-from superworkflow.tasks._gnn.dropped import NOTHING, RowDropout
-from superworkflow.tasks._gnn.joined import RowMeansPart, RowsPart
-from superworkflow.tasks._gnn.kernels import read_only
-from superworkflow.tasks._gnn.near import RemoteRows, RemoteRowsPart, RowTable, SharedMeansPart
-from superworkflow.tasks._gnn.part_kernels import place_edges, place_in_rows, rename
-from superworkflow.tasks._gnn.sources import PartialSumSource, TableSource
-from superworkflow.tasks._gnn.window_rows import WindowRows
+from superworkflow.tasks.lib.distributed.partition_book import PartitionBook
+from superworkflow.tasks.lib.gnn.distributed.edge_split import divided
+from superworkflow.tasks.lib.gnn.distributed.feature_window import WindowRows
+from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
+from superworkflow.tasks.lib.gnn.distributed.kv_server import PartialSumSource, TableSource
+from superworkflow.tasks.lib.gnn.model.concat import RowMeansPart, RowsPart
+from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout
+from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRows, RemoteRowsPart, RowTable, SharedMeansPart
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from tests.kernels.test_gnn_kernels import rows_of
 
 widths = st.sampled_from([1, 3, 16, 17, 40])

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS, Renumbered, count_draws, draw_edges, read_only
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS, Renumbered, count_draws, draw_edges
+from superworkflow.tasks.lib.kernels.arrays import read_only
 from superworkflow.tasks.partition.clusters import contract, move_labels
 from superworkflow.tasks.partition.kernels import count_cut, count_ends, fill_ends, merge_rows, sort_rows
 from superworkflow.tasks.shard.kernel import renumber_rows

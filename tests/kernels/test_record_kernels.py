@@ -10,13 +10,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks import _examples
-from superworkflow.tasks._bytes import STREAMED
-from superworkflow.tasks._crc32c import crc32c
-from superworkflow.tasks._gather import gather_words
-from superworkflow.tasks._loader import merge
-from superworkflow.tasks._memory import Memory
-from superworkflow.tasks._tfrecord import read_records
+from superworkflow.loader import merge
+from superworkflow.tasks.lib.formats import tf_example
+from superworkflow.tasks.lib.formats.crc32c import crc32c
+from superworkflow.tasks.lib.formats.tfrecord import read_records
+from superworkflow.tasks.lib.kernels.buffer_pool import Memory
+from superworkflow.tasks.lib.kernels.copy_bytes import STREAMED
+from superworkflow.tasks.lib.kernels.gather import gather_words
 from superworkflow.tasks.records.columns import BlockRecords, FloatRows, Floats, Integers, Strings
 from superworkflow.tasks.records.features import strings_of
 from tests.tasks import examples
@@ -152,17 +152,17 @@ def test_any_bytes_are_scanned_within_their_bounds(data, at, byte):
         for _ in range(2):
             kinds, spans = np.empty((1, 3), np.uint8), np.empty((1, 3, 2), np.int64)
             counts, sizes = np.empty((1, 3), np.int64), np.empty((1, 3), np.int64)
-            fault = _examples.scan_examples(array, bounds, names, np.arange(4), kinds, spans, counts, sizes)
+            fault = tf_example.scan_examples(array, bounds, names, np.arange(4), kinds, spans, counts, sizes)
             if fault >= 0:
                 found.append(fault)
                 continue
             integers, floats = np.empty(counts[0, 0], np.int64), np.empty(counts[0, 2], np.uint32)
             starts, values = np.empty(counts[0, 1] + 1, np.int64), np.empty(sizes[0, 1], np.uint8)
-            if kinds[0, 0] in (_examples.ABSENT, _examples.INTEGERS):
-                _examples.read_integers(array, np.ascontiguousarray(spans[:, 0]), integers)
-            if kinds[0, 1] in (_examples.ABSENT, _examples.BYTES):
-                _examples.read_bytes(array, np.ascontiguousarray(spans[:, 1]), starts, values)
-            if kinds[0, 2] in (_examples.ABSENT, _examples.FLOATS):
-                _examples.read_floats(array, np.ascontiguousarray(spans[:, 2]), floats)
+            if kinds[0, 0] in (tf_example.ABSENT, tf_example.INTEGERS):
+                tf_example.read_integers(array, np.ascontiguousarray(spans[:, 0]), integers)
+            if kinds[0, 1] in (tf_example.ABSENT, tf_example.BYTES):
+                tf_example.read_bytes(array, np.ascontiguousarray(spans[:, 1]), starts, values)
+            if kinds[0, 2] in (tf_example.ABSENT, tf_example.FLOATS):
+                tf_example.read_floats(array, np.ascontiguousarray(spans[:, 2]), floats)
             found.append(kinds.tolist())
         assert found[0] == found[1]

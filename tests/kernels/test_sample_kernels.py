@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.errors import DatasetDamaged
-from superworkflow.tasks._subgraph_positions import joined_positions, split_positions
-from superworkflow.tasks.sample import SampleParams, sampler
+from superworkflow.infra.base.errors import DatasetDamaged
+from superworkflow.tasks.lib.subgraphs.edge_positions import joined_positions, split_positions
+from superworkflow.tasks.sample import sampler
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.spec import STRATEGIES, Op, SamplingSpec
 from tests.tasks.sampling import PlainSampler, plain, random_graph, same

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._kept import TaskOutputs
-from superworkflow.tasks._subgraphs import read_group
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.subgraphs.blocks import read_group
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
 from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_asked, keep

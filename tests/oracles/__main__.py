@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._from_ogb import convert_ogb
-from superworkflow.tasks._generate_mag import generate_mag
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.generators.mag import generate_mag
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.importers.ogb import convert_ogb
 from tests.oracles.environments import run_in
 from tests.oracles.movielens import check_movielens
 from tests.oracles.toy import write_toy

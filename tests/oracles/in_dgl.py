@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import SPLITS, read_blocks
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import SPLITS, read_blocks
 from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops
 
 DRAWS, P_VALUE = 10_000, 1e-4

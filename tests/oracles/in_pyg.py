@@ -11,7 +11,7 @@ import torch
 from torch_geometric.nn import GCNConv
 
 from superworkflow.loader import Subgraphs
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 
 EPOCHS, RUNS, POINT = 200, 5, 0.01
 
@@ -92,7 +92,9 @@ def compare(folder: str, spec: str, seeds: str) -> None:
 
 
 if __name__ == "__main__":  # workers of PyG's loader start from this file as well
-    if code := pytest.main(["-q", "-p", "no:cacheprovider", "tests/tasks/test_loader.py", "-k", "pyg or dgl"]):
+    if code := pytest.main(
+        ["-q", "-p", "no:cacheprovider", "tests/superworkflow/loader/test_loader.py", "-k", "pyg or dgl"]
+    ):
         sys.exit(int(code))
     if len(sys.argv) > 1:
         compare(*sys.argv[1:])

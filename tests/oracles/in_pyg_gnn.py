@@ -17,12 +17,12 @@ from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE, HeteroConv, SAGECon
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._gnn.batches import Draws, NeighborSampler, order_of
-from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.shape import LayerSchema, Relation
-from superworkflow.tasks._gnn.tensors import read_tensors
-from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
-from superworkflow.tasks.evaluate.links import area_under_curve
+from superworkflow.tasks.lib.formats.safetensors import read_tensors
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.metrics.auc import area_under_curve
 from superworkflow.tasks.score_links.run import average_precision, filtered_ranks
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.export import pyg_weights, write_pyg

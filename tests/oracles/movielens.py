@@ -17,10 +17,10 @@ from scipy.stats import chi2
 
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._plain_tables import EdgeTable, plain_schema
-from superworkflow.tasks._schema import SCHEMA_FILE, schema_text
-from superworkflow.tasks._subgraphs import read_blocks
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
+from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
+from superworkflow.tasks.lib.subgraphs.blocks import read_blocks
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.spec import parse_spec
 from tests.oracles.environments import python_of
 from tests.tasks.index_helpers import run_stage

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from superworkflow.infra.drawing import COLOURS, DPI, GREY, layout, save
-from superworkflow.infra.outcomes import ModelCard
+from superworkflow.infra.base.plot_style import COLOURS, DPI, GREY, layout, save
+from superworkflow.infra.contract.outcomes import ModelCard
 from superworkflow.infra.storage.dataset import Dataset
 
 

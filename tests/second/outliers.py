@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
-from superworkflow.infra.diagram import Diagram, Superworkflow
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from tests.second.stages import fit, measurements
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-from superworkflow.infra.request import build_request
+from superworkflow.infra.config.request import build_request
 from superworkflow.sweeps.setup import SweepSetup, Wishes, set_up
 from superworkflow.sweeps.storage import StudyStorage
 from superworkflow.sweeps.study import StudySpec, SweepStudy

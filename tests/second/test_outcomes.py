@@ -17,24 +17,16 @@ from mlflow.exceptions import MlflowException
 from superworkflow.__main__ import main
 from superworkflow.dashboards.report import attach_pictures
 from superworkflow.flows.node2vec import SUPERWORKFLOW as NODE2VEC
-from superworkflow.infra.diagram import Diagram, Export, Node
-from superworkflow.infra.errors import SuperworkflowError, UserError
-from superworkflow.infra.outcomes import (
-    Figure,
-    Metric,
-    Model,
-    Picture,
-    Rescoring,
-    figures,
-    headlines,
-    metrics_text,
-    read_metrics,
-)
-from superworkflow.infra.records import RunRecord
-from superworkflow.infra.request import build_request
+from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.config.request import build_request
+from superworkflow.infra.contract.diagram import Diagram, Node
+from superworkflow.infra.contract.metrics import Figure, Metric, figures, headlines, metrics_text, read_metrics
+from superworkflow.infra.contract.outcomes import Model, Picture, Rescoring
+from superworkflow.infra.contract.superworkflow import Export
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.tracking.base import Tracker
+from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.registry import process_tracking_uri, register
 from superworkflow.sweeps.objective import choose_quality, parse_objectives
 from superworkflow.sweeps.setup import Wishes, set_up

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import superworkflow.deployed
-from superworkflow.infra.code_file import VARIABLE
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.code_file import VARIABLE
 from tests.flows.deployments import ask, assert_tasks, running_worker, start_run, wait_for_state
 from tests.second.conftest import ROOT, Second
 from tests.superworkflow.test_your_own import example

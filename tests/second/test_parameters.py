@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.diagram import Diagram, Superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.explaining import explain
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import Request, build_request
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.orchestration.parameters import flow_parameters, flow_schema, request_of
-from superworkflow.infra.plan.planning import plan
-from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.planning.explain import explain
+from superworkflow.infra.planning.plan import plan
 from superworkflow.infra.storage.source import Source
 from superworkflow.sweeps.objective import judged_node, parse_objectives
 from superworkflow.sweeps.setup import Wishes, set_up

@@ -11,12 +11,12 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.workers.session import worker_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from tests.second.stages.choose import ChooseParams
 from tests.second.stages.fit import FitParams
 from tests.second.stages.measurements import MeasurementsParams

@@ -29,7 +29,7 @@ import yaml
 from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
-from superworkflow.infra.environment import read_environment
+from superworkflow.infra.base.dotenv import read_environment
 from superworkflow.infra.tracking.models import ModelRegistry
 from tests.docker import DOCKER, REGISTRY, ROOT, TAG, build, build_stand_in, docker, need_engine
 from tests.flows.command_line import SMALL

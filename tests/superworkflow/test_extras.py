@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from superworkflow.infra.extras import EXTRAS, missing_package
+from superworkflow.infra.base.extras import EXTRAS, missing_package
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("dashboards", "flows", "infra", "superworkflow", "sweeps", "tasks")
@@ -71,7 +71,7 @@ def test_whatever_is_imported_belongs_to_the_core_or_an_extra() -> None:
         if not names & core and not names & _distributions(EXTRAS.get(package, "all")):
             wrong.add(f"{package} is not in the extra {EXTRAS.get(package)}")
         if not names & core and package not in EXTRAS:
-            wrong.add(f"superworkflow.infra.extras knows no extra of {package}, which {where} imports")
+            wrong.add(f"superworkflow.infra.base.extras knows no extra of {package}, which {where} imports")
     assert wrong == set()
 
 

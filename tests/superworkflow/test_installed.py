@@ -106,7 +106,7 @@ def test_sdist_has_what_a_wheel_is_built_from_and_nothing_else_of_the_tree(sourc
 
 def test_types_are_seen_by_those_who_use_the_package(python: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from superworkflow.infra.errors import UserError\nreveal_type(UserError('what').exit_code)\n"
+        "from superworkflow.infra.base.errors import UserError\nreveal_type(UserError('what').exit_code)\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--follow-imports=silent",
                "--cache-dir", str(tmp_path / "cache"), "mine.py"]  # fmt: skip

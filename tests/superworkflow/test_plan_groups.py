@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from superworkflow.__main__ import main
-from superworkflow.infra.plan.cost import load_prices
-from superworkflow.infra.plan.holdings import Holding, held
-from superworkflow.infra.plan.sizing import Sizing
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.config.prices import load_prices
+from superworkflow.infra.config.usage import Holding, held
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.memory_history import Sizing
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
 
 GIB = 1 << 30

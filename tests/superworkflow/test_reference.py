@@ -14,8 +14,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from superworkflow.__main__ import COMMANDS, main
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.profile import load_profile, profile_names
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.profile import load_profile, profile_names
 from superworkflow.reference import NAMED, ROOT, pages, profile_schema
 
 FOLDER = ROOT / "infra" / "profiles"

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.progress import parse_event
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.store import Store
 from tests import warm
 from tests.s3_proxy import S3Proxy

@@ -14,13 +14,13 @@ import pytest
 
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow, superworkflow_names
-from superworkflow.infra.code_file import read_code, run_code
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.request import build_request
+from superworkflow.flows.user_file import stage_of_file
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import build_request
+from superworkflow.infra.contract.code_file import read_code, run_code
 from superworkflow.infra.storage.store import Store
 from superworkflow.sweeps.setup import Wishes, restore, set_up
 from superworkflow.tasks import load_stage, stage_names
-from superworkflow.tasks._own import stage_of_file
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.outcomes import Metric, find_metric
-from superworkflow.infra.request import Request, build_request
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import Request, build_request
+from superworkflow.infra.contract.metrics import Metric, find_metric
 from superworkflow.sweeps.objective import choose_quality, needed_nodes, parse_objectives
 from superworkflow.sweeps.sampling import choose_pruner, choose_sampler, trial_seed
 from superworkflow.sweeps.setup import Wishes, set_up

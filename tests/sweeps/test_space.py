@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from superworkflow.flows import load_superworkflow
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.sweeps.space import Space, build_space
 from superworkflow.sweeps.study import distribution
 

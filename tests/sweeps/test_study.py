@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.owner import ProcessIdentity
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.process.identity import ProcessIdentity
 from superworkflow.sweeps.owner import Watch
 from superworkflow.sweeps.storage import StudyStorage
 from superworkflow.sweeps.study import ClaimedTrial, SweepStudy

@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 
 from superworkflow.__main__ import main
-from superworkflow.infra.plan.cost import load_prices
+from superworkflow.infra.config.prices import load_prices
 from superworkflow.sweeps.storage import StudyStorage, default_storage_url
 from superworkflow.sweeps.study import SweepStudy
 from tests.flows.command_line import Answer, stages_at
@@ -36,7 +36,7 @@ def grid(sweeps: SweepCommands) -> Answer:
 
 
 def _study(sweeps: SweepCommands, name: str) -> SweepStudy:
-    from superworkflow.infra.storage.filesystem import Location
+    from superworkflow.infra.storage.location import Location
 
     return SweepStudy.open(StudyStorage(default_storage_url(Location.of(sweeps.store))), name)
 

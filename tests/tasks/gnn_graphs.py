@@ -9,14 +9,15 @@ import numpy as np
 import torch
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
-from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
-from superworkflow.tasks._gnn.shape import NetworkConfig
-from superworkflow.tasks._gnn.targets import targets_of
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.graph_inputs import Data, data_of
+from superworkflow.tasks.lib.gnn.objective.labels import targets_of
+from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.data import Data, data_of, shape_of
+from superworkflow.tasks.train.data import shape_of
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 
 NODES, KINDS, WIDTH = 90, 3, 12

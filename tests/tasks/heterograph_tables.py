@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
-from superworkflow.tasks._heterograph import HeteroGraph, Ragged
-from superworkflow.tasks._schema import (
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.tasks.heterograph import STAGE
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, Ragged
+from superworkflow.tasks.lib.graph.schema import (
     ContextSchema,
     EdgeSetSchema,
     GraphSchema,
@@ -27,7 +28,6 @@ from superworkflow.tasks._schema import (
     SchemaFeature,
     schema_text,
 )
-from superworkflow.tasks.heterograph import STAGE
 from tests.tasks.examples import framed, serialized
 
 FORMATS = ("csv", "csv.gz", "parquet", "tfrecord", "tfrecord.gz")

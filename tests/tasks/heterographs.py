@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import (
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import (
     DTYPES,
     STRING,
     EdgeSet,
@@ -24,7 +24,7 @@ from superworkflow.tasks._heterograph import (
     string_type,
     take,
 )
-from superworkflow.tasks._heterograph_files import (
+from superworkflow.tasks.lib.graph.heterograph_writer import (
     by_name,
     stats_of,
     write_feature,

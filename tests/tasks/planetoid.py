@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from superworkflow.tasks._plain_tables import EdgeTable, plain_schema
-from superworkflow.tasks._schema import SCHEMA_FILE, schema_text
+from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
+from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
 
 SPEC = """seed_op { op_name: "seed" node_set_name: "paper" }
 sampling_ops { op_name: "one" input_op_names: "seed" edge_set_name: "cites" sample_size: 5 strategy: RANDOM_UNIFORM }

@@ -13,12 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
-from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, feature_stem, index_dtype
-from superworkflow.tasks._heterograph_files import stats_of, write_feature, write_graph_file, write_ids, write_rows
-from superworkflow.tasks._subgraphs import SubgraphBlock
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, feature_stem, index_dtype
+from superworkflow.tasks.lib.graph.heterograph_writer import (
+    stats_of,
+    write_feature,
+    write_graph_file,
+    write_ids,
+    write_rows,
+)
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.spec import Op, SamplingSpec
 
 GAMMA, WORD = 0x9E3779B97F4A7C15, 2**64 - 1

@@ -9,11 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._dtypes import DTYPES, FLOATS
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraph_cuts import shard_name
-from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, FLOATS
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import (
+    DESCRIPTION,
+    SubgraphBlock,
+    SubgraphLayout,
+    shard_schema,
+    shard_writer,
+)
+from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
 from superworkflow.tasks.sample.sizes import Sizes
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes
@@ -21,7 +27,7 @@ from tests.tasks.heterographs import Edges, Nodes
 
 def some_graph(rng: np.random.Generator, papers: int = 9) -> tuple[dict[str, Nodes], dict[str, Edges]]:
     """Sets with features of all kinds, one that reverses another, one without features and one without items."""
-    from superworkflow.tasks._heterograph import Ragged
+    from superworkflow.tasks.lib.graph.heterograph import Ragged
 
     def numbers(dtype: str, *shape: int) -> np.ndarray:
         if dtype in FLOATS:

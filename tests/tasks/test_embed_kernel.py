@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._random import GAMMA, mix
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.kernel import _draw, pool_size
 from superworkflow.tasks.embed.tables import EmbeddingTables
 from superworkflow.tasks.embed.torch_kernel import TorchKernel
 from superworkflow.tasks.embed.train import NumbaKernel, Vocabulary, key
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.prepare.alias import alias_table
 
 ROWS = 12

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import parse_params
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.embed import EmbedParams, estimate, tables, train
 from superworkflow.tasks.embed.export import write_word2vec
 from tests.tasks.embedding_inputs import Inputs, community_walks, separation, vectors
@@ -191,9 +191,9 @@ def test_tunable_parameters_declare_their_search_range():
 
 _PEAK = """
 import json, sys
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.embed import STAGE
 params, inputs, output = json.loads(sys.argv[1])
 made = execute(STAGE, params, inputs, output, Resources(cpu=2), Progress("embed"))

@@ -8,9 +8,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._f1 import f1_scores, top_k
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.evaluate.classify import check_split, classify
+from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
 
 
 def community_graph(n=600, d=16, labels=8, seed=0):

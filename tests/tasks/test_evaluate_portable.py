@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__
 
-from superworkflow.tasks._ordered import exponential, inverse, log1p_of, product, row_dots, transposed_product
+from superworkflow.tasks.lib.kernels.ordered_sums import (
+    exponential,
+    inverse,
+    log1p_of,
+    product,
+    row_dots,
+    transposed_product,
+)
 
 _PRINT = """
 import hashlib
 import numpy as np
 from superworkflow.tasks.evaluate.classify import classify
 from superworkflow.tasks.evaluate.links import link_auc, score_auc
-from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
+from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
 
 rng = np.random.default_rng(0)
 found = hashlib.sha256()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
-from superworkflow.tasks._heterograph import Feature, HeteroGraph
 from superworkflow.tasks.heterograph import STAGE, HeterographParams
+from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
 from tests.tasks.heterograph_tables import FORMATS, Items, expected, found, plain, run_stage, write_graph
 
 POOL = ["0", "1", "10", "9", "a b", 'q"', "a,b", "é", "🙂", "z" * 20, "z" * 21, " ", "x\ny"]

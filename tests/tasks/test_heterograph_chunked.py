@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from superworkflow.__main__ import main
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.heterograph import STAGE
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.index_helpers import run_stage
 
 AUTHORS, PAPERS = 5, 12

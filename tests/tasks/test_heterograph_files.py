@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, Feature, HeteroGraph, NodeSet, Ragged
 from tests.tasks.embedding_inputs import _commit
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 

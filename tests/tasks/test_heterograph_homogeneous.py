@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph import STAGE
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from tests.tasks.index_helpers import run_stage
 
 EDGES = "source,target\nb,a\na,b\nb,c\nc,c\nd,b\n"

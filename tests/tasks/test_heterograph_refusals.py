@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from tests.tasks.heterograph_tables import Items, run_stage, table_bytes, write_graph
 
 PAPERS = Items(

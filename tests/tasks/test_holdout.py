@@ -8,11 +8,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._generate import generate
 from superworkflow.tasks.holdout import STAGE, HoldoutParams, estimate
+from superworkflow.tasks.lib.generators.edge_lists import generate
 from tests.tasks.index_helpers import Graph, read, run_index, run_stage
 
 PAIRS = ("positives.npy", "negatives.npy", "train_positives.npy", "train_negatives.npy")

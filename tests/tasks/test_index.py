@@ -15,12 +15,12 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.resources import Resources
-from superworkflow.tasks._csr import pack
-from superworkflow.tasks._generate import generate
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.index import STAGE, IndexParams, estimate
-from superworkflow.tasks.index.encode import BLOCK_BYTES
 from superworkflow.tasks.index.trim import kept_edges
+from superworkflow.tasks.lib.edge_list.encode import BLOCK_BYTES
+from superworkflow.tasks.lib.generators.edge_lists import generate
+from superworkflow.tasks.lib.graph.csr import pack
 from tests.tasks.index_helpers import Graph, read, run_index, run_stage
 
 ENGINES = ("compiled", "relational")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from tests.tasks.index_helpers import run_index
 
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "relational"])

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage import text_file
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._sample import sample_table
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.heterograph.file_sample import sample_table
 from superworkflow.tasks.index import IndexParams, spark_rows
-from superworkflow.tasks.index.source import detect
+from superworkflow.tasks.lib.edge_list.detect import detect
 from tests.spark import needs_spark
 from tests.tasks.index_helpers import run_index
 from tests.tasks.odd_files import ODD_FILES, Odd

@@ -15,23 +15,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import SummedStream
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
-from superworkflow.tasks._graph_files import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from superworkflow.tasks.index import STAGE, IndexParams, on_spark, spark_csr, spark_rows
-from superworkflow.tasks.index.source import SAMPLE_BYTES, Dialect, detect
 from superworkflow.tasks.index.spark_csr import blocks_of, join_vertices
 from superworkflow.tasks.index.spark_rows import FilePart, whole_lines
 from superworkflow.tasks.index.spark_steps import number_vertices
+from superworkflow.tasks.lib.edge_list.detect import SAMPLE_BYTES, Dialect, detect
+from superworkflow.tasks.lib.graph.graph_writer import VERTICES, VERTICES_FORMAT, VERTICES_ROW_GROUP
 from tests.spark import needs_spark
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.tasks._gnn.network import Network
 from superworkflow.tasks.infer import run
 from superworkflow.tasks.infer.run import all_rows, multiplies_first
+from superworkflow.tasks.lib.gnn.model.network import Network
 from superworkflow.tasks.train import TrainParams
 from tests.tasks.gnn_graphs import everything, one_kind, prepared, sampler_of, two_kinds
 

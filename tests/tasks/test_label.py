@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import evaluate, label
 from superworkflow.tasks.label.table import Labels, open_labels
 from tests.tasks.embedding_inputs import _commit

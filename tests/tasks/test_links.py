@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score_links
-from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.batches import Draws, NeighborSampler
-from superworkflow.tasks._gnn.links import links_of, read_held_out
-from superworkflow.tasks._gnn.network import Network, NetworkInputs
-from superworkflow.tasks._gnn.task import prepare
-from superworkflow.tasks._heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.model.graph_inputs import data_of
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
+from superworkflow.tasks.lib.gnn.objective.base import prepare
+from superworkflow.tasks.lib.gnn.sampler.links import links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
 from superworkflow.tasks.score_links.run import filtered_ranks
 from superworkflow.tasks.train import STAGE, TrainParams
-from superworkflow.tasks.train.data import data_of, shape_of
+from superworkflow.tasks.train.data import shape_of
 from superworkflow.tasks.train.run import task_of
 from tests.tasks.gnn_graphs import one_kind, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
@@ -99,7 +100,7 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         sums = run_stage(aggregate.STAGE, {}, given, tmp_path / "sums")
     task, network, data, sampler = _prepared(graph, sums, **params)
     items = task.items("train")[3:9]
-    example, batch = prepare(task, sampler, items, (streams.TRAINING, 2, 5))
+    example, batch = prepare(task, sampler, items, (random_streams.TRAINING, 2, 5))
     found = task.loss(network, network(batch, data.known), example).item()
     links = {tuple(pair) for pair in links_of(graph.rows(name), not typed)[items].tolist()}
     less, degrees = {}, None
@@ -118,9 +119,9 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
     assert found == pytest.approx(wanted, abs=1e-5)
     others = example.wanted[2]
     assert others.sum() == len(items) == (~others).sum()
-    again, batch = prepare(task, sampler, items, (streams.TRAINING, 2, 5))
+    again, batch = prepare(task, sampler, items, (random_streams.TRAINING, 2, 5))
     assert all((a == b).all() for a, b in zip(again.wanted, example.wanted, strict=True))
-    other, _ = prepare(task, sampler, items, (streams.TRAINING, 2, 6))
+    other, _ = prepare(task, sampler, items, (random_streams.TRAINING, 2, 6))
     assert not np.array_equal(other.wanted[1], example.wanted[1])
 
 

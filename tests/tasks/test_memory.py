@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superworkflow.infra.estimate import Estimate
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.estimate import Estimate
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.infra.storage.source import Source
 from superworkflow.tasks import load_stage
-from superworkflow.tasks._generate import generate
 from superworkflow.tasks.embed.run import write_embeddings
+from superworkflow.tasks.lib.generators.edge_lists import generate
 
 RESOURCES = Resources(cpu=2, memory=4 << 30)
 SIZES = {"small": (5_000, 60_000), "large": (250_000, 3_000_000)}

@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.errors import DatasetDamaged, UserError
-from superworkflow.infra.estimate import Estimate
-from superworkflow.infra.params import parse_params
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.contract.estimate import Estimate
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, partition, shard
-from superworkflow.tasks._gnn.features import features_of
-from superworkflow.tasks._gnn.parts import NodePartition
-from superworkflow.tasks._gnn.shards import SHARDS_FILE, Shards
-from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
+from superworkflow.tasks.lib.distributed.partition import NodePartition
+from superworkflow.tasks.lib.distributed.shards import SHARDS_FILE, Shards
+from superworkflow.tasks.lib.gnn.features import features_of
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.partition.clusters import divide
 from superworkflow.tasks.partition.graph import Symmetric, binding, constraints_of, symmetric
 from superworkflow.tasks.partition.metis import bisect

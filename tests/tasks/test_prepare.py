@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.prepare.alias import alias_probabilities, alias_table
 from superworkflow.tasks.prepare.run import keep_probability, keep_vertices
 from tests.tasks.embedding_inputs import Inputs, community_walks

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import prepare
 from superworkflow.tasks.prepare import on_spark

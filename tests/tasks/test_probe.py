@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._logistic import decision_function, fit_one_vs_rest
-from superworkflow.tasks._paths import paths_of
-from superworkflow.tasks._subgraph_cuts import shard_name
-from superworkflow.tasks._subgraphs import SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.metrics.logistic_regression import decision_function, fit_one_vs_rest
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout, shard_schema, shard_writer
+from superworkflow.tasks.lib.subgraphs.shard_layout import shard_name
+from superworkflow.tasks.lib.subgraphs.spec_paths import paths_of
 from superworkflow.tasks.probe import STAGE
 from superworkflow.tasks.probe.carry import carried, chosen, features_of
 from superworkflow.tasks.probe.scale import in_row_space, scaled, scales_of

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.errors import DatasetDamaged
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import DatasetDamaged
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
-from superworkflow.tasks._schema import read_schema
-from superworkflow.tasks._subgraphs import SPLITS, SubgraphBlock, layout_of, read_blocks
-from superworkflow.tasks._tfrecord import read_records
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.formats.tfrecord import read_records
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet, HeteroGraph, NodeSet, Ragged
+from superworkflow.tasks.lib.graph.schema import read_schema
+from superworkflow.tasks.lib.subgraphs.blocks import SPLITS, SubgraphBlock, layout_of, read_blocks
 from superworkflow.tasks.records import STAGE, RecordsParams
 from superworkflow.tasks.records import features as records_features
 from superworkflow.tasks.records.features import check_numbers

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.records import STAGE
 from tests.spark import needs_spark
 from tests.tasks.heterographs import write_heterograph

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.tasks._distinct import estimate_distinct
-from superworkflow.tasks._generate import generate
-from superworkflow.tasks._sample import sample_table
+from superworkflow.tasks.heterograph.distinct_count import estimate_distinct
+from superworkflow.tasks.heterograph.file_sample import sample_table
+from superworkflow.tasks.lib.generators.edge_lists import generate
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = ROOT / "flows" / "data" / "email-eu-core.txt.gz"
@@ -44,7 +44,7 @@ def test_reading_text_starts_no_thread(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("".join(f"{i},{i + 1}\n" for i in range(10_000)))
     script = (
-        "import os, sys\nfrom pathlib import Path\nimport superworkflow.tasks._sample\n"
+        "import os, sys\nfrom pathlib import Path\nimport superworkflow.tasks.heterograph.file_sample\n"
         "threads = lambda: len(os.listdir('/proc/self/task'))\n"
         "before = threads()\nsuperworkflow.tasks._sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
     )

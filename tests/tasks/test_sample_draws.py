@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from superworkflow.tasks._subgraphs import SubgraphBlock
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, sample_block
 from superworkflow.tasks.sample.spec import Op, SamplingSpec
 from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.source import Source
-from superworkflow.tasks.sample import STAGE, SampleParams
+from superworkflow.tasks.sample import STAGE
+from superworkflow.tasks.sample.params import SampleParams
 from tests.tasks.sampling import PlainGraph
 
 SPEC = """

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from superworkflow.infra.storage.dataset import DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import InputEntry
-from superworkflow.tasks._heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.sample import drawn
 from superworkflow.tasks.sample.drawn import Subgraph, rings, subgraph_of
 from superworkflow.tasks.sample.picture import draw

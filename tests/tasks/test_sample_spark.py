@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraphs import DESCRIPTION
-from superworkflow.tasks.sample import STAGE, SampleParams
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION
+from superworkflow.tasks.sample import STAGE
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.replicated import SampleContext, ShardTask, _make
 from superworkflow.tasks.sample.run import shards_of
 from superworkflow.tasks.sample.seeds import find_seeds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import parse_params
-from superworkflow.tasks._heterograph import EdgeSet
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.tasks.lib.graph.heterograph import EdgeSet
 from superworkflow.tasks.sample import STAGE
 from superworkflow.tasks.sample.spec import Op, SamplingSpec, parse_spec
 

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import _subgraph_cuts
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraph_cuts import shard_spans
-from superworkflow.tasks._subgraphs import (
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs import shard_layout
+from superworkflow.tasks.lib.subgraphs.blocks import (
     SPLITS,
     SubgraphBlock,
     SubgraphLayout,
@@ -28,7 +27,9 @@ from superworkflow.tasks._subgraphs import (
     shard_schema,
     shard_writer,
 )
-from superworkflow.tasks.sample import STAGE, SampleParams, run, sampler
+from superworkflow.tasks.lib.subgraphs.shard_layout import shard_spans
+from superworkflow.tasks.sample import STAGE, run, sampler
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
 from superworkflow.tasks.sample.spec import parse_spec
@@ -90,8 +91,8 @@ def equal(one: SubgraphBlock, other: SubgraphBlock) -> bool:
 
 
 def test_whole_set(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
-    monkeypatch.setattr(_subgraph_cuts, "MOST_SUBGRAPHS", 256)
+    monkeypatch.setattr(shard_layout, "SHARD_STEP", 64)
+    monkeypatch.setattr(shard_layout, "MOST_SUBGRAPHS", 256)
     monkeypatch.setattr(run, "GROUP_ENTRIES", 1000)
     made = make(graph, tmp_path / "made", {"repeats": 2, "size_factor": 2.0})
     assert made.manifest.rows == 1400
@@ -130,7 +131,7 @@ def test_whole_set(plain_graph: PlainGraph, graph: Dataset, tmp_path: Path, monk
 def test_same_bytes_with_other_threads_and_rooms(
     graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
+    monkeypatch.setattr(shard_layout, "SHARD_STEP", 64)
     for params in ({"aggregation": "node"}, {"inputs": "path", "seed": 5}):
         one = make(graph, tmp_path / f"one-{len(params)}", dict(params), cpu=1)
         with monkeypatch.context() as patch:
@@ -309,7 +310,7 @@ def test_of_equal_weights_the_later_rows_of_the_table_are_taken(tmp_path: Path) 
 
 def test_full_disk_and_again(graph: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """What was written before the disk was full is taken over; the files are those of an undisturbed run."""
-    monkeypatch.setattr(_subgraph_cuts, "SHARD_STEP", 64)
+    monkeypatch.setattr(shard_layout, "SHARD_STEP", 64)
     whole, written = run.write_shard, []
 
     def full(path: Path, *arguments: Any) -> Sizes:

@@ -10,9 +10,9 @@ import numba
 import numpy as np
 import pytest
 
-from superworkflow.tasks._arrow import column
-from superworkflow.tasks._import import import_all
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.images.import_stages import import_all
+from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 
 UNUSED = ("pandas", "scipy.linalg", "fsspec", "numba.typed.typedlist", "pyspark")
 _RUN = f"""
@@ -70,7 +70,7 @@ def test_column_shares_the_values_of_an_array(dtype):
 def test_images_import_what_their_stages_do():
     assert "walk" in import_all("in-process")
     assert set(import_all("spark")) == {"heterograph", "index", "prepare", "records", "sample", "walk"}
-    command = [sys.executable, "-m", "superworkflow.tasks._import", "abacus"]
+    command = [sys.executable, "-m", "superworkflow.images.import_stages", "abacus"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "no stage could be imported" in done.stderr

@@ -14,22 +14,23 @@ import numpy as np
 import pytest
 import torch
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.params import parse_params
-from superworkflow.infra.progress import Progress, parse_event
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.progress import Progress, parse_event
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import aggregate, holdout_links, infer, score
-from superworkflow.tasks._gnn.batches import LookAhead, order_of
-from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.network import Network
-from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import order_of
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.checkpoint import Folder, save_checkpoint
 from superworkflow.tasks.train.export import write_pyg
-from superworkflow.tasks.train.keeping import ModelSelection
-from superworkflow.tasks.train.loop import Trainer
+from superworkflow.tasks.train.model_selection import ModelSelection
+from superworkflow.tasks.train.trainer import Trainer
 from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -191,9 +192,9 @@ def weights_of(trainer: Trainer) -> dict[str, bytes]:
 
 KILLED = """
 import os, signal, sys
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.train import STAGE, loop
 import json
 save, left = loop.save_checkpoint, [int(sys.argv[4])]

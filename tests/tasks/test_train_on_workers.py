@@ -22,32 +22,35 @@ import torch.distributed as dist
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import aggregate, holdout_links, infer, partition, shard
-from superworkflow.tasks._gnn import rooms, streams
-from superworkflow.tasks._gnn.asking import BatchRequest, DistNeighborSampler
-from superworkflow.tasks._gnn.batches import Draws
-from superworkflow.tasks._gnn.mine import WorkerPartition
-from superworkflow.tasks._gnn.owners import Exchange, KVStore
-from superworkflow.tasks._gnn.rooms import SizeKey
-from superworkflow.tasks._gnn.shape import LayerSchema, Relation
-from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.tensors import read_tensors, write_tensors
 from superworkflow.tasks.aggregate.on_workers import aggregate as aggregate_together
 from superworkflow.tasks.infer.on_workers import infer as infer_together
-from superworkflow.tasks.train import STAGE, TrainParams, loop, together
+from superworkflow.tasks.lib.distributed import buffer_sizes
+from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, DistNeighborSampler
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
+from superworkflow.tasks.train import STAGE, TrainParams, distributed_trainer
+from superworkflow.tasks.train import trainer as loop
 from superworkflow.tasks.train.checkpoint import GROUP_NOTE
+from superworkflow.tasks.train.distributed_trainer import shares
 from superworkflow.tasks.train.on_workers import train, trainer_of
-from superworkflow.tasks.train.paces import StragglerStats, slow_one
-from superworkflow.tasks.train.together import shares
+from superworkflow.tasks.train.stragglers import StragglerStats, slow_one
 from tests.tasks.gnn_graphs import one_kind, prepared, sampler_of, two_kinds
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage
@@ -100,7 +103,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
 
     There is room for nothing at first, then for one step's arrays, and at last for those of all.
     """
-    usual, rooms.LEAST = rooms.LEAST, 0
+    usual, buffer_sizes.LEAST = buffer_sizes.LEAST, 0
     shards = Shards(Dataset.open(Location.of(shards_uri)))
     names = tuple(shards.node_sets)
     relations = tuple(Relation(j, each.name, each.source, each.target) for j, each in enumerate(shards.edge_sets))
@@ -129,7 +132,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
     store.batches(window[:1])
     first, before = drawn(), owners.exchange.count
     again = drawn()
-    rooms.LEAST = usual
+    buffer_sizes.LEAST = usual
     return [again, first == again, owners.exchange.count - before, before]
 
 
@@ -159,7 +162,9 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
     model = TrainParams(label=label, hidden=16, fanouts="3,4")
     _, _, shape, data = prepared(graph, model)
     sampler = sampler_of(shape, data, (3, 4), labor)
-    steps = [[target, nodes, [streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))]
+    steps = [
+        [target, nodes, [random_streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))
+    ]
     workers = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
     assert {(alike, exchanges) for _, alike, exchanges, _ in workers} == {(True, 2 * 2 + 2)}
     assert max(before for *_, before in workers) > 2 * (2 * 2 + 2)
@@ -176,13 +181,13 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
 
 
 def test_room_is_that_of_the_longest_array_about_as_many_items() -> None:
-    found = rooms.BufferSizes()
-    assert found.room(SizeKey("a", 10)) == rooms.LEAST
+    found = buffer_sizes.BufferSizes()
+    assert found.room(SizeKey("a", 10)) == buffer_sizes.LEAST
     for items, length in ((10, 30), (10, 32), (10, 31), (100, 160)):
         found.note(SizeKey("a", items), length)
-    more = [found.room(SizeKey("a", items)) - rooms.LEAST for items in (10, 5, 20, 100, 200)]
+    more = [found.room(SizeKey("a", items)) - buffer_sizes.LEAST for items in (10, 5, 20, 100, 200)]
     assert more == [34, 34, 68, 170, 340]
-    assert found.room(SizeKey("b", 10)) == rooms.LEAST
+    assert found.room(SizeKey("b", 10)) == buffer_sizes.LEAST
 
 
 @pytest.mark.parametrize("kind", FULL)
@@ -259,19 +264,19 @@ def train_and_save(worker: Worker, *given: Any) -> Any:
 
 def train_until_killed(worker: Worker, at: int, mark: str, *given: Any) -> Any:
     """Train, saving after each step; of the second worker the process is killed in one step, once."""
-    share = together.DistributedTrainer._tell
+    share = distributed_trainer.DistributedTrainer._tell
 
-    def tell(trainer: together.DistributedTrainer) -> None:
+    def tell(trainer: distributed_trainer.DistributedTrainer) -> None:
         share(trainer)
         if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == at:
             with contextlib.suppress(FileExistsError), open(mark, "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    together.DistributedTrainer._tell = tell  # type: ignore[method-assign]
+    distributed_trainer.DistributedTrainer._tell = tell  # type: ignore[method-assign]
     try:
         return train_and_save(worker, *given)
     finally:
-        together.DistributedTrainer._tell = share  # type: ignore[method-assign]
+        distributed_trainer.DistributedTrainer._tell = share  # type: ignore[method-assign]
 
 
 def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):

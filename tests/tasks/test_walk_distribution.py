@@ -7,10 +7,11 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.params import parse_params
-from superworkflow.tasks.walk import LEAST_BIAS, MOST_BIAS, STAGE
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.tasks.walk import STAGE
 from superworkflow.tasks.walk.kernels import edge_filter_size, triangles
+from superworkflow.tasks.walk.params import LEAST_BIAS, MOST_BIAS
 from superworkflow.tasks.walk.walker import Walker
 
 P_VALUE = 1e-4

@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import walk
 from superworkflow.tasks.walk import STAGE

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks.walk._files import array_header, read_slice
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.npy_slices import array_header, read_slice
+from superworkflow.tasks.lib.graph.ranges import find_cuts
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.partitioned import walker_batch
 from superworkflow.tasks.walk.partitioned.advance import EXACT, owner, place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, find_cuts, kept_rows, read_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, kept_rows, read_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.walker import Walker
 from tests.tasks.test_walk_walker import Csr, random_csr

@@ -11,17 +11,18 @@ from typing import Any
 import psutil
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Executors, Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Executors, Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
 from superworkflow.tasks import walk
-from superworkflow.tasks.walk import STAGE, WalkParams
+from superworkflow.tasks.walk import STAGE
 from superworkflow.tasks.walk.on_spark import mode
+from superworkflow.tasks.walk.params import WalkParams
 from tests.spark import needs_spark
 from tests.tasks.test_walk_stage import write_graph
 

@@ -12,16 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.params import parse_params
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.params import parse_params
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
 from superworkflow.tasks import walk
-from superworkflow.tasks.walk import STAGE, WalkParams, estimate, shard_walks
+from superworkflow.tasks.walk import STAGE
+from superworkflow.tasks.walk.estimates import estimate, shard_walks
+from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
 
 
@@ -149,9 +151,9 @@ def test_search_ranges_contain_the_defaults():
 
 _MEASURE = """
 import json, sys
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks.walk import STAGE
 graph, output, params = sys.argv[1:]
 made = execute(STAGE, json.loads(params), {"graph": graph}, output, Resources(cpu=2), Progress("walk"))
@@ -184,10 +186,10 @@ def test_estimate_of_memory_and_size(tmp_path, n, edges, weighted, params):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from superworkflow.infra.execution.execute import execute
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.manifest import WHOLE_FOLDER
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks import walk
 
 class Deadly(Progress):

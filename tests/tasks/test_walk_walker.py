@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels import edge_filter_size
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, find, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE, build_alias, build_wide_alias

@@ -13,27 +13,29 @@ import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution.execute import execute
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, infer
-from superworkflow.tasks._gnn import streams
-from superworkflow.tasks._gnn.asking import BatchRequest, DistNeighborSampler
-from superworkflow.tasks._gnn.batches import Block, Draws, NeighborSampler, lost_of
-from superworkflow.tasks._gnn.kernels import ALL_NEIGHBORS
-from superworkflow.tasks._gnn.mine import WorkerPartition
-from superworkflow.tasks._gnn.owners import Exchange, KVStore
-from superworkflow.tasks._gnn.shape import LayerSchema, Relation
-from superworkflow.tasks._gnn.shards import Shards
-from superworkflow.tasks._gnn.weights import weights_of
-from superworkflow.tasks._heterograph import HeteroGraph
 from superworkflow.tasks.infer.on_workers import infer as infer_together
+from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, DistNeighborSampler
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
+from superworkflow.tasks.lib.gnn.edge_weights import weights_of
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.block import Block, lost_of
+from superworkflow.tasks.lib.gnn.sampler.kernels import ALL_NEIGHBORS
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.train import STAGE, TrainParams
 from superworkflow.tasks.train.on_workers import train
 from tests.tasks.gnn_graphs import one_kind, two_kinds
@@ -155,9 +157,9 @@ def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind
                               draws_of(graph, fanouts), weights if by == "drawn_by" else {})  # fmt: skip
     lost = {str(each): list(range(0, len(rows[each].indices), 3)) for each in weights}
     steps: list[list[Any]] = [
-        [target, [5], [streams.TRAINING, 0, 0], {}],
-        [target, [1, 7, 30, 31], [streams.TRAINING, 0, 1], {}],
-        [target, list(range(0, 40, 2)), [streams.TRAINING, 0, 2], lost],
+        [target, [5], [random_streams.TRAINING, 0, 0], {}],
+        [target, [1, 7, 30, 31], [random_streams.TRAINING, 0, 1], {}],
+        [target, list(range(0, 40, 2)), [random_streams.TRAINING, 0, 2], lost],
     ]
     alone = []
     for name, nodes, step, gone in steps:
@@ -180,7 +182,7 @@ def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind
 def test_weights_cross_only_where_messages_are_multiplied_by_them(groups: Groups, made):
     """Half a word for each edge that crosses; to draw by them costs what drawing evenly does."""
     of = made["one"]
-    steps = [["node", list(range(90)), [streams.TRAINING, 0, 0], {}]]
+    steps = [["node", list(range(90)), [random_streams.TRAINING, 0, 0], {}]]
     sent = {}
     for by in ("", "weights", "drawn_by"):
         told = groups[2](blocks_of, of.graph.uri, of.shards.uri, [ALL_NEIGHBORS, ALL_NEIGHBORS], by, steps)

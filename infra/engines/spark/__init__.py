@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import EngineStartup, StagePrediction, by_members, in_own_process
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.engines.prediction import EngineStartup, StagePrediction, by_members, in_own_process
 
 if TYPE_CHECKING:
-    from superworkflow.infra.estimate import Estimate
+    from superworkflow.infra.contract.estimate import Estimate
 
 
 _JAVA_BYTES = 330 << 20
@@ -40,7 +40,7 @@ class Spark(Engine):
     roles = ("executor",)
     own_role = "driver"
     commands: ClassVar[Mapping[str, str]] = {"executor": "superworkflow.infra.engines.spark.executor:main"}
-    on_cluster = "superworkflow.infra.engines.spark.cluster:SparkOnCluster"
+    on_cluster = "superworkflow.infra.launch.kubernetes.engines.spark:SparkOnCluster"
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
         """Java and its session start first; the work is that of Python's processes, in executors if there are any."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from superworkflow.infra.base.errors import StagedUserError, UserError
 from superworkflow.infra.engines.spark.tasks import collected
-from superworkflow.infra.errors import StagedUserError, UserError
 
 Item = TypeVar("Item")
 Sent = tuple[int, Any]

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from superworkflow.infra.engines.message import MESSAGE, leave_message
-from superworkflow.infra.errors import UserError
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.engines.termination_message import MESSAGE, leave_message
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"

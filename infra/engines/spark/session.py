@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.extras import install_line
-from superworkflow.infra.progress import INTERVAL_SECONDS, Progress
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import install_line
+from superworkflow.infra.contract.progress import INTERVAL_SECONDS, Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import StageRun
 
 SETTINGS_VARIABLE = "SUPERWORKFLOW_SPARK_CONF"
 TASK_ATTEMPTS = 4

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from superworkflow.infra.contract.resources import WORKER, Group, Resources
 from superworkflow.infra.engines.base import Engine
-from superworkflow.infra.engines.expected import EngineStartup, StagePrediction, by_members, in_own_process
-from superworkflow.infra.resources import WORKER, Group, Resources
+from superworkflow.infra.engines.prediction import EngineStartup, StagePrediction, by_members, in_own_process
 
 if TYPE_CHECKING:
-    from superworkflow.infra.estimate import Estimate
+    from superworkflow.infra.contract.estimate import Estimate
 
 ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
 """Where pods find the address of the coordinator's, and the token of the group."""
@@ -45,7 +45,7 @@ class WorkerGroups(Engine):
     members_are_processes = True
     own_role = "coordinator"
     commands: ClassVar[Mapping[str, str]] = {"worker": "superworkflow.infra.engines.workers.agent:join"}
-    on_cluster = "superworkflow.infra.engines.workers.cluster:WorkersOnCluster"
+    on_cluster = "superworkflow.infra.launch.kubernetes.engines.workers:WorkersOnCluster"
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
         """See `Engine`."""

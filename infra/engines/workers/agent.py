@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from superworkflow.infra.engines.message import leave_message
+from superworkflow.infra.engines.termination_message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
 from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_when_asked
-from superworkflow.infra.engines.workers.member import (
+from superworkflow.infra.engines.workers.setup import (
     MemberSetup,
     end_with_coordinator,
     end_with_parent,
@@ -65,7 +65,7 @@ def run_agent(setup: MemberSetup) -> int:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import logger
 
-    from superworkflow.infra.engines.workers.ranks import work
+    from superworkflow.infra.engines.workers.rank import work
     from superworkflow.infra.engines.workers.rendezvous import join_store, rendezvous_handler
 
     logger.addFilter(_in_one_line)

@@ -11,9 +11,9 @@ import socket
 from typing import Any
 
 from superworkflow.infra.engines.workers.channel import Keys
-from superworkflow.infra.engines.workers.member import MemberSetup
+from superworkflow.infra.engines.workers.setup import MemberSetup
 from superworkflow.infra.engines.workers.worker import ElasticWorker, Link, outcome_of
-from superworkflow.infra.execution.threads import limit_numba
+from superworkflow.infra.process.threads import limit_numba
 
 LEFT = 128 + signal.SIGTERM
 """Exit status of a member that was asked to leave; 0 is for the end of the group."""

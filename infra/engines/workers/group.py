@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from superworkflow.infra.base.errors import StagedUserError, UserError
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.engines.scaling import SCALE
 from superworkflow.infra.engines.workers.channel import Message, Server
-from superworkflow.infra.engines.workers.elastic import ElasticRole, JoinedMember
-from superworkflow.infra.engines.workers.failure import WorkersFailed
+from superworkflow.infra.engines.workers.elastic_role import ElasticRole, JoinedMember
+from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.worker import call_of
-from superworkflow.infra.errors import StagedUserError, UserError
-from superworkflow.infra.launch.scaling import SCALE
-from superworkflow.infra.params import nearest
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.storage.names import fault_of
+from superworkflow.infra.storage.safe_names import fault_of
 
 SILENCE_SECONDS = 120.0
 """A worker that gives no sign for so long is taken for hanging."""

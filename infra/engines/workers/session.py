@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import needs_package
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Workers
+from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.workers.channel import Keys, Server
-from superworkflow.infra.engines.workers.failure import WorkersFailed
+from superworkflow.infra.engines.workers.errors import WorkersFailed
 from superworkflow.infra.engines.workers.group import (
     LOSSES,
     SILENCE_SECONDS,
@@ -23,15 +28,10 @@ from superworkflow.infra.engines.workers.group import (
     MemberSupervisor,
     WorkerGroup,
 )
-from superworkflow.infra.engines.workers.member import CHANNEL_PORT, STORE_PORT, MemberSetup, new_token
-from superworkflow.infra.engines.workers.processes import AGENT, Processes
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.execution import ending
-from superworkflow.infra.extras import needs_package
-from superworkflow.infra.launch.exit_status import diagnose_exit
-from superworkflow.infra.progress import Progress
-from superworkflow.infra.resources import Workers
-from superworkflow.infra.stage import StageRun
+from superworkflow.infra.engines.workers.local_members import AGENT, Processes
+from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, STORE_PORT, MemberSetup, new_token
+from superworkflow.infra.process import shutdown
+from superworkflow.infra.process.exit_status import diagnose_exit
 
 LOOPBACK = "127.0.0.1"
 POD_START_SECONDS = 1800.0
@@ -158,7 +158,7 @@ def local_group(
     members, token, well = _LocalMembers(roles), new_token(), False
     with contextlib.ExitStack() as stack:
         stack.callback(members.kill)
-        stack.enter_context(ending.at_end(members.kill))
+        stack.enter_context(shutdown.at_end(members.kill))
         store_port, ranks = 0, [role for role in roles if not role.most]
         if ranks:
             from superworkflow.infra.engines.workers.rendezvous import host_store  # torch, while agents import it too

@@ -14,10 +14,10 @@ from typing import Any
 
 import zmq
 
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.engines.workers.channel import Keys, TooLarge, connect, encoded, received
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.import_strings import imported
-from superworkflow.infra.storage.names import fault_of
+from superworkflow.infra.storage.safe_names import fault_of
 
 BEAT_SECONDS = 1.0
 """A worker gives a sign of life this often."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._numba import load_kernels_fast
+from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.sample.partitioned.draw import draw_asked, join_asked, room_for
 from superworkflow.tasks.sample.partitioned.home import ShardRequest, ShardResponse, compact
 from superworkflow.tasks.sample.partitioned.members import EdgesAsked, EdgesFound

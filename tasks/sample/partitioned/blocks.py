@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.engines.task_writer import TaskWriter
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
-from superworkflow.tasks._subgraphs import SubgraphBlock, shard_schema, shard_writer
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, shard_schema, shard_writer
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
 from superworkflow.tasks.sample.partitioned.home import ShardSeeds, keys_of, subgraphs_of
 from superworkflow.tasks.sample.partitioned.members import ShardNodes, members_of
 from superworkflow.tasks.sample.partitioned.plan import SamplePlan, edge_ops

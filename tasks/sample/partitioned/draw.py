@@ -7,8 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._draw import DrawScratch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 from superworkflow.tasks.sample.induced import find_link, first_from
 from superworkflow.tasks.sample.kernel import LATEST_K, NO_VALUES, RANDOM_WEIGHTED, draw_row
 

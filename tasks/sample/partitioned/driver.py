@@ -20,15 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.exchange import Step, exchange, shuffled_bytes
 from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
 from superworkflow.infra.engines.spark.tasks import run_tasks
-from superworkflow.infra.stage import Output, StageRun
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._kept import TaskOutputs
-from superworkflow.tasks._subgraphs import DESCRIPTION, SubgraphLayout
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.ranges import find_cuts
+from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphLayout
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.partitioned.answer import answer, join
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
 from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_asked, keep
@@ -39,7 +40,6 @@ from superworkflow.tasks.sample.run import SampleShard, description, read_spec, 
 from superworkflow.tasks.sample.seeds import find_seeds
 from superworkflow.tasks.sample.sizes import Sizes
 from superworkflow.tasks.sample.spec import SamplingSpec
-from superworkflow.tasks.walk.partitioned.vertex_ranges import find_cuts
 
 TASKS_PER_CORE = 2
 SHARDS_PER_CORE = 8

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.sample.kernel import LATEST_K
 from superworkflow.tasks.sample.order import MOST_PATHS
 from superworkflow.tasks.sample.partitioned.plan import NODE_BITS, OpPlan, Routes, SamplePlan

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks._dtypes import DTYPES, STRING
-from superworkflow.tasks._heterograph import HeteroGraph, feature_stem, index_dtype
-from superworkflow.tasks._kept import TaskOutputs
-from superworkflow.tasks._subgraphs import SubgraphLayout
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, feature_stem, index_dtype
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphLayout
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import (
     TIMESTAMP,
     WEIGHT,

@@ -3,8 +3,8 @@
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
 from superworkflow.tasks.walk.kernels.alias_table import WIDE
 from superworkflow.tasks.walk.kernels.edge_filter import filter_place

@@ -9,8 +9,8 @@ dozens of misses are in flight at once.
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
 from superworkflow.tasks.walk.kernels.second_order import alias_column, alias_edge, uniform_edge
 from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state

@@ -18,8 +18,8 @@ through phases of their own while the darts' lines are on their way.
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.common_neighbours import (

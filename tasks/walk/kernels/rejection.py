@@ -24,8 +24,8 @@ row, or have no walk left, go round with ``LIVE`` 0 and draw nothing.
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._prefetch import prefetch
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.edge_filter import filter_place, matrix_place

@@ -8,7 +8,7 @@ begins in ``indices`` and its degree, both uint64.
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._random import GAMMA
+from superworkflow.tasks.lib.kernels.random import GAMMA
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 
 FREE_TRIALS = 16

@@ -8,7 +8,7 @@ arbitrary finite domains", CT-RSA 2002). It needs no table, so any range of walk
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 _WALK_DOMAIN = np.uint64(0xD1B54A32D192ED03)
 _ORDER_DOMAIN = np.uint64(0x8CB92BA72F3D8DD7)

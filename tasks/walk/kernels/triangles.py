@@ -16,7 +16,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks._prefetch import prefetch
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 
 SAMPLE = 2048

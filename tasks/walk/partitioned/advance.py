@@ -18,7 +18,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,

@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import AccumulatorParam
 
+from superworkflow.infra.base.errors import SuperworkflowError
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.engines.spark.session import python_memory, runs_here, spark_session, task_cores
 from superworkflow.infra.engines.spark.tasks import collected, run_tasks
-from superworkflow.infra.errors import SuperworkflowError
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, StageRun
 from superworkflow.infra.storage.manifest import PARTS_FOLDER, FileEntry
-from superworkflow.tasks.walk import WalkParams
-from superworkflow.tasks.walk._files import array_header
+from superworkflow.tasks.lib.graph.npy_slices import array_header
+from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.partitioned import supersteps
 from superworkflow.tasks.walk.partitioned.advance import MOST_VERTICES
 from superworkflow.tasks.walk.partitioned.supersteps import WalkPlan

@@ -3,7 +3,7 @@
 import numba as nb
 import numpy as np
 
-from superworkflow.tasks._random import GAMMA, mix
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.engines.files import TaskWriter
-from superworkflow.infra.engines.shared import SharedDataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.engines.shared_dataset import SharedDataset
+from superworkflow.infra.engines.task_writer import TaskWriter
+from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
-from superworkflow.tasks._kept import executor_folder
+from superworkflow.tasks.lib.graph.ranges import find_cuts
+from superworkflow.tasks.lib.task_outputs import executor_folder
 from superworkflow.tasks.walk.partitioned.advance import place_tokens
-from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, find_cuts, kept_rows
+from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows, kept_rows
 from superworkflow.tasks.walk.partitioned.walker_batch import WalkerBatch, WalkRules, begin_walks, go_on
 from superworkflow.tasks.walk.run import count_tokens, find_vertices, shard_name
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._checks import check_rows
-from superworkflow.tasks.walk._files import array_header, read_slice
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.integrity import check_rows
+from superworkflow.tasks.lib.graph.npy_slices import array_header, read_slice
 from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
@@ -56,22 +56,6 @@ class VertexRanges:
             np.array([vertex for vertex, _ in unique], np.int64),
             np.concatenate([[0], np.cumsum(copies)]).astype(np.int32),
         )
-
-
-def find_cuts(indptr: Location, parts: int, piece: int, first: int, last: int) -> list[tuple[int, int]]:
-    """The cuts into ``parts`` at the vertices first..last - 1, with what is before them, for `VertexRanges.cut`.
-
-    Every ``piece`` of the work reads its own part of the file `indptr.npy`; piece 0 adds the cut at vertex 0, the
-    last one that at the end.
-    """
-    load = read_slice(indptr, first, last + 1) + np.arange(first, last + 1)
-    n = array_header(indptr)[0] - 1
-    total = int(read_slice(indptr, n, n + 1)[0]) + n
-    wanted = np.arange(1, parts) * total // parts
-    wanted = wanted[(wanted > load[0]) & (wanted <= load[-1])]
-    at = np.searchsorted(load, wanted)
-    ends = ([(0, 0)] if piece == 0 else []) + ([(n, total)] if last == n else [])
-    return ends + [(first + int(i), int(load[i])) for i in at]
 
 
 @dataclass(frozen=True)

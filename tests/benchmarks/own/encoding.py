@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._subgraphs import SubgraphBlock
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.records.features import FeatureSource
 from superworkflow.tasks.records.run import open_source
 from superworkflow.tasks.records.shards import SplitSubgraphs, write_records

@@ -26,17 +26,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from superworkflow.infra.drawing import COLOURS, DPI, FAINT, GREY, layout, save
+from superworkflow.infra.base.plot_style import COLOURS, DPI, FAINT, GREY, layout, save
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks import partition, shard
-from superworkflow.tasks._gnn.owners import Exchange
+from superworkflow.tasks.lib.distributed.exchange import Exchange
 from superworkflow.tasks.train import TrainParams
+from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
 from superworkflow.tasks.train.on_workers import train
-from superworkflow.tasks.train.together import DistributedTrainer
 from tests.benchmarks.measure import alternate, median
 from tests.tasks.heterographs import Edges, Nodes, write_heterograph
 from tests.tasks.index_helpers import run_stage

@@ -26,20 +26,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from superworkflow.infra.progress import Progress
-from superworkflow.tasks._gnn.batches import Draws, LookAhead, NeighborSampler
-from superworkflow.tasks._gnn.classification import Classification
-from superworkflow.tasks._gnn.kernels import read_only, sum_edges
-from superworkflow.tasks._gnn.network import Network, NetworkInputs
-from superworkflow.tasks._gnn.shape import NetworkConfig, Relation
-from superworkflow.tasks._gnn.targets import Targets
-from superworkflow.tasks._heterograph import CsrRows
-from superworkflow.tasks._pages import keep_memory
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.tasks.infer.run import all_rows
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
+from superworkflow.tasks.lib.gnn.objective.labels import Targets
+from superworkflow.tasks.lib.gnn.objective.node_classification import Classification
+from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
+from superworkflow.tasks.lib.gnn.sampler.look_ahead import LookAhead
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import CsrRows
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import TrainParams
 from superworkflow.tasks.train.checkpoint import Folder
-from superworkflow.tasks.train.data import Data
-from superworkflow.tasks.train.loop import Prepared, Trainer
+from superworkflow.tasks.train.trainer import Prepared, Trainer
 from tests.benchmarks.gnn_graphs import GRAPH, WIDTH
 from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import Clock, serve

@@ -23,15 +23,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.group import Checkpoint, WorkerGroup
 from superworkflow.infra.engines.workers.session import Role, local_group
 from superworkflow.infra.engines.workers.worker import Worker
-from superworkflow.infra.progress import Progress
-from superworkflow.tasks._pages import keep_memory
+from superworkflow.tasks.lib.kernels.huge_pages import keep_memory
 from superworkflow.tasks.train import TrainParams
-from superworkflow.tasks.train.loop import Prepared
+from superworkflow.tasks.train.distributed_trainer import DistributedTrainer
 from superworkflow.tasks.train.on_workers import trainer_of
-from superworkflow.tasks.train.together import DistributedTrainer
+from superworkflow.tasks.train.trainer import Prepared
 from tests.benchmarks.own.ready import ready
 from tests.benchmarks.peers.serving import serve
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.launch import forked
+from superworkflow.infra.config.profile import Placement
+from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.launch.process import ProcessLauncher
-from superworkflow.infra.profile import Placement
-from superworkflow.infra.resources import Resources
+from superworkflow.infra.launch.local import fork_client
+from superworkflow.infra.launch.local.launcher import ProcessLauncher
 
 STAGES = ("index", "walk", "prepare", "embed")
 
@@ -36,7 +36,7 @@ def run(edges: str, folder: Path, threads: int, walk: dict[str, Any], embed: dic
         begun = time.perf_counter()
         launcher.launch(StageCall(name, name, params, inputs, str(folder / name), placement), lambda event: None)
         seconds[name] = time.perf_counter() - begun
-    server = forked.shared()
+    server = fork_client.shared()
     if server is not None:
         server.close()  # waited for, so that its CPU time counts
     return seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from superworkflow.tasks._gnn.batches import MiniBatch
-from superworkflow.tasks._gnn.network import Network, NetworkInputs
+from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs
+from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 
 
 @torch.no_grad()

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks._heterograph import HeteroGraph
-from superworkflow.tasks._subgraph_cuts import GROUP_ENTRIES
-from superworkflow.tasks.sample import SampleParams
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
+from superworkflow.tasks.sample.params import SampleParams
 from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.spec import parse_spec
 from tests.benchmarks.peers.serving import Clock, serve

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from superworkflow.infra.progress import Progress
+from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
+from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.run import make_kernel
 from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables

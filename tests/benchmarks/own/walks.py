@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.infra.storage.filesystem import Location
-from superworkflow.tasks.walk import shard_walks
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks.walk.estimates import shard_walks
 from superworkflow.tasks.walk.run import padded_indices
 from superworkflow.tasks.walk.walker import Walker
 from tests.benchmarks.peers.serving import Clock, serve

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import Field
 
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Output, Stage, StageRun
 from superworkflow.infra.engines.spark.session import spark_session
 from superworkflow.infra.engines.spark.tasks import collected
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Output, Stage, StageRun
 
 
 class SpreadParams(StageParams):

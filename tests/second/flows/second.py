@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from superworkflow.infra.diagram import Diagram, Superworkflow
-from superworkflow.infra.outcomes import Metric, Model, Picture
+from superworkflow.infra.contract.diagram import Diagram
+from superworkflow.infra.contract.metrics import Metric
+from superworkflow.infra.contract.outcomes import Model, Picture
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.source import Source
 from tests.second.stages import choose, fit, measurements
 

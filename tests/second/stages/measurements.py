@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Stage
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Stage
 
 
 class MeasurementsParams(StageParams):
@@ -31,7 +31,7 @@ STAGE = Stage(
     name="measurements",
     version="1",
     params=MeasurementsParams,
-    inputs={"graph": Input("a description of tables", tables="superworkflow.infra.storage.tables:named_files")},
+    inputs={"graph": Input("a description of tables", tables="superworkflow.infra.storage.table_files:named_files")},
     run="tests.second.work:measurements",
     estimate=estimate,
     help="What is known of each patient.",

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from superworkflow.infra.errors import UserError
-from superworkflow.infra.estimate import Estimate, Stats
-from superworkflow.infra.params import StageParams
-from superworkflow.infra.resources import Resources
-from superworkflow.infra.stage import Input, Output, Stage, StageRun
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.estimate import Estimate, Stats
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.contract.stage import Input, Output, Stage, StageRun
 
 STEPS = 2
 WHERE: dict[str, Any] = {"affects_result": False}

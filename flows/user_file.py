@@ -1,0 +1,127 @@
+"""Superworkflows of users: what their files define, and whether stages are found by their names where they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import check_import
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.code_file import INPUT, CodeFile, imported_names, run_code
+from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.safe_names import is_word
+from superworkflow.tasks import load_stage, stage_names, stage_origins
+
+
+def check_stages(superworkflow: Superworkflow, origin: str) -> None:
+    """Refuse a superworkflow of which a stage would not be found by its name where it is to run.
+
+    Args:
+        superworkflow: of an installed package.
+        origin: who defines it, for the error.
+
+    Raises:
+        UserError: names the stage, and who else defines one of that name.
+    """
+    for stage in _stages_of(superworkflow):
+        where = f"stage {stage.name} of {origin}"
+        if stage.name not in stage_names():
+            raise UserError(
+                "has no entry point, so that no process of its own would find it", where=where,
+                remedy=f"Add the entry point `{stage.name} = MODULE` to the group superworkflow.stages of that package",
+            )  # fmt: skip
+        if load_stage(stage.name) is not stage:
+            raise _taken(stage, where)
+
+
+def stages_of_file(code: CodeFile) -> dict[str, Stage[Any]]:
+    """The stages that a user's file defines, by name.
+
+    Raises:
+        UserError: the file fails, or defines no superworkflow or several, or a stage that cannot be.
+    """
+    own = {stage.name: stage for stage in _stages_of(superworkflow_in(code)) if not _is_installed(stage, code.uri)}
+    for stage in own.values():
+        if stage.engines:
+            raise UserError("a stage in a file runs in process: other engines would not find its functions",
+                            where=f"{code.uri}: stage {stage.name}", value=", ".join(stage.engines),
+                            remedy="Leave engines out, or make an installed package")  # fmt: skip
+        for text in filter(None, [stage.run_path, stage.check]):
+            check_import(text, f"{code.uri}: stage {stage.name}")
+    return own
+
+
+def stage_of_file(name: str, code: CodeFile) -> Stage[Any]:
+    """One of them.
+
+    Raises:
+        UserError: as `stages_of_file`, or there is none of this name.
+    """
+    stages = stages_of_file(code)
+    if name not in stages:
+        raise UserError("defines no such stage", where=code.uri, value=name, remedy=nearest(name, list(stages)))
+    return stages[name]
+
+
+def superworkflow_in(code: CodeFile) -> Superworkflow:
+    """What a file calls `SUPERWORKFLOW`.
+
+    Raises:
+        UserError: it fails, or defines none or several.
+    """
+    names = vars(run_code(code))
+    own = names.keys() - imported_names(code)
+    found = {id(names[name]): name for name in sorted(own) if isinstance(names[name], Superworkflow)}
+    if len(found) > 1:
+        raise UserError(f"defines several superworkflows: {', '.join(sorted(found.values()))}", where=code.uri,
+                        remedy="Give each a file of its own")  # fmt: skip
+    if "SUPERWORKFLOW" not in found.values():
+        raise UserError("defines no superworkflow", where=code.uri,
+                        remedy="Write SUPERWORKFLOW = Superworkflow(…); docs/your-own.md has an example")  # fmt: skip
+    superworkflow = names["SUPERWORKFLOW"]
+    assert isinstance(superworkflow, Superworkflow)
+    if not is_word(superworkflow.name):
+        raise _not_a_name(f"{code.uri}: superworkflow", superworkflow.name)
+    if INPUT in superworkflow.sources:
+        raise UserError(f"a source of a superworkflow in a file cannot be called {INPUT}, as the file is",
+                        where=code.uri, remedy="Give it another name")  # fmt: skip
+    for model in superworkflow.registered:
+        if model.code.partition(":")[0] == code.module:
+            raise UserError(
+                "the code that serves a model is kept with the model and runs without this project, so it cannot be the"
+                " file that defines the superworkflow", where=f"{code.uri}: {model.title}",
+                remedy="Name a module of an installed package",
+            )  # fmt: skip
+    return superworkflow
+
+
+def _stages_of(superworkflow: Superworkflow) -> list[Stage[Any]]:
+    return [*superworkflow.stages, *superworkflow.prefixes.values()]
+
+
+def _is_installed(stage: Stage[Any], where: str) -> bool:
+    """Whether a stage that a file uses is an installed one rather than its own.
+
+    Raises:
+        UserError: it is another one than the installed one of its name, or its name cannot be.
+    """
+    if stage.name in stage_names():
+        if load_stage(stage.name) is not stage:
+            raise _taken(stage, f"stage {stage.name} of {where}")
+        return True
+    if not is_word(stage.name):
+        raise _not_a_name(f"{where}: stage", stage.name)
+    if INPUT in stage.inputs:
+        raise UserError(f"no input of a stage in a file can be called {INPUT}, as the file itself is",
+                        where=f"{where}: stage {stage.name}", remedy="Give it another name")  # fmt: skip
+    return False
+
+
+def _taken(stage: Stage[Any], where: str) -> UserError:
+    others = " and by ".join(stage_origins(stage.name))
+    return UserError(f"another stage of this name is defined by {others}", where=where, remedy="Give it another name")
+
+
+def _not_a_name(where: str, name: str) -> UserError:
+    return UserError("not a name", where=where, value=name, remedy="Give a word of small letters, digits and _")

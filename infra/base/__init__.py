@@ -1,0 +1,1 @@
+"""Ground floor: errors, masking of secrets, extras, import strings."""

@@ -1,0 +1,189 @@
+"""What a user asked for: one superworkflow with its sources, parameters, profile, store and prices, all validated."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.extras import require_extra
+from superworkflow.infra.config.config_files import parse_assignments, read_yaml, resolve
+from superworkflow.infra.config.gpus import check_gpus
+from superworkflow.infra.config.prices import PriceTable, load_prices
+from superworkflow.infra.config.profile import Profile, load_profile
+from superworkflow.infra.config.profile_names import ProfileNames, check_placements
+from superworkflow.infra.contract.diagram import Diagram, Given
+from superworkflow.infra.contract.params import StageParams
+from superworkflow.infra.contract.registration import Registration, check_gates, check_limits
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.engines import engine, image_kind
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.manifest import MANIFEST_NAME
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.store import Store
+from superworkflow.infra.storage.table_access import reach_of
+
+DEFAULT_STORE = "superworkflow-store"
+STORE_VARIABLE = "SUPERWORKFLOW_STORE"
+"""A store other than the default one, for every command."""
+
+
+def default_store() -> str:
+    """The store of whoever names none."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+
+
+@dataclass(frozen=True)
+class Request:
+    """A validated request; `diagram` names every dataset it will need, `registration` what becomes of its models."""
+
+    superworkflow: Superworkflow
+    sources: Mapping[str, Given]
+    params: Mapping[str, StageParams]
+    diagram: Diagram
+    store: Store
+    profile: Profile
+    prices: PriceTable
+    registration: Registration = field(default_factory=Registration)
+
+    def missing_stages(self) -> list[str]:
+        """Installed stages of the datasets that are not in the store yet, in the diagram's order."""
+        return [
+            node.stage.name
+            for node in self.diagram.nodes.values()
+            if node.code is None
+            and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+        ]
+
+    def given(self, datasets: Mapping[str, Dataset]) -> Request:
+        """The same request, given these datasets as sources besides."""
+        sources = {**self.sources, **datasets}
+        return replace(self, sources=sources, diagram=self.superworkflow.build(self.params, sources))
+
+    def is_complete(self) -> bool:
+        """Whether every dataset is in the store."""
+        return all(
+            self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is not None
+            for node in self.diagram.nodes.values()
+        )
+
+    def inputs_digest(self) -> str:
+        """Digest of all that its datasets, and the promotion of its models, rest on."""
+        nodes = {name: node.digest for name, node in self.diagram.nodes.items()}
+        identity = {"nodes": nodes, "registration": self.registration.model_dump(mode="json")}
+        return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
+
+    def flat_params(self) -> dict[str, Any]:
+        """Parameters that the diagram uses, and those of the superworkflow, by dotted name."""
+        used = {node.prefix for node in self.diagram.nodes.values()} | {self.superworkflow.name}
+        return {
+            f"{prefix}.{name}": value
+            for prefix, model in self.params.items()
+            if prefix in used
+            for name, value in model.model_dump(mode="json").items()
+        }
+
+
+def build_request(
+    superworkflow: Superworkflow,
+    *,
+    sources: Mapping[str, str],
+    config: str | None = None,
+    assignments: Sequence[str] = (),
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    profile: str = "laptop",
+    store: str = DEFAULT_STORE,
+    prices: str | None = None,
+    rehash: bool = False,
+    known: Callable[[], ProfileNames] | None = None,
+    registration: Registration | None = None,
+    tables_from: Sequence[str] = (),
+    deployed: bool = False,
+) -> Request:
+    """Validate all that a user gave, cheapest checks first; nothing is written.
+
+    Args:
+        superworkflow: which pipeline.
+        sources: path or URI of each source or dataset by name.
+        config: path of a YAML configuration file.
+        assignments: `prefix.parameter=value` texts, stronger than the file.
+        parameters: values by prefix and parameter, stronger than the file and weaker than `assignments`.
+        profile: name or path of a profile.
+        store: URI of the store.
+        prices: name or path of a price table; the profile's, else the newest, when None.
+        rehash: read the sources anew, whatever sums of them were kept.
+        known: gives all names that profiles may use, of any superworkflow; without it they are not checked.
+        registration: what becomes of its models; nothing by default.
+        tables_from: prefixes below which any description may name tables.
+        deployed: whoever may start runs names the sources, not a user of this machine.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    settings = parameters_of(superworkflow, config=config, assignments=assignments, parameters=parameters)
+    if registration is not None:
+        check_gates(registration.gates, superworkflow.metrics)
+        check_limits(registration.max_drift, superworkflow.drift_names)
+    chosen = load_profile(profile, superworkflow.variants)
+    table = load_prices(prices or chosen.prices)
+    opened: dict[str, Given] = {}
+    for name, uri in sources.items():
+        if name in superworkflow.datasets:
+            opened[name] = Dataset.open(Location.of(uri))
+        else:
+            reach = reach_of(uri, tables_from, chosen=not deployed, store=store)
+            opened[name] = Source.of(uri, rehash=rehash, reach=reach)
+    check_placements(superworkflow, chosen, profile, known)
+    diagram = superworkflow.build(settings, opened)
+    for node in diagram.nodes.values():
+        name = chosen.placement(node.name, node.stage.name).engine
+        node.stage.check_engine(name, f"profile {chosen.name}: {chosen.path(node.name, node.stage.name)}.engine")
+    return Request(
+        superworkflow=superworkflow, sources=opened, params=settings, diagram=diagram, store=Store(store),
+        profile=chosen, prices=table, registration=registration or Registration(),
+    )  # fmt: skip
+
+
+def check_machine(request: Request) -> None:
+    """Refuse what a stage that would run here can only fail with, before any stage starts.
+
+    Raises:
+        UserError: an extra is not installed, the profile gives a stage GPUs that are not there, or as the stage says.
+    """
+    profile = request.profile
+    if profile.launcher != "process":
+        return
+    for node in request.diagram.nodes.values():
+        placement = profile.placement(node.name, node.stage.name)
+        name = placement.engine
+        try:
+            for extra in dict.fromkeys([image_kind(node.stage, name), *engine(name).packages.values()]):
+                require_extra(extra)
+            check_gpus(placement, f"profile {profile.name}: {profile.path(node.name, node.stage.name)}")
+            node.stage.check_machine(node.params)
+        except UserError:
+            if request.store.find(node.stage.name, node.digest) is None:
+                raise
+
+
+def parameters_of(
+    superworkflow: Superworkflow,
+    *,
+    config: str | None = None,
+    assignments: Sequence[str] = (),
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, StageParams]:
+    """Validated parameters by prefix, of what `build_request` takes.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    values = dict(parse_assignments(assignments))
+    for prefix, entries in (parameters or {}).items():
+        values[prefix] = {**entries, **values.get(prefix, {})}
+    return resolve(superworkflow.models(), read_yaml(config) if config else {}, values, config or "")

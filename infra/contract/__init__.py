@@ -1,0 +1,1 @@
+"""Contract of authors: stages, parameters, diagrams, superworkflows and their outcomes."""

@@ -1,0 +1,82 @@
+"""Estimates: predictions of a stage's memory, CPU time and output before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.manifest import Stat
+
+Stats = Mapping[str, Stat]
+
+_START_S, _BASE_BYTES = 0.5, 60 << 20
+"""CPU seconds and memory of a process that has imported NumPy and Arrow."""
+_BYTES_PER_S = 50e6
+"""Input that one core is taken to process in a second, where a stage predicts nothing itself."""
+_EXPANSION = 4
+"""Memory per input byte, likewise: compressed columns unpack, and a result is held beside its input."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Prediction of a stage before it runs.
+
+    Args:
+        memory_bytes: peak memory of the stage's process.
+        cpu_s: CPU seconds on one current core of a server.
+        output_bytes: bytes of data files.
+        stats: predicted facts of the output, which the estimates of later stages read.
+        parallel: share of the work after the start that threads divide among themselves (Amdahl).
+        start_s: of `cpu_s`, what a process takes before its work: interpreter, imports, cached kernels.
+        base_bytes: of `memory_bytes`, what a process has by then.
+        mapped_bytes: of `memory_bytes`, pages of input files, which are no container's own.
+        kind: names the algorithm where a stage has several, of which one says nothing of another.
+        coordinator_s: of `cpu_s`, where members of groups do the work, what the stage's own process does of it.
+        coordinator_bytes: there, what its own process takes for that beyond `base_bytes`.
+    """
+
+    memory_bytes: int
+    cpu_s: float
+    output_bytes: int
+    stats: Stats = field(default_factory=dict)
+    parallel: float = 0.9
+    start_s: float = 0.0
+    base_bytes: int = 0
+    mapped_bytes: int = 0
+    kind: str = ""
+    coordinator_s: float = 0.0
+    coordinator_bytes: int = 0
+
+    def runtime_s(self, threads: int) -> float:
+        """Wall seconds on `threads` cores."""
+        return self.start_s + (self.cpu_s - self.start_s) * (1 - self.parallel + self.parallel / threads)
+
+    @property
+    def divided(self) -> float:
+        """Share of all that threads divide among themselves."""
+        return self.parallel * (1 - self.start_s / self.cpu_s) if self.cpu_s > 0 else 0.0
+
+
+def input_stats(dataset: Dataset) -> Stats:
+    """Facts of an input dataset as estimates read them: its stats, and its `bytes`."""
+    return {"bytes": dataset.manifest.bytes, **dataset.stats}
+
+
+def predicted_stats(estimate: Estimate) -> Stats:
+    """The same facts of a dataset that is only predicted."""
+    return {"bytes": estimate.output_bytes, **estimate.stats}
+
+
+def estimate_from_bytes(params: Any, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:
+    """Estimate of a stage that declares none: proportional to the bytes of its inputs, on one core.
+
+    It is a rough start; records of earlier runs correct both of its parts (`infra.planning.forecast`).
+    """
+    size = sum(int(stats.get("bytes") or 0) for stats in inputs.values())
+    return Estimate(
+        memory_bytes=_BASE_BYTES + _EXPANSION * size, base_bytes=_BASE_BYTES, cpu_s=_START_S + size / _BYTES_PER_S,
+        start_s=_START_S, output_bytes=size, parallel=0.0,
+    )  # fmt: skip

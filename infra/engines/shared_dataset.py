@@ -1,0 +1,55 @@
+"""Datasets on executors: one local copy for all processes of a machine."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.manifest import Manifest
+
+
+class SharedDataset(Dataset):
+    """A dataset of which all processes of one machine share one local copy, fetched and checked by the first of them.
+
+    Args:
+        location, manifest: see `Dataset`.
+        folder: where the copies of this machine are.
+    """
+
+    def __init__(self, location: Location, manifest: Manifest, folder: Path):
+        super().__init__(location, manifest)
+        name = hashlib.sha256(f"{location.uri} {manifest.digest}".encode()).hexdigest()[:16]
+        self._folder = folder / f"superworkflow-copy-{os.getuid()}-{name}"
+
+    @classmethod
+    def at(cls, uri: str, folder: str | None) -> SharedDataset:
+        """Open the dataset at `uri`; `folder` is the system's folder for temporary files when None."""
+        found = Dataset.open(Location.of(uri))
+        return cls(found.location, found.manifest, Path(folder or tempfile.gettempdir()))
+
+    def local(self, name: str) -> Path:
+        """See `Dataset`."""
+        if name not in self._entries:
+            return super().local(name)
+        checked = self._folder / f"{name}.checked"
+        checked.parent.mkdir(parents=True, exist_ok=True)
+        with checked.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if checked.exists():
+                self._verified.add(name)
+            else:
+                (self._folder / name).unlink(missing_ok=True)  # a process that was killed may have left a part
+            path = super().local(name)
+            checked.touch()
+        return path
+
+    def _cached(self, name: str) -> Path:
+        return self._folder / name
+
+    def close(self) -> None:
+        """Leave the copy to the other processes of this machine."""

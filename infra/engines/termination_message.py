@@ -1,0 +1,18 @@
+"""What a member in a pod of its own tells of itself when it ends, whatever the engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from superworkflow.infra.process.resource_usage import container_usage, out_of_memory_kills
+
+MESSAGE = Path("/dev/termination-log")
+"""What a container leaves here stays with its pod's status."""
+
+
+def leave_message(message: Path = MESSAGE, error: str = "") -> None:
+    """Leave what this container used, and the last error if there was one."""
+    cpu_s, peak = container_usage()
+    told = {"cpu_s": cpu_s, "peak_memory_bytes": peak, "out_of_memory_kills": out_of_memory_kills()}
+    message.write_text(json.dumps(told | ({"error": error[:500]} if error else {})))

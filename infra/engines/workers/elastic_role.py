@@ -1,0 +1,275 @@
+"""Elastic roles, as the coordinator sees them: members that join and leave while the stage runs, and do its tasks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from superworkflow.infra.base.errors import StagedUserError
+from superworkflow.infra.engines.workers.channel import Message
+from superworkflow.infra.engines.workers.errors import WorkersFailed
+from superworkflow.infra.engines.workers.worker import call_of
+
+ITEM_LOSSES = 3
+"""Members that an item may be lost with, before it is taken for what ends them."""
+PING_SECONDS = 0.5
+"""How often it is looked whether the connection of a member is still there."""
+_DEAF_SECONDS = 5.0
+"""When a stage has not listened for so long, silence says nothing."""
+_TITLE_CHARACTERS = 100
+
+
+class Introduction(BaseModel):
+    """How a member makes itself known; each of its signs of life."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["member"]
+    role: str = Field(max_length=63)
+    host: str = Field(max_length=255)
+    pid: int = Field(ge=1)
+    leaving: bool
+
+
+class Coordinator(Protocol):
+    """What a role needs of its group."""
+
+    def send(self, address: bytes, header: Mapping[str, Any]) -> bool:
+        """Send to one member; False when its connection is gone."""
+
+    def listen(self) -> None:
+        """Take what members have sent, or wait for a moment until they do; and look after all of them."""
+
+    def scale(self, role: str, count: int, hanging: Sequence[tuple[str, int]] = ()) -> None:
+        """Have so many members, and others in place of those that hang, which are given by host and process."""
+
+    def tell(self, message: str) -> None:
+        """Write to the stage's log."""
+
+
+@dataclass
+class JoinedMember:
+    """One member that is there, and what it does."""
+
+    role: str
+    host: str
+    pid: int
+    address: bytes
+    heard: float
+    pinged: float
+    leaving: bool = False
+    task: ElasticTask | None = None
+
+    def __str__(self) -> str:
+        return f"a member of role {self.role} (host {self.host}, process {self.pid})"
+
+
+class ElasticTask:
+    """A function's call with one item, which some member does. `ElasticRole.submit` makes it."""
+
+    def __init__(self, number: int, call: Mapping[str, Any], listen: Callable[[], None]):
+        self.number, self.call, self.losses = number, {"kind": "call", "call": number, **call}, 0
+        self.done, self._listen = False, listen
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def __str__(self) -> str:
+        item = json.dumps(self.call["arguments"][0])
+        item = item if len(item) <= _TITLE_CHARACTERS else item[:_TITLE_CHARACTERS] + "…"
+        return f"item {item} of {self.call['function']}"
+
+    def result(self) -> Any:
+        """Wait for what the function has returned.
+
+        Raises:
+            UserError: the function raised one.
+            WorkersFailed: it raised another error, or the item was lost with too many members.
+        """
+        while not self.done:
+            self._listen()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def end(self, value: Any = None, error: Exception | None = None) -> None:
+        """Take the outcome, unless there is one."""
+        if not self.done:
+            self.done, self._value, self._error = True, value, error
+
+
+class ElasticRole:
+    """Members of one elastic role, to which the stage's own process gives items. For one thread.
+
+    Args:
+        name: of the role.
+        count: members at the start.
+        most: that there may be.
+        coordinator: of the group.
+        silence_s: seconds without a sign after which a member is taken for hanging, and replaced.
+        start_s: seconds for which work may wait while no member is there.
+    """
+
+    def __init__(self, name: str, count: int, most: int, coordinator: Coordinator, silence_s: float, start_s: float):
+        self.name, self.count, self.most = name, count, most
+        self._coordinator, self._silence_s, self._start_s = coordinator, silence_s, start_s
+        self._members: dict[bytes, JoinedMember] = {}
+        self._tasks: dict[int, ElasticTask] = {}
+        self._waiting: deque[ElasticTask] = deque()
+        self._submitted = 0
+        self._nobody_since = self._looked = time.monotonic()
+
+    @property
+    def present(self) -> int:
+        """How many members are there now, without those that are leaving; `count` is how many there are to be."""
+        return sum(not member.leaving for member in self._members.values())
+
+    def scale(self, count: int) -> None:
+        """Have so many members from now on; returns at once. Those that leave finish their item first.
+
+        Raises:
+            ValueError: not between 1 and `most`.
+        """
+        if not 1 <= count <= self.most:
+            raise ValueError(f"role {self.name} may have 1 to {self.most} members, not {count}")
+        if count != self.count:
+            self.count = count
+            self._coordinator.scale(self.name, count)
+
+    def submit(self, function: Callable[..., Any], item: Any) -> ElasticTask:
+        """Have some member call `function(worker, item)`.
+
+        The call is made again where its member is lost: what it writes must be the same each time. Work goes on
+        whenever the stage waits for a result, of this or of another role, or of all ranks.
+
+        Args:
+            function: at the top level of a module that members can import.
+            item: a JSON value, small.
+
+        Raises:
+            ValueError: the function cannot be imported by its name, or the item is not JSON or too large.
+        """
+        task = ElasticTask(self._submitted, call_of(function, [item]), self._coordinator.listen)
+        self._submitted += 1
+        self._tasks[task.number] = task
+        self._waiting.append(task)
+        self._give()
+        return task
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Call `function(worker, item)` for each item; what was returned, in the order of the items.
+
+        All items are submitted at once. When one fails, or the iterator is closed, those that no member has begun are
+        not begun any more. See `submit` and `ElasticTask.result`.
+        """
+        return self._results([self.submit(function, item) for item in items])
+
+    def _results(self, tasks: Sequence[ElasticTask]) -> Iterator[Any]:
+        try:
+            for task in tasks:
+                yield task.result()
+        finally:
+            for task in tasks:
+                if not task.done:
+                    self._end_task(task, error=WorkersFailed(f"{task} was withdrawn"))
+
+    def member(self, address: bytes) -> JoinedMember | None:
+        """The member with this connection."""
+        return self._members.get(address)
+
+    def meet(self, message: Message) -> None:
+        """Take in an introduction, the first one or another."""
+        try:
+            told = Introduction.model_validate(dict(message.header))
+        except ValidationError:
+            return
+        member, now = self._members.get(message.sender), time.monotonic()
+        if member is None:
+            for old in [each for each in self._members.values() if (each.host, each.pid) == (told.host, told.pid)]:
+                self._lose(old)
+            member = JoinedMember(self.name, told.host, told.pid, message.sender, now, now)
+            self._members[message.sender] = member
+        member.heard, member.leaving = now, told.leaving
+        self._give()
+
+    def take(self, member: JoinedMember, message: Message) -> bool:
+        """Take in another message of a member; False for one that is no outcome of a task."""
+        member.heard, header, number = time.monotonic(), message.header, message.header.get("call")
+        if header.get("kind") not in ("result", "failed"):
+            return False
+        if member.task is not None and member.task.number == number:
+            member.task = None
+        task = self._tasks.get(number) if isinstance(number, int) else None
+        if task is not None:
+            self._end_task(task, header.get("value"), _error_of(header, member, task))
+        self._give()
+        return True
+
+    def look(self) -> None:
+        """Notice who is gone and who hangs, and give their items to others."""
+        if time.monotonic() - self._looked > _DEAF_SECONDS:
+            for member in self._members.values():
+                member.heard = time.monotonic()  # nobody has listened
+            self._nobody_since = time.monotonic()
+        self._looked = time.monotonic()
+        for member in list(self._members.values()):
+            now = time.monotonic()
+            if now - member.heard > self._silence_s:
+                self._coordinator.tell(f"{member} hangs: no sign for {now - member.heard:.0f} s; replacing it")
+                self._lose(member)
+                self._coordinator.scale(self.name, self.count, [(member.host, member.pid)])
+            elif now - member.pinged >= PING_SECONDS:
+                member.pinged = now
+                if not self._coordinator.send(member.address, {"kind": "ping"}):
+                    self._lose(member)
+        self._give()
+        if self._members or not self._tasks:
+            self._nobody_since = time.monotonic()
+        elif (waited := time.monotonic() - self._nobody_since) > self._start_s:
+            for task in list(self._tasks.values()):
+                why = f"no member of role {self.name} has been there for {waited:.0f} s; see the log above"
+                self._end_task(task, error=WorkersFailed(why))
+
+    def end(self) -> None:
+        """Let all members end."""
+        for member in self._members.values():
+            self._coordinator.send(member.address, {"kind": "end"})
+
+    def _give(self) -> None:
+        for member in self._members.values():
+            if member.task is None and not member.leaving:
+                while self._waiting and self._waiting[0].done:
+                    self._waiting.popleft()
+                if not self._waiting:
+                    return
+                if self._coordinator.send(member.address, self._waiting[0].call):  # else the next look finds it gone
+                    member.task = self._waiting.popleft()
+
+    def _lose(self, member: JoinedMember) -> None:
+        del self._members[member.address]
+        task = member.task
+        if task is None or task.done:
+            return
+        task.losses += 0 if member.leaving else 1
+        if task.losses < ITEM_LOSSES:
+            self._coordinator.tell(f"{member} {'has left' if member.leaving else 'was lost'}; {task} goes to another")
+            self._waiting.appendleft(task)
+        else:
+            why = f"{task} was lost with {task.losses} members, the last one {member}; see the log above"
+            self._end_task(task, error=WorkersFailed(why))
+
+    def _end_task(self, task: ElasticTask, value: Any = None, error: Exception | None = None) -> None:
+        task.end(value, error)
+        self._tasks.pop(task.number, None)
+
+
+def _error_of(header: Mapping[str, Any], member: JoinedMember, task: ElasticTask) -> Exception | None:
+    if header["kind"] == "result":
+        return None
+    text = str(header.get("message"))
+    return StagedUserError(text) if header.get("user") is True else WorkersFailed(f"{member} failed on {task}: {text}")

@@ -1,0 +1,9 @@
+"""The error of worker groups."""
+
+from __future__ import annotations
+
+from superworkflow.infra.base.errors import SuperworkflowError
+
+
+class WorkersFailed(SuperworkflowError):
+    """A worker group could not do what it was called for."""

@@ -1,9 +1,0 @@
-"""The error of worker groups."""
-
-from __future__ import annotations
-
-from superworkflow.infra.errors import SuperworkflowError
-
-
-class WorkersFailed(SuperworkflowError):
-    """A worker group could not do what it was called for."""

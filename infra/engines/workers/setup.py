@@ -1,0 +1,146 @@
+"""What a member of a worker group is told when it starts, and how it ends with whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.engines.workers import TOKEN_VARIABLE
+
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
+"""Where a pod finds what it is told, as JSON; the token of its group is in another variable, from a Secret."""
+CHANNEL_PORT, STORE_PORT = 7071, 7072
+"""On which a coordinator in a pod listens; the pod has an address of its own."""
+LOGS = "/tmp/superworkflow-workers"
+CALL_SECONDS = 0.5
+"""Pause before a coordinator that does not listen yet is called again."""
+_PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
+
+
+class MemberSetup(BaseModel):
+    """All that a member is told; the first line of its standard input.
+
+    Args:
+        host: address of the coordinator.
+        port: of its channel.
+        store_port: of the store in which agents and ranks find each other.
+        token: of the group.
+        role: of this member.
+        count: workers that this member starts.
+        offset: rank of the first worker of this role in the group.
+        agents: members in the group that take part in the rendezvous.
+        elastic: this member has no rank, and takes part in no rendezvous.
+        threads, gpus: of each worker.
+        first_gpu: of this member, among those of its machine.
+        parent: process that started this one, 0 for a process of another machine.
+        path: where modules are found, as in the coordinator; empty for as in this process.
+        logs: folder for what torch notes of errors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str
+    port: int
+    store_port: int
+    token: str = Field(min_length=32, repr=False)
+    role: str
+    count: int = Field(default=1, ge=1)
+    offset: int = Field(default=0, ge=0)
+    agents: int = Field(default=1, ge=1)
+    elastic: bool = False
+    threads: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+    first_gpu: int = Field(default=0, ge=0)
+    parent: int = 0
+    path: tuple[str, ...] = ()
+    logs: str = LOGS
+
+    @property
+    def address(self) -> str:
+        """Of the coordinator's channel."""
+        return f"tcp://{self.host}:{self.port}"
+
+
+def new_token() -> str:
+    """The token of a new group."""
+    return secrets.token_hex(32)
+
+
+def read_setup() -> MemberSetup:
+    """The first line of standard input, and not a byte more."""
+    text = bytearray()
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        text += byte
+    return MemberSetup.model_validate_json(bytes(text))
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when the thread that started it does.
+
+    Args:
+        parent: the process that should be the parent; when it is not any more, this process ends at once.
+    """
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def setup_from_environment() -> MemberSetup:
+    """What a member on another machine than its coordinator's is told.
+
+    Raises:
+        UserError: nothing is; nobody but a launcher starts members.
+    """
+    for name in (SETUP_VARIABLE, TOKEN_VARIABLE):
+        if name not in os.environ:
+            raise UserError("not in the pod of a worker", where=name, remedy="Leave starting workers to a stage")
+    told = json.loads(os.environ[SETUP_VARIABLE])
+    return MemberSetup.model_validate({**told, "token": os.environ[TOKEN_VARIABLE]})
+
+
+def end_with_coordinator(setup: MemberSetup) -> None:
+    """Wait until the coordinator listens, and from then on end this process when it is gone.
+
+    It is seen by a connection to its store on which nothing is said: the kernel ends it with the coordinator's process,
+    and finds out within two minutes that its machine is gone.
+    """
+    while True:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection((setup.host, setup.store_port))
+            break
+        time.sleep(CALL_SECONDS)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(4096):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="coordinator", daemon=True).start()
+
+
+def end_with_stdin() -> None:
+    """End this process when its standard input closes: its other end is the coordinator's alone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="coordinator", daemon=True).start()

@@ -1,0 +1,83 @@
+"""What an engine adds to a stage on Kubernetes, beside the stage's own Job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.contract.resources import Group
+from superworkflow.infra.engines import engine
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.permissions import Check
+from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
+
+
+class OnCluster:
+    """The part of an engine that launchers on Kubernetes use. This base adds nothing to a Job.
+
+    Pods of members carry the labels `MEMBER_OF` (name of their Job) and `ROLE` of `infra.launch.kubernetes.pod_group`.
+    They belong to the Job's pod, so that they end with it whatever becomes of the launcher, which deletes them by
+    these.
+    """
+
+    def shape(
+        self,
+        manifest: Json,
+        settings: KubernetesSettings,
+        groups: Mapping[str, Group],
+        image: str,
+        labels: Mapping[str, str],
+    ) -> None:
+        """Change the manifest of a Job, whose stage needs these groups.
+
+        Args:
+            manifest: the Job, changed in place.
+            settings: the profile's `kubernetes` part.
+            groups: by role; never empty.
+            image: of the stage, which members run as well.
+            labels: of the stage's pods, which members get as well.
+
+        Raises:
+            UserError: something that the engine needs is missing or too small.
+        """
+
+    def secret(self) -> Mapping[str, str]:
+        """What a Job that has members and these share and nobody else may know; it is in a Secret of the Job's name,
+        which must be there before the Job. Empty for nothing."""
+        return {}
+
+    def members(
+        self,
+        api: KubernetesApi,
+        settings: KubernetesSettings,
+        job: str,
+        groups: Mapping[str, Group],
+        tell: Callable[[str], None],
+    ) -> Sequence[PodGroup]:
+        """Who follows the members of a Job, one for each group.
+
+        Args:
+            api: the cluster.
+            settings: how patient to be.
+            job: name of the Job.
+            groups: by role.
+            tell: receives what people should know.
+        """
+        return ()
+
+    async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
+        """What `check` looks at beforehand where some stage needs groups of this engine."""
+        return []
+
+    def account(self, settings: KubernetesSettings) -> str | None:
+        """Service account of stages whose image is of the engine's own kind; None for that of all stages."""
+        return None
+
+
+@functools.cache
+def engine_on_cluster(name: str) -> OnCluster:
+    """The part of an engine that launchers on Kubernetes use, by the engine's name."""
+    return cast("OnCluster", imported(engine(name).on_cluster)())

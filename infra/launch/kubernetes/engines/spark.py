@@ -1,0 +1,68 @@
+"""Spark's part of launching a stage on Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.contract.resources import Group
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.engines.base import OnCluster
+from superworkflow.infra.launch.kubernetes.engines.spark_driver import POD_VERBS, ROLE_NAME, make_driver
+from superworkflow.infra.launch.kubernetes.permissions import Check, account_rights
+from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
+
+_LEFT_ALONE = "disassociated"
+"""What an executor says that ends because its driver has."""
+
+
+class ExecutorPods(PodGroup):
+    """Executors, which the driver asks for and replaces."""
+
+    @property
+    def title(self) -> str:
+        """See `PodGroup`."""
+        return "Spark executor"
+
+    def blameless(self, told: Mapping[str, Any]) -> bool:
+        """See `PodGroup`."""
+        return _LEFT_ALONE in str(told)
+
+
+class SparkOnCluster(OnCluster):
+    """A stage's pod is the driver, which asks the cluster for its executors; without any, Spark runs inside it."""
+
+    def shape(
+        self,
+        manifest: Json,
+        settings: KubernetesSettings,
+        groups: Mapping[str, Group],
+        image: str,
+        labels: Mapping[str, str],
+    ) -> None:
+        """See `OnCluster`."""
+        make_driver(manifest, settings, groups[ROLE_NAME], image, labels)
+
+    def members(
+        self,
+        api: KubernetesApi,
+        settings: KubernetesSettings,
+        job: str,
+        groups: Mapping[str, Group],
+        tell: Callable[[str], None],
+    ) -> Sequence[PodGroup]:
+        """See `OnCluster`."""
+        return [ExecutorPods(api, settings, job, role, group, tell) for role, group in groups.items()]
+
+    async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
+        """Whether drivers may ask for executors."""
+        account = settings.spark_service_account
+        title = f"spark account: {account}"
+        if account is None:
+            return [Check(title, False, "the profile names none under kubernetes.spark_service_account")]
+        return [await account_rights(api, account, title, "pods", POD_VERBS)]
+
+    def account(self, settings: KubernetesSettings) -> str | None:
+        """See `OnCluster`."""
+        return settings.spark_service_account

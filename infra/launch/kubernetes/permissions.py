@@ -1,0 +1,72 @@
+"""What the one who launches, and service accounts, may do in a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from superworkflow.infra.launch.kubernetes.api import ApiError, KubernetesApi
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `ok` is None where it could not be."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
+    """Whether whoever launches may do this."""
+    refused = []
+    for verb in verbs:
+        what = {"group": group, "resource": resource, "subresource": sub, "verb": verb}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"namespace": api.namespace, **what}},
+        }  # fmt: skip
+        answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        if not answer["status"].get("allowed"):
+            refused.append(verb)
+    name = f"right: {resource}{'/' + sub if sub else ''}"
+    if refused:
+        return Check(name, False, f"may not {', '.join(refused)} in {api.namespace}; see infra/kubernetes/rbac.yaml")
+    return Check(name, True, ", ".join(verbs))
+
+
+async def account_rights(
+    api: KubernetesApi, account: str, title: str, resource: str, verbs: Sequence[str], group: str = ""
+) -> Check:
+    """Whether a service account of the namespace may do this.
+
+    Args:
+        api: the cluster.
+        account: its name.
+        title: of the check.
+        resource: plural, such as `pods`.
+        verbs: what it is to do with them.
+        group: API group of the resource.
+    """
+    refused = []
+    for verb in verbs:
+        spec = {
+            "user": f"system:serviceaccount:{api.namespace}:{account}",
+            "groups": ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{api.namespace}"],
+            "resourceAttributes": {"namespace": api.namespace, "group": group, "resource": resource, "verb": verb},
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": api.namespace}, "spec": spec,
+        }  # fmt: skip
+        path = f"/apis/authorization.k8s.io/v1/namespaces/{api.namespace}/localsubjectaccessreviews"
+        try:
+            answer = await api.create(path, review)
+        except ApiError as error:
+            return Check(title, None, f"not permitted to query its rights ({error.status})")
+        if not answer["status"].get("allowed"):
+            refused.append(verb)
+    if refused:
+        detail = f"may not {', '.join(refused)} {resource} in {api.namespace}; see infra/kubernetes/rbac.yaml"
+        return Check(title, False, detail)
+    return Check(title, True, f"{resource}: {', '.join(verbs)}")

@@ -1,0 +1,283 @@
+"""The pods of one group beside a Job: why they do not start, how they ended, what they used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.config.usage import Holding
+from superworkflow.infra.contract.resources import Group, Resources
+from superworkflow.infra.launch.base import Event
+from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
+from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from superworkflow.infra.launch.kubernetes.quantities import quantity, read_time
+from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
+from superworkflow.infra.process.exit_status import Diagnosis, Reason
+
+MEMBER_OF = "superworkflow/member-of"
+"""Label of members: the name of the Job that they belong to."""
+ROLE = "superworkflow/role"
+"""Label of members: their role."""
+
+END_SECONDS = 10.0
+"""How long members may take to end after the stage's own pod has."""
+
+_KNOWS_LITTLE = (Reason.FAILED, Reason.CRASHED)
+"""Ends of the stage's own pod that may come from its members; others, such as a deadline, end its members."""
+_OUTSIDE = (Reason.EVICTED, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.IMAGE_MISSING)
+
+
+class PodGroup:
+    """What was seen of one group of a Job; pods that are deleted meanwhile are not forgotten.
+
+    This base watches pods that the stage itself asks for, and replaces. A member may leave a JSON object as its
+    termination message: `cpu_s`, `peak_memory_bytes`, `out_of_memory_kills`, and `error`, its last words.
+
+    Args:
+        api: the cluster.
+        settings: how patient to be.
+        job: name of the Job.
+        role: of the group.
+        group: how many there are to be, and of which size.
+        tell: receives what keeps members from starting.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        settings: KubernetesSettings,
+        job: str,
+        role: str,
+        group: Group,
+        tell: Callable[[str], None],
+    ):
+        self.role, self.group = role, group
+        self._api, self._selector = api, f"{MEMBER_OF}={job},{ROLE}={role}"
+        self._patience = StartTimeout(settings, tell)
+        self._seen: dict[str, Json] = {}
+        self._gone: dict[str, datetime] = {}
+        self._left: set[str] = set()  # those that were asked to end, while the stage runs
+
+    @property
+    def title(self) -> str:
+        """What one of them is called in messages."""
+        return self.role
+
+    def blameless(self, told: Mapping[str, Any]) -> bool:
+        """Whether a member that failed only did so because the stage's own pod had ended, by its own words."""
+        return False
+
+    def hear(self, event: Event) -> bool:
+        """Take in an event that the stage has sent; True where it says what members there should be."""
+        return False
+
+    async def look(self, own: Json | None = None) -> Diagnosis | None:
+        """Take in the present state; why the stage need not be waited for, or None.
+
+        That is what has kept all members from starting for too long, or that as many as were asked for ran out of
+        memory: work would be tried again on others of the same size.
+
+        Args:
+            own: the stage's own pod.
+        """
+        pods = await self._api.items(self._api.pods, labelSelector=self._selector)
+        present = {pod["metadata"]["name"]: pod for pod in pods}
+        for name in self._seen.keys() - present.keys():
+            self._gone.setdefault(name, datetime.now(UTC))
+        self._seen |= present
+        if sum(is_out_of_memory(pod) for pod in self._seen.values()) >= self.group.count:
+            return self._ended_badly()
+        if any("running" in state_of(pod) for pod in pods):
+            return self._patience.consider(None, started=True)
+        for pod in pods:
+            if not _terminated(pod):
+                found = waiting_problem(pod, await self._events(pod))
+                if found is not None:
+                    found = Diagnosis(found.reason, f"{self.title}: {found.summary}", found.resolution)
+                return self._patience.consider(found, started=False)
+        return None
+
+    async def finish(self) -> None:
+        """Wait until all have ended, for their figures; those that have not within a time are left."""
+        until = time.monotonic() + END_SECONDS
+        await self.look()
+        while time.monotonic() < until and any("running" in state_of(self._seen[name]) for name in self._present()):
+            await asyncio.sleep(0.2)
+            await self.look()
+
+    def _present(self) -> list[str]:
+        return [name for name in self._seen if name not in self._gone]
+
+    def failure(self, own: Diagnosis) -> Diagnosis | None:
+        """How members ended, where that is why the stage failed and it cannot know.
+
+        Args:
+            own: why the stage failed, as its own pod and log tell.
+        """
+        return self._ended_badly() if own.reason in _KNOWS_LITTLE else None
+
+    def _ended_badly(self) -> Diagnosis | None:
+        crashed = ""
+        for name, pod in self._seen.items():
+            found = None if _terminated(pod).get("exitCode") == 0 or name in self._left else diagnose({}, pod)
+            if is_out_of_memory(pod):
+                limit = _limit(pod)
+                return Diagnosis(
+                    Reason.OUT_OF_MEMORY,
+                    f"{self.title} {name} ran out of memory" + (f" (its limit was {limit})" if limit else ""),
+                    f"Give {self.role}s more memory in the profile (`resources.{Resources.path(self.role)}.memory`), "
+                    "or raise `kubernetes.memory_cap`.",
+                )
+            if found is not None and found.reason in _OUTSIDE:
+                return Diagnosis(found.reason, f"{self.title} {name}: {found.summary}", found.resolution)
+            code = 0 if name in self._left else _terminated(pod).get("exitCode")
+            if code and code != 143 and not self.blameless(_told(pod)):
+                crashed = str(_told(pod).get("error") or f"exit status {code}")
+        if crashed and not any(_terminated(pod).get("exitCode") == 0 for pod in self._seen.values()):
+            return Diagnosis(
+                Reason.NOT_STARTED,
+                f"none of {len(self._seen)} {self.title}s stayed up; the last one said: {crashed}",
+                f"Check the image and the size of the {self.role}s.",
+            )
+        return None
+
+    def figures(self) -> dict[str, float]:
+        """What they used, by name with its unit; empty where there were none."""
+        started = [pod for pod in self._seen.values() if _began(pod) is not None]
+        if not started:
+            return {}
+        told = [_told(pod) for pod in started]
+        figures = {
+            f"{self.role}s": float(len(started)),
+            f"{self.role}s_lost": float(self._lost()),
+            f"{self.role}_held_s": sum(self._held(pod) for pod in started),
+            f"{self.role}_start_s": max(_startup(pod) for pod in started),
+        }
+        cpu = [each["cpu_s"] for each in told if each.get("cpu_s") is not None]
+        peaks = [each["peak_memory_bytes"] for each in told if each.get("peak_memory_bytes") is not None]
+        if cpu:
+            figures[f"{self.role}_cpu_s"] = float(sum(cpu))
+        if peaks:
+            figures[f"{self.role}_peak_memory_bytes"] = float(max(peaks))
+            figures[f"{self.role}_used_memory_share"] = max(peaks) / self.group.memory
+        return figures
+
+    def holdings(self, own: Json | None) -> list[Holding]:
+        """What each of them held, in the cluster's own time, so far as was seen.
+
+        Args:
+            own: the stage's own pod.
+        """
+        origin = scheduled(own) if own is not None else None
+        found = []
+        for pod in self._seen.values():
+            begin = scheduled(pod) or _began(pod)
+            if begin is not None:
+                begin_s = max(0.0, (begin - (origin or begin)).total_seconds())
+                end_s = max(begin_s, (self._end(pod) - (origin or begin)).total_seconds())
+                found.append(Holding(role=self.role, resources=self._size(pod), begin_s=begin_s, end_s=end_s))
+        return found
+
+    def _size(self, pod: Json) -> Resources:
+        """What a node kept for a pod; what was asked for where it does not say."""
+        containers = (pod.get("spec") or {}).get("containers") or ()
+        asked: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
+        cpu, memory = quantity(asked.get("cpu", 0)), int(quantity(asked.get("memory", 0)))
+        each = self.group.each
+        return each.model_copy(update={"cpu": cpu or each.cpu, "memory": memory or each.memory})
+
+    def _lost(self) -> int:
+        """How many ended before the stage let them. It lets all go at once, which some then do with status 0; one
+        that was still starting finds nobody."""
+        asked = {name: pod for name, pod in self._seen.items() if name not in self._left}
+        well = [self._end(pod) for pod in asked.values() if _terminated(pod).get("exitCode") == 0]
+        # Elastic ones are also let go while the stage runs, one by one.
+        let_go = (max if self.group.elastic else min)(well, default=datetime.max.replace(tzinfo=UTC))
+        badly = [pod for name, pod in asked.items() if _terminated(pod).get("exitCode", name in self._gone)]
+        return sum(self._end(pod) < let_go for pod in badly)
+
+    def _end(self, pod: Json) -> datetime:
+        """When it ended, so far as was seen."""
+        gone = self._gone.get(pod["metadata"]["name"]) or datetime.now(UTC)
+        return read_time(_terminated(pod).get("finishedAt")) or gone
+
+    def _held(self, pod: Json) -> float:
+        """Seconds for which its container ran, so far as was seen."""
+        began = _began(pod)
+        return 0.0 if began is None else max(0.0, (self._end(pod) - began).total_seconds())
+
+    async def _events(self, pod: Json) -> list[Json]:
+        found = await self._api.items(self._api.events, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
+        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+
+
+async def remove_members(api: KubernetesApi, job: str) -> None:
+    """Delete the members of a Job whose own pod has ended, and wait until they are gone."""
+    while pods := await api.items(api.pods, labelSelector=f"{MEMBER_OF}={job}"):
+        for pod in pods:
+            if "deletionTimestamp" not in pod["metadata"] or "running" not in state_of(pod):
+                await api.delete(f"{api.pods}/{pod['metadata']['name']}", **_grace(pod))
+        await asyncio.sleep(0.2)
+
+
+def _grace(pod: Json) -> dict[str, str]:
+    """Nothing to wait for where nothing runs."""
+    return {} if "running" in state_of(pod) else {"gracePeriodSeconds": "0"}
+
+
+def _container(pod: Json) -> Json:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((c for c in statuses if c["name"] == CONTAINER), {})
+
+
+def state_of(pod: Json) -> Json:
+    """State of a pod's container: empty, or one of `waiting`, `running` and `terminated`."""
+    return _container(pod).get("state") or {}
+
+
+def _terminated(pod: Json) -> Json:
+    return state_of(pod).get("terminated") or {}
+
+
+def _told(pod: Json) -> dict[str, Any]:
+    """What a member left in its termination message."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(_terminated(pod).get("message") or "{}")
+        if isinstance(told, dict):
+            return told
+    return {}
+
+
+def is_out_of_memory(pod: Json) -> bool:
+    """Whether the kernel has ended the member, or a process of it, for lack of memory."""
+    return _terminated(pod).get("reason") == "OOMKilled" or bool(_told(pod).get("out_of_memory_kills"))
+
+
+def _limit(pod: Json) -> str:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    found: Json = next((c for c in containers if c.get("name") == CONTAINER), {})
+    return str(((found.get("resources") or {}).get("limits") or {}).get("memory") or "").replace("Mi", " MiB")
+
+
+def scheduled(pod: Json) -> datetime | None:
+    """When a node was given to a pod."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    found: Json = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
+    return read_time(found.get("lastTransitionTime"))
+
+
+def _began(pod: Json) -> datetime | None:
+    """When its container started."""
+    return read_time((state_of(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
+
+
+def _startup(pod: Json) -> float:
+    """Seconds from asking for it to the start of its container; the cluster tells whole seconds."""
+    asked, began = read_time(pod["metadata"].get("creationTimestamp")), _began(pod)
+    return max(0.0, (began - asked).total_seconds()) if asked and began else 0.0

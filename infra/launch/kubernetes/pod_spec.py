@@ -1,0 +1,123 @@
+"""What the pods of stages and of their members have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from superworkflow.infra.config.kubernetes import KubernetesSettings
+from superworkflow.infra.contract.resources import Resources
+
+Json = dict[str, Any]
+
+WRITTEN_BY_THE_STAGE = "FallbackToLogsOnError"
+"""Where a container leaves no message, the last lines of its log are kept with its status: the stage's own error."""
+
+
+def pod_spec(
+    settings: KubernetesSettings, container: Json, volumes: list[Json], *, gpus: int = 0, gpu_type: str | None = None
+) -> Json:
+    """Spec of a pod with one container: never restarted, no user 0, no rights, placed as the profile says."""
+    spec: Json = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": settings.grace_s,
+        # The stage would be process 1 otherwise, which the kernel lets ignore the signal to end.
+        "shareProcessNamespace": True,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": settings.user,
+            "runAsGroup": settings.user,
+            "fsGroup": settings.user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    selector = settings.node_selector | (settings.gpu_selectors.get(gpu_type or "", {}) if gpus else {})
+    tolerations = [toleration.manifest() for toleration in settings.tolerations]
+    if gpus:
+        tolerations.append({"key": settings.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    optional = {
+        "serviceAccountName": settings.service_account,
+        "imagePullSecrets": [{"name": settings.image_pull_secret}] if settings.image_pull_secret else None,
+        "nodeSelector": selector,
+        "tolerations": tolerations,
+    }
+    return spec | {key: value for key, value in optional.items() if value}
+
+
+def container_spec(settings: KubernetesSettings, env: Mapping[str, str], mounts: list[Json]) -> Json:
+    """What every container has: no privilege, a read-only root, environment and Secrets of the profile."""
+    container: Json = {
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": WRITTEN_BY_THE_STAGE,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if settings.command:
+        container["command"] = settings.command
+    if settings.env_secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in settings.env_secrets]
+    return container
+
+
+def environment(settings: KubernetesSettings, threads: int) -> dict[str, str]:
+    """Environment of a container that computes with so many threads."""
+    return {
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "NUMBA_CACHE_DIR": "/tmp/numba",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # The figures under /sys/fs/cgroup are this container's, not a whole machine's.
+        "SUPERWORKFLOW_IN_CONTAINER": "1",
+        **settings.env,
+    }
+
+
+def volumes_and_mounts(settings: KubernetesSettings, scratch: int = 0, shm: int = 0) -> tuple[list[Json], list[Json]]:
+    """A writable /tmp, /dev/shm of a size, and the profile's volumes; sizes in bytes, 0 for no limit of their own."""
+    limit = {"sizeLimit": str(scratch)} if scratch else {}
+    volumes: list[Json] = [{"name": "tmp", "emptyDir": limit}]
+    mounts: list[Json] = [{"name": "tmp", "mountPath": "/tmp"}]
+    if shm:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    for number, volume in enumerate(settings.volumes):
+        name = f"volume-{number}"
+        source = (
+            {"hostPath": {"path": volume.host_path}}
+            if volume.host_path
+            else {"persistentVolumeClaim": {"claimName": volume.claim}}
+        )
+        volumes.append({"name": name, **source})
+        mounts.append({"name": name, "mountPath": volume.mount_path, "readOnly": volume.read_only})
+    return volumes, mounts
+
+
+def cpu_quantity(cpu: float) -> str:
+    """A Kubernetes quantity of processors, whole thousandths."""
+    return f"{max(1, round(cpu * 1000))}m"
+
+
+def quantities(settings: KubernetesSettings, resources: Resources) -> dict[str, dict[str, str]]:
+    """Requests and limits; memory is never lent beyond what is asked for, processors may be."""
+    memory = str(resources.memory)
+    requests = {"cpu": cpu_quantity(resources.cpu), "memory": memory}
+    limits = {"memory": memory}
+    if resources.ephemeral_storage:
+        requests["ephemeral-storage"] = limits["ephemeral-storage"] = str(resources.ephemeral_storage)
+    if resources.gpu.count:
+        requests[settings.gpu_resource] = limits[settings.gpu_resource] = str(resources.gpu.count)
+    return {"requests": requests, "limits": limits}

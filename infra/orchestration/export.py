@@ -1,0 +1,75 @@
+"""Other formats of a result, written on request."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
+from superworkflow.infra.base.suggest import nearest
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.infra.storage.table_files import matching
+from superworkflow.infra.tracking.records import RunRecord
+
+
+def check_formats(superworkflow: Superworkflow, names: Iterable[str]) -> None:
+    """Raises UserError for a format that the superworkflow does not have."""
+    for name in names:
+        if name not in superworkflow.exports:
+            valid = list(superworkflow.exports)
+            raise UserError("no such export format", where="--export", value=name, remedy=nearest(name, valid))
+
+
+def output_uri(dataset: Dataset, name: str) -> str | None:
+    """URI of what a superworkflow's `outputs` name in a dataset, or None when it has nothing of that name.
+
+    Args:
+        dataset: that of the node.
+        name: of a file, of a folder (`shards/`), or a pattern such as `part-*.npy`; see
+            `infra.storage.table_files.find_files`.
+    """
+    return f"{dataset.uri}/{name}" if matching(dataset.files(), name) else None
+
+
+def export(superworkflow: Superworkflow, name: str, run: RunRecord) -> str:
+    """Write one format beside the store's stages, as `<store>/exports/<digest>.<ending>`; returns its URI.
+
+    What the format's function writes is a file or a folder. A folder in a bucket is there file by file.
+    """
+    definition = superworkflow.exports[name]
+    record = next(record for record in run.stages if record.name == definition.node)
+    target = Location.of(run.store).join("exports", f"{record.digest}.{definition.filename}")
+    final = target.local_path
+    if final is not None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    dataset = Dataset.open(Location.of(record.output))
+    # Beside where it goes, so that it can be renamed: nobody sees half of it.
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=final and final.parent) as scratch:
+        path = Path(scratch) / target.name
+        try:
+            imported(definition.function)(dataset, path)
+        finally:
+            dataset.close()
+        if final is None:
+            _send(path, target)
+        else:
+            if final.is_dir() or (path.is_dir() and final.exists()):
+                final.rename(Path(scratch) / "before")  # what cannot be replaced at once goes with the scratch folder
+            path.replace(final)
+    return target.uri
+
+
+def _send(path: Path, target: Location) -> None:
+    if not path.is_dir():
+        target.upload(path)
+        return
+    files = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: target.join(name).upload(path / name), files))
+    for name in set(target.walk_files()) - set(files):
+        target.join(name).delete()  # of an earlier export

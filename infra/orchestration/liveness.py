@@ -1,0 +1,91 @@
+"""The beginning of a flow's process, its signs of life, and its death.
+
+Flow runs whose process died while Prefect's server was told nothing: are closed by those that come after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.context import FlowRunContext
+from prefect.states import Crashed
+
+from superworkflow.infra.base.masking import mask_log
+from superworkflow.infra.process.heartbeat import Heartbeat, is_dead, last_sign, sign, signature
+from superworkflow.infra.process.interrupt import take_signals_back
+
+
+def enter_flow() -> None:
+    """What a flow does first in its process: take back what Prefect's engine has taken, and guard its log."""
+    take_signals_back()
+    for name in ("prefect", "prefect.flow_runs", "prefect.task_runs"):
+        mask_log(name)
+
+
+@contextlib.contextmanager
+def signs_of_life() -> Iterator[None]:
+    """While it lasts, the current flow run tells the server that its process lives; dead ones' runs are closed."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    own, outermost = context.flow_run.id, context.flow_run.parent_task_run_id is None
+
+    def first() -> None:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run_labels(own, dict(signature()))
+            if outermost:
+                close_dead_flow_runs(client)
+
+    def beat() -> None:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run_labels(own, dict(sign()))
+
+    heart = Heartbeat(beat, first)
+    try:
+        yield
+    finally:
+        heart.stop()
+
+
+def close_dead_flow_runs(client: SyncPrefectClient) -> list[UUID]:
+    """Close what dead processes have left running; ids of those flow runs."""
+    running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
+    found = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running))
+    dead = {run.id: _died(last_sign(run.labels)) for run in found if is_dead(run.labels)}
+    for run, died in dead.items():
+        close_task_runs(client, run, died)
+        client.set_flow_run_state(run, Crashed(message=died), force=True)
+    return list(dead)
+
+
+def close_task_runs(client: SyncPrefectClient, run: UUID, why: str) -> None:
+    """Close those of a flow run's tasks that its process has left open."""
+    tasks = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
+        task_run_filter=TaskRunFilter(
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING]))
+        ),
+    )
+    for task in tasks:
+        client.set_task_run_state(task.id, Crashed(message=why), force=True)
+
+
+def _died(last: float | None) -> str:
+    """What their states say. The server takes the time at which it is told for their end, and lets no client set it."""
+    if last is None:
+        return "Its process died."
+    return f"Its process died; it was last seen at {datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC."

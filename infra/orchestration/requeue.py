@@ -1,0 +1,79 @@
+"""Flow runs whose worker ended before they did: they go on, with the same id, once a worker is there.
+
+What a run has finished is in the store, so that it begins again where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas import State
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import AwaitingRetry, Cancelled, Crashed
+
+from superworkflow.infra.orchestration.liveness import close_task_runs
+from superworkflow.infra.process.heartbeat import is_alive
+
+WORKER_LABEL = "prefect.worker.name"
+"""Under which a worker puts its name on the runs that it starts."""
+MOST_STARTS = 3
+"""A run that was started so often and has taken its worker with it each time is not started again."""
+_OPEN = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+
+
+def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]:
+    """What a worker does first: let go on what the one of its name before it had when it died.
+
+    No two workers of a pool may have this name at a time. A run that has outlived its worker on this machine is left
+    to itself.
+
+    Returns:
+        Ids of the runs that go on.
+    """
+    try:
+        client.read_work_pool(pool)
+    except ObjectNotFound:  # its first start makes the pool
+        return []
+    names = {each.name for each in client.read_workers_for_work_pool(pool)}
+    found = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))),
+        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+    )
+    alone = names <= {worker}  # a run is claimed a moment before it is labelled
+    ours = [run for run in found if run.labels.get(WORKER_LABEL, worker if alone else "") == worker]
+    return _go_on(client, [run for run in ours if not is_alive(run.labels)])
+
+
+def hand_back(client: SyncPrefectClient, runs: Iterable[UUID]) -> list[UUID]:
+    """What a worker does last that was told to end: let go on the runs that it has ended for that.
+
+    Returns:
+        Ids of the runs that go on; those that came to an end of their own do not.
+    """
+    left = [client.read_flow_run(run) for run in runs]
+    return _go_on(client, [run for run in left if run.state_type in (*_OPEN, StateType.CRASHED)], told=True)
+
+
+def _go_on(client: SyncPrefectClient, runs: Iterable[FlowRun], told: bool = False) -> list[UUID]:
+    resumed = []
+    for run in runs:
+        close_task_runs(client, run.id, "The worker of this run ended.")
+        if run.state_type == StateType.CANCELLING:
+            state: State[None] = Cancelled(message="It was being cancelled when its worker ended.")
+        elif run.run_count >= MOST_STARTS and not told:
+            state = Crashed(message=f"Its worker died each of the {run.run_count} times that it was started.")
+        else:
+            state = AwaitingRetry(message="Its worker ended; what it has finished is cached.")
+            resumed.append(run.id)
+        client.set_flow_run_state(run.id, state, force=True)
+    return resumed

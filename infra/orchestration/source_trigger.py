@@ -1,0 +1,148 @@
+"""A light flow that looks whether the sources of a deployment have been written, and starts it where they have.
+
+It asks file systems for sizes and times and reads no content, so it may look every few minutes. What it saw when it
+last started the deployment is kept in a variable on Prefect's server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from prefect import Flow, flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas import State
+from prefect.client.schemas.actions import VariableCreate, VariableUpdate
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Completed
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.config.request import parameters_of
+from superworkflow.infra.contract.diagram import Diagram, Given, Node
+from superworkflow.infra.contract.stage import Stage
+from superworkflow.infra.contract.superworkflow import Superworkflow
+from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE
+from superworkflow.infra.orchestration.liveness import enter_flow
+from superworkflow.infra.storage.digest import canonical_json
+from superworkflow.infra.storage.source import Source
+from superworkflow.infra.storage.table_access import reach_of
+
+STARTED_STATE, WAITS_STATE = "Started", "Waits"
+QUIET_S = 60.0
+"""Seconds for which a local file must not have been written: it may be on its way."""
+_GOING_ON = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
+
+
+def watching_flow_name(superworkflow: str) -> str:
+    """Name of the flow that watches for a superworkflow's."""
+    return f"watch-{superworkflow}"
+
+
+def make_watching_flow(superworkflow: Superworkflow) -> Flow[[str, float], State[None]]:
+    """The flow that watches for deployments of a superworkflow; its parameter names the deployment."""
+
+    def watch(deployment: str, quiet_s: float = QUIET_S) -> State[None]:
+        enter_flow()
+        with get_client(sync_client=True) as client:
+            return _look(client, superworkflow, deployment, quiet_s)
+
+    return flow(
+        name=watching_flow_name(superworkflow.name), persist_result=False,
+        description=f"Starts a deployment of {superworkflow.name} when its sources have been written.",
+    )(watch)  # fmt: skip
+
+
+def _look(client: SyncPrefectClient, superworkflow: Superworkflow, title: str, quiet_s: float) -> State[None]:
+    try:
+        found = client.read_deployment_by_name(title)
+    except ObjectNotFound:
+        raise UserError("there is no such deployment", where="deployment", value=title) from None
+    seen, written_ns = look(superworkflow, found.parameters)
+    name = variable_name(found.id)
+    kept = client.read_variable_by_name(name)
+    if kept is not None and kept.value == seen:
+        return Completed(name=UNCHANGED_STATE, message="no source has been written since it last started")
+    if 0 <= time.time_ns() - written_ns < quiet_s * 1e9:  # a time to come is somebody's choice, and tells nothing
+        return Completed(name=WAITS_STATE, message=f"a source has been written within the last {quiet_s:g} s")
+    if _goes_on(client, found.id):
+        return Completed(name=WAITS_STATE, message="sources have been written, and a run goes on already")
+    run = client.create_flow_run_from_deployment(found.id)
+    if kept is None:
+        client.create_variable(VariableCreate(name=name, value=seen, tags=["superworkflow"]))
+    else:
+        client.update_variable(VariableUpdate(name=name, value=seen))
+    why = "sources have been written" if kept is not None else "it has not looked before"
+    return Completed(name=STARTED_STATE, message=f"{why}: started {run.name}")
+
+
+def variable_name(deployment: UUID) -> str:
+    """Name of the variable with what was seen last."""
+    return f"superworkflow_seen_{deployment.hex}"
+
+
+def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, int]:
+    """What a deployment's sources are like now, without reading them.
+
+    Args:
+        superworkflow: whose deployment.
+        given: the deployment's parameters, which count as well: another deployment of the same name is a change.
+
+    Returns:
+        A digest of their names, sizes and times, and when the last local file was written, in nanoseconds.
+
+    Raises:
+        UserError: a source is not there.
+    """
+    sources: dict[str, Given] = {
+        name: Source.of(given[name], reach=reach_of(given[name], chosen=False))
+        for name in superworkflow.sources
+        if given.get(name) and name not in superworkflow.datasets
+    }
+    settings = {prefix: given[prefix] for prefix in superworkflow.models() if given.get(prefix)}
+    params = parameters_of(superworkflow, parameters=settings)
+    sketch = _Opening(params, params[superworkflow.name])
+    superworkflow.diagram(sketch, **{name: sources.get(name) for name in superworkflow.sources})
+    states = {name: source.states() for name, source in sources.items() if isinstance(source, Source)}
+    prints = {
+        name: {path: state.fingerprint for path, state in sorted(members.items())} for name, members in states.items()
+    }
+    identity = canonical_json({"sources": prints, "parameters": dict(given)})
+    written = max((state.changed_ns for members in states.values() for state in members.values()), default=0)
+    return hashlib.sha256(identity.encode()).hexdigest(), written
+
+
+class _Opening(Diagram):
+    """Settles what each source is, as its stage declares it; names no dataset, for which content would be read."""
+
+    def stage(
+        self, stage: Stage[Any], *, name: str | None = None, params: str | None = None, **inputs: Node | Given | None
+    ) -> Node:
+        """See `Diagram`."""
+        for key, value in inputs.items():
+            if isinstance(value, Source):
+                stage.inputs[key].open(value)
+        node = Node(name or stage.name, stage, self._params[params or stage.name], {}, "", params or stage.name)
+        self.nodes[node.name] = node
+        return node
+
+
+def _goes_on(client: SyncPrefectClient, deployment: UUID) -> bool:
+    """Whether a run of the deployment goes on, or is about to."""
+    return bool(
+        client.read_flow_runs(
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_GOING_ON))),
+            limit=1,
+        )
+    )

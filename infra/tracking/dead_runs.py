@@ -1,0 +1,48 @@
+"""Runs in MLflow whose process died without closing them: closed by those that come after."""
+
+from __future__ import annotations
+
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+from superworkflow.infra.process.heartbeat import BEAT, is_dead, last_sign, sign
+
+ERROR_TAG = "superworkflow.error"
+"""Why a run did not end well."""
+DIED = "its process died"
+
+
+def close_dead_runs(client: MlflowClient, experiment: str) -> list[str]:
+    """Close what dead processes have left running; ids of those runs."""
+    open_runs = _search(client, experiment, f"tags.`{BEAT}` != ''")
+    dead = [run.info.run_id for run in open_runs if is_dead(run.data.tags)]
+    for run in open_runs:
+        if run.info.run_id in dead:
+            _close(client, run)
+            for stage in _search(client, experiment, f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"):
+                if BEAT not in stage.data.tags:
+                    _close(client, stage, last_sign(run.data.tags))
+    return dead
+
+
+def give_sign(client: MlflowClient, run_id: str) -> None:
+    """Say that a run lives, also where somebody has taken it for dead."""
+    for name, value in sign().items():
+        client.set_tag(run_id, name, value)
+    run = client.get_run(run_id)
+    if run.info.status != "RUNNING" and run.data.tags.get(ERROR_TAG) == DIED:
+        client.update_run(run_id, status="RUNNING")
+        client.delete_tag(run_id, ERROR_TAG)
+
+
+def _search(client: MlflowClient, experiment: str, which: str) -> list[Run]:
+    return list(client.search_runs([experiment], f"attributes.status = 'RUNNING' and {which}", ViewType.ACTIVE_ONLY))
+
+
+def _close(client: MlflowClient, run: Run, last: float | None = None) -> None:
+    when = last_sign(run.data.tags) or last
+    client.set_tag(run.info.run_id, ERROR_TAG, DIED)
+    # Signs are in whole seconds: the first of a run that died at once is older than its start.
+    end = None if when is None else max(int(when * 1000), run.info.start_time)
+    client.set_terminated(run.info.run_id, status="FAILED", end_time=end)

@@ -1,0 +1,220 @@
+"""Recorded runs in full, for pages: all figures, tags and stages, from MLflow or from a run that is just ending."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.resources import GROUPS
+from superworkflow.infra.tracking.dead_runs import ERROR_TAG
+from superworkflow.infra.tracking.entities import DIGEST_LENGTH
+from superworkflow.infra.tracking.history import RecordedRun, recorded_run
+from superworkflow.infra.tracking.metric_keys import drift_keys, quality_keys, total_keys
+from superworkflow.infra.tracking.mlflow_tracker import (
+    EXPERIMENT,
+    STAGE_TAG,
+    SUPERWORKFLOW_TAG,
+    open_client,
+    page_of_run,
+)
+from superworkflow.infra.tracking.models import ModelRegistry, Version
+from superworkflow.infra.tracking.records import RunRecord, StageRecord
+from superworkflow.infra.tracking.tables import sqlite_path
+from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG
+
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class DetailedRun(RecordedRun):
+    """One run with all that is recorded of it.
+
+    Args:
+        ended: None while it goes on.
+        tags: by name.
+        figures: all metrics, by the names that MLflow has.
+        page: its address in MLflow.
+    """
+
+    ended: datetime | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)
+    page: str = ""
+
+    @property
+    def deployment(self) -> str:
+        """Name of its deployment; empty where it has none."""
+        return self.tags.get(DEPLOYMENT_TAG, "")
+
+    @property
+    def deployment_id(self) -> str:
+        return self.tags.get(DEPLOYMENT_ID_TAG, "")
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is a trial of a sweep."""
+        return MLFLOW_PARENT_RUN_ID in self.tags
+
+    @property
+    def error(self) -> str:
+        """Why it did not end well."""
+        return self.tags.get(ERROR_TAG, "")
+
+
+@dataclass(frozen=True)
+class RecordedStageRun:
+    """One stage of one run.
+
+    Args:
+        state: `ran`, `cached` or `failed`.
+        ended: when it was recorded.
+        seconds: for which resources were held, without compiling.
+        cpu: vCPUs that its own process or pod was given.
+        memory: bytes that it was given.
+        members: whether it had members beside it.
+        queued_s: from when it was its turn until it was given its resources.
+        figures: all others by name.
+    """
+
+    name: str
+    state: str
+    ended: datetime
+    seconds: float
+    compile_s: float
+    cpu_s: float
+    memory_bytes: float
+    rows: float
+    cost_usd: float
+    saved_usd: float
+    cpu: float
+    memory: int
+    members: bool = False
+    queued_s: float = 0.0
+    error: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def began(self) -> datetime:
+        """When it was given its resources."""
+        return self.ended - timedelta(seconds=self.seconds + self.compile_s)
+
+
+class RunReader:
+    """Reads what runs have recorded, and changes nothing.
+
+    Args:
+        uri: tracking URI.
+
+    Raises:
+        UserError: it cannot be reached, or its database does not exist.
+    """
+
+    def __init__(self, uri: str):
+        database = sqlite_path(uri)
+        if database is not None and not database.exists():
+            raise UserError("nothing is recorded here", where=uri, remedy="Name the store of the runs with --store")
+        self.uri = uri
+        self._client = open_client(uri)
+
+    def runs(self, limit: int) -> list[DetailedRun]:
+        """Runs, newest first, trials of sweeps among them."""
+        experiment = self._client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return []
+        found = self._client.search_runs(
+            [experiment.experiment_id], f"tags.`{SUPERWORKFLOW_TAG}` != ''", ViewType.ACTIVE_ONLY, limit,
+            order_by=["attributes.start_time DESC"],
+        )  # fmt: skip
+        return [self._detailed(run) for run in found]
+
+    def run(self, run_id: str) -> DetailedRun | None:
+        """The run of this id; None where there is none, or where it is none of a superworkflow."""
+        if not _RUN_ID.fullmatch(run_id):
+            return None
+        try:
+            found = self._client.get_run(run_id)
+        except MlflowException:
+            return None
+        return self._detailed(found) if found.data.tags.get(SUPERWORKFLOW_TAG) else None
+
+    def stages(self, run: DetailedRun) -> list[RecordedStageRun]:
+        """Stages of a run in the order of their beginnings."""
+        experiment = self._client.get_run(run.run_id).info.experiment_id
+        which = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.run_id}' and tags.`{STAGE_TAG}` != ''"
+        found = self._client.search_runs([experiment], which, ViewType.ACTIVE_ONLY, 1000)
+        return sorted((_stage(each) for each in found), key=lambda each: (each.began, each.ended))
+
+    def versions(self) -> list[Version]:
+        """All versions of all registered models that runs of superworkflows have made."""
+        registry = ModelRegistry(self.uri)
+        return [each for name in registry.names() for each in registry.versions(name) if each.digest]
+
+    def _detailed(self, run: Any) -> DetailedRun:
+        ended = datetime.fromtimestamp(run.info.end_time / 1000, UTC) if run.info.end_time else None
+        return DetailedRun(
+            **vars(recorded_run(run)), ended=ended, tags=dict(run.data.tags), figures=dict(run.data.metrics),
+            page=page_of_run(self.uri, run.info.experiment_id, run.info.run_id),
+        )  # fmt: skip
+
+
+def as_detailed(run: RunRecord, page: str, now: datetime | None = None) -> DetailedRun:
+    """A run that ends well now, as it will be read."""
+    ended = now or datetime.now(UTC)
+    figures = total_keys(run.totals()) | quality_keys(run.metrics) | drift_keys(run.drift)
+    figures |= {f"promotion/{name}": value for each in run.decisions for name, value in each.figures.items()}
+    return DetailedRun(
+        run_id=run.run_id, name=run.name, superworkflow=run.superworkflow, status="FINISHED",
+        started=ended - timedelta(seconds=run.wall_s),
+        params={f"{each.name}.{name}": str(value) for each in run.stages for name, value in each.params.items()},
+        metrics=run.metrics, stages={each.name: {**each.took, "cached": float(each.state == "cached")}
+                                     for each in run.stages},
+        totals=run.totals(), declared=run.declared,
+        sources={each.name: each.digest[:DIGEST_LENGTH] for each in run.sources},
+        outcome=run.decisions[-1].verdict if run.decisions else "", ended=ended,
+        tags={"superworkflow.decision": str(run.decisions[-1])} if run.decisions else {}, figures=figures, page=page,
+    )  # fmt: skip
+
+
+def as_stage(record: StageRecord) -> RecordedStageRun:
+    """A stage that has ended, as it will be read."""
+    return RecordedStageRun(
+        name=record.name, state=record.state, ended=datetime.fromtimestamp(record.ended, UTC),
+        seconds=record.runtime_s, compile_s=record.compile_s, cpu_s=record.cpu_s,
+        memory_bytes=record.peak_memory_bytes, rows=record.rows, cost_usd=record.cost_usd, saved_usd=record.saved_usd,
+        cpu=record.resources.cpu, memory=record.resources.memory, members=bool(record.resources.groups),
+        queued_s=record.queued_s, error=record.error, figures=dict(record.figures),
+    )  # fmt: skip
+
+
+def _stage(run: Any) -> RecordedStageRun:
+    figures, params, tags = dict(run.data.metrics), run.data.params, run.data.tags
+
+    def take(name: str) -> float:
+        return float(figures.pop(name, 0.0))
+
+    return RecordedStageRun(
+        name=run.info.run_name, state=tags.get("superworkflow.state", ""),
+        ended=datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC),
+        seconds=take("seconds"), compile_s=take("compile_seconds"), cpu_s=take("cpu_seconds"),
+        memory_bytes=take("peak_memory_bytes"), rows=take("rows"), cost_usd=take("cost_usd"),
+        saved_usd=take("saved_usd"), cpu=_number(params.get("resources.cpu")),
+        memory=int(_number(params.get("resources.memory"))),
+        members=any(params.get(f"resources.{group}", "None") != "None" for group in GROUPS),
+        queued_s=take("queued_seconds"), error=tags.get(ERROR_TAG, ""), figures=figures,
+    )  # fmt: skip
+
+
+def _number(text: str | None) -> float:
+    """A number that somebody may have edited."""
+    try:
+        return min(max(float(text or 0), 0.0), 1e18)
+    except ValueError:
+        return 0.0

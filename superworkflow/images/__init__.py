@@ -1,0 +1,1 @@
+"""Commands that images run while they are built."""

@@ -1,0 +1,202 @@
+"""Compile the kernels of all stages by running each once on small graphs.
+
+Run as `python -m superworkflow.images.compile_kernels`.
+
+Numba keeps them in `NUMBA_CACHE_DIR`, or beside their modules, where every later process finds them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.contract.progress import Progress
+from superworkflow.infra.contract.resources import Resources
+from superworkflow.infra.launch.run_stage import execute
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.location import Location
+from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.gnn.distributed.edge_split import divided
+from superworkflow.tasks.lib.gnn.distributed.kernels import copy_rows, place_edges, place_in_rows, rename
+from superworkflow.tasks.lib.gnn.distributed.kv_server import PartialSumSource
+from superworkflow.tasks.lib.gnn.model.dropout import NOTHING
+from superworkflow.tasks.lib.gnn.model.mean_kernels import (
+    gather_means,
+    gather_rows,
+    mean_rows,
+    spread_back,
+    transpose,
+)
+from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRows, SharedMeansPart
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.kernels import (
+    Renumbered,
+    count_draws,
+    draw_edges,
+    fill_masks,
+    spread_edges,
+    sum_edges,
+)
+from superworkflow.tasks.lib.gnn.sampler.links import links_of
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives, edges_between
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler, order_of
+from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
+from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import spread_weighted, sum_weighted
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.float16 import as_read
+from superworkflow.tasks.lib.task_outputs import TaskOutputs
+from superworkflow.tasks.sample.params import SampleParams
+from superworkflow.tasks.sample.partitioned.answer import answer, join
+from superworkflow.tasks.sample.partitioned.home import ShardRequest
+from superworkflow.tasks.sample.partitioned.members import EdgesAsked
+from superworkflow.tasks.sample.partitioned.plan import Routes, plan_of
+from superworkflow.tasks.sample.spec import parse_spec
+
+_VERTICES = 200
+
+
+def compile_kernels(folder: Path) -> None:
+    """Compile what stages call for graphs with and without weights, of which all are made in this folder."""
+    for weighted in (False, True):
+        here = folder / ("weighted" if weighted else "unweighted")
+        here.mkdir()
+        edges = here / "edges.csv"
+        pairs = [(u, (u + step * step) % _VERTICES, step) for u in range(_VERTICES) for step in range(1, 9)]
+        edges.write_text("".join(f"v{u},v{v}" + f",{weight}" * weighted + "\n" for u, v, weight in pairs))
+        graph = _make("index", {}, here / "index", edges=edges)
+        holdout = _make("holdout", {}, here / "holdout", graph=graph)
+        walks = [_make("walk", {"q": q, "num_walks": 1}, here / f"walk-{q}", graph=graph) for q in (1.0, 2.0)]
+        vocabulary = _make("prepare", {}, here / "prepare", graph=graph, walks=walks[0])
+        given = {"graph": graph, "walks": walks[0], "vocabulary": vocabulary}
+        vectors = _make("embed", {"dimensions": 16}, here / "embed", **given)
+        (rows := here / "labels.csv").write_text("node,label\n" + "".join(f"v{u},{u % 4}\n" for u in range(_VERTICES)))
+        labels = _make("label", {}, here / "label", graph=graph, labels=rows)
+        given = {"graph": graph, "embeddings": vectors, "labels": labels}
+        _make("evaluate", {"shuffles": 1}, here / "evaluate", **given, holdout=holdout, holdout_embeddings=vectors)
+    _make_subgraphs(folder / "subgraphs")
+
+
+def _make_subgraphs(folder: Path) -> None:
+    """Subgraphs of a typed graph whose nodes have features of each kind, their records, and what they are worth."""
+    folder.mkdir()
+    edges = [f"v{u},v{(u + step * step) % _VERTICES}\n" for u in range(_VERTICES) for step in range(1, 9)]
+    (folder / "edges.csv").write_text("source,target\n" + "".join(edges))
+    (folder / "nodes.csv").write_text("id,x,y,z\n" + "".join(f"v{u},{u}.5,{u % 3},t{u}\n" for u in range(_VERTICES)))
+    kinds = {"x": "FLOAT", "y": "INT64", "z": "STRING"}
+    features = " ".join(f'features {{ key: "{name}" value {{ dtype: DT_{kind} }} }}' for name, kind in kinds.items())
+    value = 'source: "node" target: "node" metadata { filename: "edges.csv" }'
+    (folder / "schema.pbtxt").write_text(
+        f'node_sets {{ key: "node" value {{ {features} metadata {{ filename: "nodes.csv" }} }} }}\n'
+        f'edge_sets {{ key: "edge" value {{ {value} }} }}\n'
+    )
+    spec = folder / "spec.pbtxt"
+    spec.write_text(
+        'seed_op { op_name: "seed" node_set_name: "node" }\n'
+        'sampling_ops { op_name: "hop" input_op_names: "seed" edge_set_name: "edge" sample_size: 2 '
+        "strategy: RANDOM_UNIFORM }\n"
+    )
+    graph = _make("heterograph", {}, folder / "heterograph", graph=folder)
+    subgraphs = _make("sample", {}, folder / "sample", graph=graph, spec=spec)
+    _compile_parts(HeteroGraph.open(Dataset.open(Location.of(graph))), spec, folder)
+    _make("aggregate", {}, folder / "aggregate", graph=graph)
+    _make("holdout_links", {}, folder / "holdout_links", graph=graph)
+    divided = _make("partition", {"parts": 2}, folder / "partition", graph=graph)
+    _make("shard", {}, folder / "shard", graph=graph, partition=divided)
+    _compile_batches(HeteroGraph.open(Dataset.open(Location.of(graph))))
+    _make("records", {}, folder / "records", graph=graph, subgraphs=subgraphs)
+    _make("probe", {"label": "node.y"}, folder / "probe", graph=graph, subgraphs=subgraphs)
+
+
+def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
+    """Kernels that tasks of a partitioned sample call, without their engine."""
+    fitted = parse_spec(spec.read_text(), str(spec)).fitted(graph.node_sets, graph.edge_sets)
+    plan = plan_of(graph, fitted, SampleParams(), TaskOutputs(str(folder)), str(folder / "rows"))
+    plan = replace(plan, cuts=(np.array([0, _VERTICES]),))
+    routes, nodes, count = Routes.shared([np.array([_VERTICES])], 1), np.arange(_VERTICES), np.array([_VERTICES])
+    none, links = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    for _ in answer(plan, routes, 0, [ShardRequest(0, 0, np.zeros(1, np.uint64), none, links, count, nodes, none)]):
+        pass
+    for _ in join(plan, routes, 0, [EdgesAsked(0, links, count, nodes, count, nodes)]):
+        pass
+
+
+def _compile_batches(graph: HeteroGraph) -> None:
+    """What training calls for a batch, without torch, which the image that compiles has not."""
+    level = LayerSchema(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
+    sampler = NeighborSampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
+    (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
+    starts, senders = read_only(block.hops[0].starts), read_only(block.hops[0].senders)
+    rows, out = np.ones((len(block.senders["node"]), 1), np.float32), np.empty((_VERTICES, 1), np.float32)
+    spread_edges(read_only(out), starts, senders, rows)
+    weights = read_only(np.ones(len(senders), np.float32))
+    sum_weighted(read_only(rows), starts, senders, weights, out)
+    spread_weighted(read_only(out), starts, senders, weights, rows)
+    by_weight = {0: np.ones(len(graph.rows("edge").indices), np.float32)}
+    draws = Draws([level], [2], False, frozenset(), 0)
+    NeighborSampler({0: graph.rows("edge")}, {"node": _VERTICES}, draws, by_weight).batch(
+        {"node": np.arange(3)}, 0, 0, 0
+    )
+    fill_masks(block.senders["node"], 1, np.uint64(0), rows)
+    indptr, indices = map(read_only, graph.rows("edge"))
+    table, positions = read_only(rows), read_only(block.hops[0].positions)
+    for values in (table, read_only(as_read(rows.astype(np.float16)))):
+        sum_edges(values, starts, senders, out)
+        gather_rows(values, read_only(block.receivers["node"]), 0, np.uint64(0), out, 0)
+        gather_means(values, indices, positions, starts, 0, np.uint64(0), out, 0)
+    mean_rows(table, starts, senders, out, 0)
+    begins, receivers = np.zeros(len(rows) + 2, np.int64), np.empty(len(senders), np.int32)
+    transpose(starts, senders, begins, receivers)
+    by_sender = starts, read_only(begins), read_only(receivers)
+    spread_back(read_only(out), 0, 0, *by_sender, read_only(rows), False, rows.copy())
+    order, nodes = read_only(np.arange(_VERTICES, dtype=np.int32)), np.arange(_VERTICES)
+    starts, marks = np.empty(_VERTICES + 1, np.int64), np.zeros(_VERTICES, np.uint64)
+    part, lost = Renumbered(order, read_only(indptr[:-1])), read_only(np.empty(0, np.int64))
+    given = (2, False, np.uint64(0), lost, starts, part)
+    count_draws(indptr, indices, nodes, *given)
+    draw_edges(indptr, indices, nodes, read_only(nodes), *given, marks, np.empty(2 * _VERTICES, np.int64))
+    of_part = nodes, read_only(nodes), 2, np.uint64(0), lost, starts, part
+    ByWeight({0: graph.rows("edge")}, by_weight, [2]).positions(0, *of_part)
+    _compile_parts_of_rows(indptr, indices, nodes)
+    edges, ends, found = CsrRows(*map(read_only, graph.rows("edge"))), read_only(np.arange(2)), np.empty(2, np.int64)
+    edges_between(*edges, ends, ends, found, found.copy())
+    links = read_only(links_of(edges, True))
+    draw_negatives(*edges, True, _VERTICES, links, False, ends, 1, np.uint64(0), np.empty((2, 2), np.int64))
+
+
+def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:
+    """What a worker that has a part calls, as one of two that has the first half of the nodes."""
+    table, half = np.ones((_VERTICES // 2, 1), np.float32), _VERTICES // 2
+    numbers, starts, senders = np.arange(half, dtype=np.int32), indptr.copy(), np.arange(len(indices))
+    place_in_rows(indptr, nodes, indptr[:-1], starts, senders.copy(), senders)
+    rename(indices, senders)
+    rename(read_only(np.arange(_VERTICES, dtype=np.int32)), senders)
+    for values in (senders, np.ones(len(senders), np.float32)):
+        place_edges(nodes, starts, read_only(values), values.copy())
+    edges = divided("node", starts, senders, np.array([0, half, _VERTICES]), 0, np.empty)
+    asked = read_only(np.array([~half]))
+    sums = PartialSumSource(table, half, numbers, NOTHING)
+    sums.write(asked, out := np.empty(1, np.float32))
+    order, _ = edges.asked.route
+    means = SharedMeansPart(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32),
+                            edges.sum_starts, ~order, starts)  # fmt: skip
+    means.fill(np.empty((_VERTICES, 1), np.float32), 0)
+    copy_rows(read_only(table), nodes[:1].copy(), out)
+    RemoteRows(table, out, np.zeros(1, np.int64)).rows()
+
+
+def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:
+    given = {name: str(path) for name, path in inputs.items()}
+    execute(load_stage(stage), params, given, str(output), Resources(), Progress(stage, stream=sys.stdout))
+    return output
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        compile_kernels(Path(made))

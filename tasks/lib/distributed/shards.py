@@ -1,0 +1,246 @@
+"""Datasets of stage shard: a contiguous range of parts as one piece of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.distributed.partition import book_of
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, index_dtype
+from superworkflow.tasks.lib.graph.integrity import check_rows, damaged
+
+FORMAT = 3
+SHARDS_FILE = "shards.json"
+
+
+class ShardedNodes(NamedTuple):
+    """A node set: `width` is values of features of a node."""
+
+    name: str
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    width: int
+
+
+class ShardedEdges(NamedTuple):
+    """An edge set from nodes of one set to nodes of another, or the same; features that can be weights, by name."""
+
+    name: str
+    source: str
+    target: str
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    weights: tuple[str, ...]
+
+
+def folder_of(part: int) -> str:
+    """Name of a part's folder."""
+    return f"part-{part:04}"
+
+
+def weights_file(edge_set: int, place: int) -> str:
+    """Name of the file in a part's folder of the feature at a place of `ShardedEdges.weights`."""
+    return f"edges-{edge_set}-weights-{place}.npy"
+
+
+def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges]) -> dict[str, Any]:
+    """What `shards.json` holds."""
+    return {
+        "format": FORMAT, "parts": parts,
+        "node_sets": [each._asdict() for each in nodes], "edge_sets": [each._asdict() for each in edges],
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LocalPartition:
+    """Some contiguous parts of a graph. Nodes have new numbers here, but in `numbers` and `halo_numbers`.
+
+    Args:
+        low, high: of each node set, those with numbers from `low` to below `high` are in it.
+        numbers: old numbers of these.
+        halo, halo_numbers: others that rows name, ascending, and their old numbers.
+        rows: of its nodes, by number of the edge set.
+        first: where each of the rows begins in the whole graph.
+        features: float32 [nodes, values] by node set, of those that have any.
+    """
+
+    low: dict[str, int]
+    high: dict[str, int]
+    numbers: dict[str, NDArray[Any]]
+    halo: dict[str, NDArray[Any]]
+    halo_numbers: dict[str, NDArray[Any]]
+    rows: dict[int, CsrRows]
+    first: dict[int, NDArray[np.int64]]
+    features: dict[str, NDArray[np.float32]]
+
+
+class Shards:
+    """A dataset of stage shard, opened; what is read is checked.
+
+    Args:
+        dataset: it.
+
+    Raises:
+        UserError: it is no such dataset.
+        DatasetDamaged: files do not fit each other.
+    """
+
+    def __init__(self, dataset: Dataset):
+        self.dataset = dataset
+        if SHARDS_FILE not in dataset:
+            raise UserError(f"the dataset has no {SHARDS_FILE}: it is no graph in parts", where=dataset.uri,
+                            remedy="Give the output of stage shard")  # fmt: skip
+        try:
+            document = dataset.json(SHARDS_FILE)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
+            self.node_sets = {each["name"]: ShardedNodes(**each) for each in document["node_sets"]}
+            self.edge_sets = [ShardedEdges(**each | {"weights": _names(each)}) for each in document["edge_sets"]]
+            sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
+            sizes += [each.count for each in self.edge_sets]
+            if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
+                raise ValueError("a size is none")
+            ends = {end for each in self.edge_sets for end in (each.source, each.target)}
+            if not ends <= self.node_sets.keys():
+                raise ValueError("an edge set has ends in no node set")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise damaged(dataset, SHARDS_FILE, reason_of(error)) from None
+        self.book = book_of(dataset, [each.count for each in self.node_sets.values()])
+
+    @property
+    def parts(self) -> int:
+        return int(self.book.shape[1]) - 1
+
+    def bounds(self, workers: int) -> NDArray[np.int64]:
+        """Which parts each worker has: from ``[w]`` to below ``[w + 1]``.
+
+        Raises:
+            UserError: there are more workers than parts.
+        """
+        if workers > self.parts:
+            raise UserError(f"there are more workers than the graph's {self.parts} parts", where="resources.workers",
+                            value=workers, remedy="Raise partition.parts, or take fewer workers")  # fmt: skip
+        return np.arange(workers + 1) * self.parts // workers
+
+    def orders(self) -> dict[str, NDArray[Any]]:
+        """Old number of each new one, of all parts, by node set.
+
+        Raises:
+            DatasetDamaged: a node is in two parts, or in none.
+        """
+        found = {}
+        for i, (name, each) in enumerate(self.node_sets.items()):
+            book, kind, parts = self.book[i], index_dtype(each.count), []
+            for part in range(self.parts):
+                file, size = f"{folder_of(part)}/nodes-{i}-numbers.npy", int(book[part + 1] - book[part])
+                parts.append(self._array(file, kind, (size,), each.count))
+            found[name] = np.concatenate(parts)
+            seen = np.zeros(each.count, bool)
+            seen[found[name]] = True
+            if not seen.all():
+                raise damaged(self.dataset, f"nodes-{i}-numbers.npy", "a node is in two parts, or in none")
+        return found
+
+    def piece(self, first: int, last: int) -> LocalPartition:
+        """The parts from `first` to below `last`.
+
+        Raises:
+            DatasetDamaged: files do not fit each other.
+        """
+        low, high = ({name: int(self.book[i, p]) for i, name in enumerate(self.node_sets)} for p in (first, last))
+        numbers, halo, halo_numbers, features = {}, {}, {}, {}
+        for i, (name, each) in enumerate(self.node_sets.items()):
+            kind, own = index_dtype(each.count), self.book[i]
+            parts, others, theirs, values = [], [], [], []
+            for part in range(first, last):
+                size, stem = int(own[part + 1] - own[part]), f"{folder_of(part)}/nodes-{i}-"
+                parts.append(self._array(f"{stem}numbers.npy", kind, (size,), each.count))
+                others.append(self._array(f"{stem}halo.npy", kind, None, each.count))
+                theirs.append(self._array(f"{stem}halo-numbers.npy", kind, others[-1].shape, each.count))
+                if (np.diff(others[-1]) <= 0).any():
+                    raise damaged(self.dataset, f"{stem}halo.npy", "numbers do not ascend")
+                if each.width:
+                    values.append(self._array(f"{stem}features.npy", np.dtype(np.float32), (size, each.width)))
+            numbers[name] = np.concatenate(parts)
+            new, old = np.concatenate(others), np.concatenate(theirs)
+            new, at = np.unique(new, return_index=True)
+            outside = (new < low[name]) | (new >= high[name])
+            halo[name], halo_numbers[name] = new[outside], old[at][outside]
+            if each.width:
+                features[name] = np.concatenate(values)
+        rows, firsts = {}, {}
+        for j, edges in enumerate(self.edge_sets):
+            rows[j], firsts[j] = self._rows(j, edges, first, last)
+        return LocalPartition(low, high, numbers, halo, halo_numbers, rows, firsts, features)
+
+    def weights(
+        self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """A feature of the edges of the parts from `first` to below `last`, float32 [edges]; any numbers.
+
+        Args:
+            edge_set: its number.
+            name: of the feature.
+            first, last: see there.
+            indptr: where the rows of these parts' nodes begin, as `piece` has them.
+
+        Raises:
+            DatasetDamaged: there is no such feature, or files do not fit each other.
+        """
+        edges = self.edge_sets[edge_set]
+        if name not in edges.weights:
+            raise damaged(self.dataset, SHARDS_FILE, f"edges of {edges.name} have no such feature", name)
+        file, book = weights_file(edge_set, edges.weights.index(name)), self._book_of(edges.source)[first : last + 1]
+        counts = np.diff(indptr[book - book[0]]).tolist()
+        return np.concatenate([
+            self._array(f"{folder_of(part)}/{file}", np.dtype(np.float32), (count,))
+            for part, count in zip(range(first, last), counts, strict=True)
+        ])  # fmt: skip
+
+    def _book_of(self, node_set: str) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.book[list(self.node_sets).index(node_set)]
+        return found
+
+    def _rows(self, j: int, edges: ShardedEdges, first: int, last: int) -> tuple[CsrRows, NDArray[np.int64]]:
+        targets = self.node_sets[edges.target].count
+        book = self._book_of(edges.source)
+        starts, ends, firsts, before = [np.zeros(1, np.int64)], [], [], 0
+        for part in range(first, last):
+            size, stem = int(book[part + 1] - book[part]), f"{folder_of(part)}/edges-{j}-"
+            indptr = self._array(f"{stem}indptr.npy", np.dtype(np.int64), (size + 1,))
+            indices = self._array(f"{stem}indices.npy", index_dtype(targets), None)
+            check_rows(f"{self.dataset.uri}/{folder_of(part)}", indptr, indices, None, targets, f"edges-{j}-")
+            firsts.append(self._array(f"{stem}first.npy", np.dtype(np.int64), (size,), edges.count + 1))
+            starts.append(indptr[1:] + before)
+            ends.append(indices)
+            before += int(indptr[-1])
+        return CsrRows(np.concatenate(starts), np.concatenate(ends)), np.concatenate(firsts)
+
+    def _array(
+        self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, below: int | None = None
+    ) -> NDArray[Any]:
+        """A file of this type and shape, None for any of one dimension, with numbers from 0 to below `below`."""
+        if name not in self.dataset:
+            raise damaged(self.dataset, name, "there is no such file")
+        try:
+            values = self.dataset.array(name)
+        except (ValueError, EOFError) as error:
+            raise damaged(self.dataset, name, reason_of(error)) from None
+        if values.dtype != dtype or (values.ndim != 1 if shape is None else values.shape != shape):
+            raise damaged(self.dataset, name, f"{dtype}{list(shape or ('n',))}", f"{values.dtype}{list(values.shape)}")
+        if below is not None and len(values) and not 0 <= int(values.min()) <= int(values.max()) < below:
+            raise damaged(self.dataset, name, f"a number is none of 0 to {below - 1}", int(values.max()))
+        return values
+
+
+def _names(edges: dict[str, Any]) -> tuple[str, ...]:
+    """Names of features, of which each is there once."""
+    names = edges["weights"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise ValueError("features of edges have no names")
+    return tuple(names)

@@ -1,0 +1,1 @@
+"""Edge lists and label files: detection, parsing, encoding, vertex order."""

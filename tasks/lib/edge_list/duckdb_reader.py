@@ -1,0 +1,85 @@
+"""DuckDB as the reader of Parquet files, and as the engine of the relational definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from superworkflow.tasks.lib.edge_list.detect import Dialect
+from superworkflow.tasks.lib.edge_list.text_rows import BadRow, ParsedRows
+
+_BATCH_ROWS = 1 << 20
+
+
+def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
+    """A database that spills to `scratch` beyond `memory_bytes`."""
+    folder = scratch / "duckdb"
+    folder.mkdir(parents=True, exist_ok=True)
+    settings: dict[str, Any] = {
+        "memory_limit": f"{memory_bytes // 1_000_000}MB",
+        "threads": threads,
+        "temp_directory": str(folder),
+    }
+    return duckdb.connect(config=settings)
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether an error is that of a database without room for its work; also one that came through Arrow."""
+    return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory Error" in str(error)
+
+
+def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
+    """SQL of the rows of a Parquet file: source and target (VARCHAR), weight (FLOAT, null if no positive number)."""
+    table = f"read_parquet({path_literal(path)}, hive_partitioning=false)"
+    # By their place: where columns differ in case only, DuckDB knows all but the first by another name.
+    names = connection.sql(f"SELECT * FROM {table}").columns
+    source, target, weight = dialect.columns
+    chosen = f"CAST({_identifier(names[source])} AS VARCHAR) AS source"
+    chosen += f", CAST({_identifier(names[target])} AS VARCHAR) AS target"
+    if weight >= 0:
+        number = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
+        chosen += f", CASE WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
+    return f"SELECT {chosen} FROM {table}"
+
+
+def label_batches(connection: Any, path: str, dialect: Dialect) -> Iterator[ParsedRows]:
+    """Rows of a Parquet file in batches.
+
+    Raises:
+        BadRow: a label or weight is missing, or the weight is no positive number.
+    """
+    for batch in connection.sql(rows_query(connection, path, dialect)).to_arrow_reader(_BATCH_ROWS):
+        if not batch.num_rows:
+            continue
+        if any(column.null_count for column in batch.columns):
+            raise BadRow
+        weights = batch.column(2).to_numpy() if dialect.weighted else None
+        yield [batch.column(0), batch.column(1)], weights
+
+
+def make_rows(connection: Any, name: str, weighted: bool, batches: Iterator[ParsedRows]) -> None:
+    """A table of source, target and perhaps weight, of rows in batches."""
+    weight = ", weight FLOAT" if weighted else ""
+    connection.execute(f"CREATE TABLE {name} (source VARCHAR, target VARCHAR{weight})")
+    for columns, weights in batches:
+        arrays = [*columns, pa.array(weights)] if weights is not None else columns
+        connection.register("batch", pa.table(arrays, ["source", "target", "weight"][: len(arrays)]))
+        connection.execute(f"INSERT INTO {name} SELECT * FROM batch")
+    connection.unregister("batch")
+
+
+def path_literal(path: str) -> str:
+    """SQL of a path in which DuckDB sees no pattern."""
+    return _literal("".join(f"[{letter}]" if letter in "*?[" else letter for letter in path))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

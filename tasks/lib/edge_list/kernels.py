@@ -1,0 +1,286 @@
+"""Kernels that turn rows of text, or columns of labels, into pairs of vertex numbers and weights.
+
+Text is scanned 64 bytes at a time by vector instructions, once. Rows are handled in small batches, first all their
+keys, then all their look-ups, so that the cache misses of a batch overlap.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.edge_list.label_table import (
+    ENTRY_WORDS,
+    LINE_ENTRIES,
+    Int,
+    key_of,
+    line_of,
+    number_of,
+    seen_number,
+)
+from superworkflow.tasks.lib.kernels.atomic import positions_of
+from superworkflow.tasks.lib.kernels.bits import trailing_zeros
+from superworkflow.tasks.lib.kernels.prefetch import prefetch
+
+_U = np.uint64
+_BATCH = 64  # rows
+STRIDE = 64
+"""Bytes of text that are looked at together."""
+
+NEWLINE, RETURN, BLANK, TAB, QUOTE = 10, 13, 32, 9, 34
+
+AT, ROWS, NEW, FAULT = 0, 1, 2, 3  # places in a part's state
+FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL, QUOTED = 1, 2, 3, 4, 5
+
+
+@nb.njit(cache=True)
+def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.float32, Int]:
+    """A positive decimal number as the nearest float32, and 0 or BAD_WEIGHT or HARD_WEIGHT (rounding undecided)."""
+    bad = np.float32(0), BAD_WEIGHT
+    while start < end and (text[start] == BLANK or text[start] == TAB):
+        start += 1
+    while start < end and (text[end - 1] == BLANK or text[end - 1] == TAB):
+        end -= 1
+    if start < end and text[start] == 43:  # +
+        start += 1
+    exponent: Int = 0
+    mantissa, digits, point, kept = _U(0), 0, False, 0
+    at = start
+    while at < end:
+        byte = text[at]
+        if 48 <= byte <= 57:
+            digits += 1
+            if kept < 18:
+                mantissa = mantissa * _U(10) + _U(byte - 48)
+                kept += mantissa != _U(0)
+                exponent -= point
+            else:
+                exponent += not point
+        elif byte == 46 and not point:
+            point = True
+        else:
+            break
+        at += 1
+    if digits == 0:
+        return bad
+    if at < end:
+        if text[at] != 69 and text[at] != 101:  # E, e
+            return bad
+        at += 1
+        sign: Int = 1
+        if at < end and (text[at] == 43 or text[at] == 45):
+            sign = 44 - np.int64(text[at])
+            at += 1
+        if at == end or end - at > 4:
+            return bad
+        power: Int = 0
+        while at < end:
+            if not 48 <= text[at] <= 57:
+                return bad
+            power = power * 10 + np.int64(text[at] - 48)
+            at += 1
+        exponent += sign * power
+    if mantissa == _U(0):
+        return bad
+    if -22 <= exponent < 0:
+        value = np.float64(mantissa) / 10.0 ** np.float64(-exponent)
+    else:
+        value = np.float64(mantissa) * 10.0 ** np.float64(exponent)
+    single = np.float32(value)
+    if not (single > 0 and np.isfinite(single)):
+        return bad
+    # The double may be off in its last bits: undecided when they matter, that is near the middle of two floats.
+    exact = mantissa < _U(1 << 53) and -22 <= exponent <= 22
+    if not exact and (np.float32(value * (1 - 4e-16)) != single or np.float32(value * (1 + 4e-16)) != single):
+        return single, HARD_WEIGHT
+    return single, 0
+
+
+@nb.njit(cache=True)
+def _next_stop(
+    text: NDArray[np.uint8], base: Int, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
+) -> tuple[Int, np.uint64]:
+    """Go on to a block of text that has stops left."""
+    while stops == _U(0):
+        base += STRIDE
+        stops = positions_of(text, base, stop1, stop2, stop3)
+    return base, stops
+
+
+@nb.njit(cache=True)
+def _encode_part(
+    text: NDArray[np.uint8],
+    state: NDArray[np.int64],
+    separator: int,
+    third: int,
+    blanks: bool,
+    source: int,
+    target: int,
+    weight: int,
+    slots: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    quota: Int,
+    ends: NDArray[np.int32],
+    weights: NDArray[np.float32],
+) -> None:
+    """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
+    stop1, stop2, stop3 = np.uint8(separator), np.uint8(NEWLINE), np.uint8(third)
+    size = np.int64(len(text))
+    lines = np.int64(len(slots)) // (LINE_ENTRIES * ENTRY_WORDS)
+    last = max(source, target, weight)
+    key0, key1 = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.uint64)
+    near = np.empty(2 * _BATCH, np.int64)
+    starts, lengths = np.empty(2 * _BATCH, np.int64), np.empty(2 * _BATCH, np.int64)
+    at, row = state[AT], state[ROWS]
+    # Stops at or after `at`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
+    base, stops = at - STRIDE, _U(0)
+    while at < size and state[NEW] + 2 * _BATCH <= quota:
+        rows = 0
+        while rows < _BATCH and at < size:
+            line = at
+            base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+            end = base + trailing_zeros(stops)
+            if blanks:
+                while end == at and text[at] != NEWLINE:
+                    at += 1
+                    stops &= stops - _U(1)
+                    base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                    end = base + trailing_zeros(stops)
+            comment = blanks and (text[at] == 35 or text[at] == 37)  # # or %
+            empty = text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN))
+            field = 0
+            if not (comment or empty):
+                while True:
+                    start, stop = at, end
+                    if text[end] == QUOTE and third == QUOTE:
+                        state[FAULT] = QUOTED
+                        state[AT] = line
+                        return
+                    ended = text[end] == NEWLINE
+                    if ended and end > start and text[end - 1] == RETURN:
+                        stop -= 1
+                    if field in (source, target):
+                        if stop == start:
+                            state[FAULT] = FEW_COLUMNS if blanks else EMPTY_LABEL
+                            state[AT] = line
+                            return
+                        first, second = key_of(text, start, stop - start)
+                        for slot in range(2 * rows + (field != source), 2 * rows + 1 + (field == target)):
+                            starts[slot], lengths[slot] = start, stop - start
+                            key0[slot], key1[slot] = first, second
+                            near[slot] = line_of(first, second, lines)
+                            prefetch(slots, near[slot])
+                    elif field == weight:
+                        value, fault = parse_weight(text, start, stop)
+                        if fault:
+                            state[FAULT] = FEW_COLUMNS if blanks and stop == start else fault
+                            state[AT] = line
+                            return
+                        weights[row + rows] = value
+                    if ended:
+                        break
+                    at = end + 1
+                    stops &= stops - _U(1)
+                    base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                    end = base + trailing_zeros(stops)
+                    if blanks:
+                        while end == at and text[at] != NEWLINE:
+                            at += 1
+                            stops &= stops - _U(1)
+                            base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                            end = base + trailing_zeros(stops)
+                        if text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN)):
+                            break
+                    if field == last:
+                        break
+                    field += 1
+                if field < last:
+                    state[FAULT] = FEW_COLUMNS
+                    state[AT] = line
+                    return
+                rows += 1
+            while text[end] != NEWLINE:
+                if text[end] == QUOTE and third == QUOTE:
+                    state[FAULT] = QUOTED
+                    state[AT] = line
+                    return
+                stops &= stops - _U(1)
+                base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
+                end = base + trailing_zeros(stops)
+            stops &= stops - _U(1)
+            at = end + 1
+        for slot in range(2 * rows):
+            number = seen_number(slots, near[slot], key0[slot], key1[slot])
+            if number < 0:
+                number = number_of(slots, counters, arena, key0[slot], key1[slot], text, starts[slot], lengths[slot])
+                if number < 0:
+                    number = -1 - number
+                    state[NEW] += 1
+            ends[2 * row + slot] = number
+        row += rows
+        state[AT] = at
+        state[ROWS] = row
+
+
+@nb.njit(cache=True, parallel=True)
+def encode_text(
+    text: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    states: NDArray[np.int64],
+    separator: int,
+    third: int,
+    blanks: bool,
+    source: int,
+    target: int,
+    weight: int,
+    slots: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    quota: int,
+    ends: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    room: NDArray[np.int64],
+) -> None:
+    """Encode the rows of a block of text, one thread for each part.
+
+    Args:
+        text: bytes [size + PADDING]; every row ends in a newline.
+        bounds: part i is text[bounds[i]:bounds[i + 1]], whole lines.
+        states: [parts, 4]: where the part is (from its start), rows so far, labels that were new, fault.
+        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
+            two; else it is the quote, which is a fault, or the separator again.
+        blanks: fields are set apart by white space; lines that begin with # or % are comments.
+        source, target, weight: number of each column from 0; weight is -1 when there is none.
+        slots, counters, arena: the table of labels, see `table.py`.
+        quota: a part stops before it has made more new labels than this.
+        ends: [2 * rows]: source and target of each row; part i writes from room[i].
+        weights: [rows] or empty.
+    """
+    for part in nb.prange(len(bounds) - 1):
+        own_weights = weights[room[part] :] if weight >= 0 else weights
+        _encode_part(
+            text[bounds[part] : bounds[part + 1]], states[part], separator, third, blanks, source, target,
+            weight, slots, counters, arena, quota, ends[2 * room[part] :], own_weights,
+        )  # fmt: skip
+
+
+@nb.njit(cache=True, parallel=True)
+def encode_column(
+    text: NDArray[np.uint8],
+    offsets: NDArray[np.int32],
+    slots: NDArray[np.uint64],
+    counters: NDArray[np.int64],
+    arena: NDArray[np.uint8],
+    parts: int,
+    ends: NDArray[np.int32],
+) -> None:
+    """Number the labels text[offsets[i]:offsets[i + 1]] into ends[i]; the table must have room for all to be new."""
+    rows = len(offsets) - 1
+    for part in nb.prange(parts):
+        for row in range(part * rows // parts, (part + 1) * rows // parts):
+            start, length = np.int64(offsets[row]), np.int64(offsets[row + 1] - offsets[row])
+            key0, key1 = key_of(text, start, length)
+            number = number_of(slots, counters, arena, key0, key1, text, start, length)
+            ends[row] = -1 - number if number < 0 else number

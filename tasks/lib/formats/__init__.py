@@ -1,0 +1,1 @@
+"""File formats: NumPy arrays, TFRecord and tf.train.Example, Parquet."""

@@ -1,0 +1,1 @@
+"""Generators of random graphs for benchmarks and trials."""

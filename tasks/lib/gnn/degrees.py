@@ -1,0 +1,21 @@
+"""Degrees of nodes, as GCN divides by them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.graph.heterograph import CsrRows
+
+
+def degrees_of(rows: CsrRows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """How many edges each node has, or the sum of their weights, float32 [nodes].
+
+    Args:
+        rows: of the nodes.
+        weights: of their edges, float32 [edges].
+    """
+    counts = np.diff(rows.indptr)
+    if weights is None:
+        return counts.astype(np.float32)
+    return np.bincount(np.repeat(np.arange(len(counts)), counts), weights, len(counts)).astype(np.float32)

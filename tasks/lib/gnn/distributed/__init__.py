@@ -1,0 +1,1 @@
+"""Distributed mini-batches: sampling, feature rows and embeddings over the partitions of a worker group."""

@@ -1,0 +1,358 @@
+"""How workers that each have a part of a graph draw blocks and read rows of all of it, from those who own the nodes.
+
+All workers ask at a time, for a window of batches together, so that there are two exchanges for each hop and two for
+the rows, however many batches the window has: nodes to their owners, and what is asked for back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
+from superworkflow.tasks.lib.distributed.partition_book import Route
+from superworkflow.tasks.lib.distributed.shards import LocalPartition
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.degrees import degrees_of
+from superworkflow.tasks.lib.gnn.distributed.edge_split import EdgeSplit, NewArray, divided
+from superworkflow.tasks.lib.gnn.distributed.feature_window import WindowRows
+from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
+from superworkflow.tasks.lib.gnn.distributed.kv_server import PartialSumSource, RowSource, TableSource
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVRequest, KVStore
+from superworkflow.tasks.lib.gnn.model.dropout import dropout_threshold, of_senders
+from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
+from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRows, RowTable, SharedMeansPart
+from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
+from superworkflow.tasks.lib.gnn.sampler.kernels import Renumbered, count_draws, draw_edges
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, numbered
+from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
+from superworkflow.tasks.lib.graph.heterograph import index_dtype
+from superworkflow.tasks.lib.kernels.arrays import read_only
+
+Targets = Mapping[str, NDArray[np.int64]]
+_NONE = np.empty(0, np.int64)
+_KINDS = (np.int64, np.int64, np.float32)
+"""Of what owners tell of edges: senders, positions, weights."""
+_NOTHING_LOST = read_only(_NONE)
+
+
+class BatchRequest(NamedTuple):
+    """A batch that is to be drawn.
+
+    Args:
+        targets: of this worker.
+        step: what makes the step another than all others.
+        lost: by the number of the edge set, edges that pass no messages in this step, whoever owns them.
+        items: of the step, over all workers.
+        dropout: share of entries of senders' rows that are dropped.
+    """
+
+    targets: Targets
+    step: tuple[int, ...]
+    lost: Mapping[int, Lost] = MappingProxyType({})
+    items: int = 0
+    dropout: float = 0.0
+
+
+@dataclass
+class BatchInputs(NetworkInputs):
+    """What is read for one batch: all but the rows that are learned, for which others are asked in its own step."""
+
+    learned_rows: list[KVRequest] = field(default_factory=list)
+
+
+@dataclass
+class DistNeighborSampler:
+    """What a worker has of the graph, and how it asks for the rest.
+
+    Args:
+        piece: its parts.
+        owners: of all nodes.
+        draws: how neighbours are drawn.
+        sums: by number of the edge set, sums of its nodes' neighbours' features.
+        scaled: give degrees of nodes, of the one edge set, with the rows.
+        gathered: node sets whose features are read.
+        learned: node sets whose rows are learned.
+        numbers: of the node sets, in random streams.
+        weights: of the edges of its rows, float32 by number of the edge set, which messages are multiplied by: they
+            cross with drawn edges.
+        drawn_by: the same, in proportion to which edges are drawn: they do not.
+        spent: seconds by stage of the pipeline.
+    """
+
+    piece: LocalPartition
+    owners: KVStore
+    draws: Draws
+    sums: Mapping[int, NDArray[np.float32]]
+    scaled: bool
+    gathered: frozenset[str]
+    learned: tuple[str, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    drawn_by: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    spent: PipelineTimer = field(default_factory=PipelineTimer)
+
+    def __post_init__(self) -> None:
+        rows = self.piece.rows.values()
+        most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows), default=0)
+        self._marks = np.zeros((most >> 6) + 1, np.uint64)
+        self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
+        self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
+
+    def batches(self, window: Sequence[BatchRequest]) -> list[tuple[MiniBatch, BatchInputs]]:
+        """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
+        receivers = [{name: np.sort(nodes) for name, nodes in each.targets.items()} for each in window]
+        targets, made = [dict(each) for each in receivers], [list[Block]() for _ in window]
+        for hop, level in enumerate(reversed(self.draws.levels)):
+            receivers = [{name: each.get(name, _NONE) for name in level.receivers} for each in receivers]
+            with self.spent.on("sample"):
+                hops = self._drawn(level, hop, window, receivers)
+            with self.spent.on("compact"):
+                for at, (wanted, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
+                    block = self._block(level, hop, wanted, given, drawn)
+                    made[at].append(block)
+                    receivers[at] = dict(block.senders)
+        batches = [MiniBatch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
+        with self.spent.on("gather"):
+            return list(zip(batches, self._known(batches, window), strict=True))
+
+    def _drawn(
+        self, level: LayerSchema, hop: int, window: Sequence[BatchRequest], receivers: Sequence[Targets]
+    ) -> list[dict[int, Hop]]:
+        """Drawn edges of each batch by edge set; senders by their old numbers, but of direct edge sets by new ones."""
+        last = hop == len(self.draws.levels) - 1
+        relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
+        if not relations:
+            return [{} for _ in window]
+        asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
+        items = sum(each.items for each in window)
+        questions = self.owners.ask(asked, "neighbours asked for", SizeKey(f"receivers, hop {hop}", items))
+        answers = []
+        for rank in range(self.owners.exchange.size):
+            parts = [_NONE]
+            for number, each in enumerate(questions):
+                relation, wanted = relations[number % len(relations)], window[number // len(relations)]
+                parts += self._answer(relation, hop, wanted, each.asked[rank])
+            out = self.owners.exchange.array((sum(map(len, parts)),), np.int64)
+            answers.append(np.concatenate(parts, out=out))
+        found = self.owners.exchange.swap_likely(answers, "neighbours", SizeKey(f"senders, hop {hop}", items))
+        at, array = [0] * self.owners.exchange.size, self.owners.exchange.array
+        hops: list[dict[int, Hop]] = [{} for _ in window]
+        for number, each in enumerate(questions):
+            edge_set = relations[number % len(relations)].number
+            kinds = _KINDS[:1] if self._is_direct(hop, edge_set) else _KINDS[: 2 + (edge_set in self.weights)]
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, kinds, array)
+        return hops
+
+    def _answer(
+        self, relation: Relation, hop: int, wanted: BatchRequest, nodes: NDArray[np.int64]
+    ) -> list[NDArray[np.int64]]:
+        """Counts and degrees of some receivers; senders of their drawn edges, unless these are direct positions, and
+        weights if there are any."""
+        indptr, indices = map(read_only, self.piece.rows[relation.number])
+        book, rank = self.owners.book, self.owners.exchange.rank
+        rows = book.own(relation.receivers, nodes, rank)
+        state = np.uint64(
+            random_streams.state(self.draws.seed, random_streams.DRAW, *wanted.step, hop, relation.number)
+        )
+        starts = np.empty(len(rows) + 1, np.int64)
+        whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
+        lost = wanted.lost[relation.number].positions if relation.number in wanted.lost else _NOTHING_LOST
+        size = self.draws.fanouts[hop]
+        if self._by_weight.draws(relation.number, size):
+            asked = rows, read_only(nodes), size, state, lost, starts, whole
+            positions = self._by_weight.positions(relation.number, *asked)
+        else:
+            how = size, self.draws.labor, state, lost, starts, whole
+            count_draws(indptr, indices, rows, *how)
+            positions = self.owners.exchange.array((int(starts[-1]),), np.int64)
+            draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
+        senders, weights = self.owners.exchange.array((len(positions),), np.int64), []
+        place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
+        if relation.number in self.weights:
+            weights = [_packed(self.weights[relation.number][senders])]
+        rename(indices, senders)
+        told = [np.diff(starts), indptr[rows + 1] - indptr[rows], senders]
+        if self._is_direct(hop, relation.number):
+            return told
+        rename(whole.order, senders)
+        return [*told, positions, *weights]
+
+    def _is_direct(self, hop: int, number: int) -> bool:
+        """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
+        return hop == len(self.draws.levels) - 1 and number in self.draws.direct
+
+    def _block(
+        self, level: LayerSchema, hop: int, wanted: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop]
+    ) -> Block:
+        given = {}
+        for relation in level.relations:
+            if relation.number in drawn and not self._is_direct(hop, relation.number):
+                kind = index_dtype(len(self._found[relation.senders]))
+                nodes = read_only(drawn[relation.number].senders.astype(kind))
+                given[relation.number] = nodes, np.arange(len(nodes))
+        senders_of, places = numbered(level, receivers, given, self._found)
+        hops = {}
+        for relation in level.relations:
+            if relation.number in drawn:
+                hop_of = drawn[relation.number]
+                lost = wanted.lost.get(relation.number)
+                gone = 0 if lost is None else lost.counts(receivers[relation.receivers])
+                degrees = hop_of.degrees - gone
+                senders = places.get(relation.number, hop_of.senders)
+                hops[relation.number] = hop_of._replace(senders=senders, degrees=degrees)
+        masks = random_streams.state(
+            self.draws.seed, random_streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop
+        )
+        return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
+
+    def _known(self, batches: Sequence[MiniBatch], window: Sequence[BatchRequest]) -> list[BatchInputs]:
+        """What the network reads of the nodes of each batch, and questions about rows that are learned."""
+        owners, first = self.owners, self.draws.levels[0].relations
+        summed = [each for each in first if each.number in self.draws.summed]
+        direct = [each for each in first if each.number in self.draws.direct]
+        wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
+        kinds = [(of[0].node_set, of[0].table, of) for of in zip(*wanted, strict=True)]
+        windows = [self._window_of(name, of) for name, _, of in kinds]
+        edges = [self._divided(each, batch.blocks[0]) for batch in batches for each in direct]
+        sources: list[RowSource] = [
+            TableSource(owners.book, name, owners.exchange.rank, table) for name, table, _ in kinds
+        ]
+        for of, batch in zip(window, batches, strict=True):
+            sources += [self._own_sums(each, batch.blocks[0], of.dropout) for each in direct]
+        asked = [owners.parted(name, each.asked) for (name, *_), each in zip(kinds, windows, strict=True)]
+        asked += [each.asked for each in edges]
+        asked += [owners.parted(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
+        asking = owners.send(asked, "rows asked for", SizeKey("rows", sum(each.items for each in window)))
+        values, where = owners.answered(asking[: len(sources)], sources, "rows")
+        places = [each.of_batches(found) for each, found in zip(windows, where[: len(kinds)], strict=True)]
+        questions, means = iter(asking[len(sources) :]), iter(zip(edges, where[len(kinds) :], strict=True))
+        found = []
+        for at, of_batch in enumerate(wanted):
+            tables: Any = {
+                each.what: RowTable(each.nodes, RemoteRows(each.table, values, of[at]), each.others)
+                for each, of in zip(of_batch, places, strict=True)
+            }
+            found.append(BatchInputs(
+                {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables},
+                _Flat(tables["degrees"]) if self.scaled else None,  # type: ignore[arg-type]
+                {each.number: tables[f"sums {each.number}"] for each in summed} or None,
+                learned_rows=[next(questions) for _ in self.learned],
+                means={each.number: self._means(each, *next(means), values) for each in direct},
+            ))  # fmt: skip
+        return found
+
+    def _divided(self, relation: Relation, block: Block) -> EdgeSplit:
+        """Edges of a direct edge set by who has their senders."""
+        hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
+        senders = hop.senders.astype(np.int64, copy=False)
+        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.array)
+
+    def _own_sums(self, relation: Relation, block: Block, dropout: float) -> PartialSumSource:
+        """What this worker answers others of a direct edge set from, for one batch."""
+        name = relation.senders
+        dropped = of_senders(block.state, dropout_threshold(dropout), self.numbers[name])
+        return PartialSumSource(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
+
+    def _means(
+        self, relation: Relation, edges: EdgeSplit, where: NDArray[np.int64], sums: NDArray[np.float32]
+    ) -> SharedMeansPart:
+        name = relation.senders
+        return SharedMeansPart(self.piece.features[name], self.piece.numbers[name], edges.own_starts, edges.own,
+                           sums, edges.sum_starts, where, edges.starts)  # fmt: skip
+
+    def _window_of(self, name: str, of: Sequence[_Rows]) -> WindowRows:
+        """The nodes of one set whose rows each batch reads."""
+        lists = [np.concatenate([each.nodes, each.others]) if len(each.others) else each.nodes for each in of]
+        return WindowRows(self.owners.book, self.owners.exchange.rank, name, lists, self._found[name])
+
+    def _wanted(self, block: Block, summed: Sequence[Relation]) -> Iterator[_Rows]:
+        for name, nodes in block.senders.items():
+            if name in self.gathered:
+                # Sums are corrected by the rows of those whose edges are lost.
+                gone = [
+                    block.lost[each.number].senders[block.lost[each.number].of(block.receivers[each.receivers])[1]]
+                    for each in summed if each.senders == name and each.number in block.lost
+                ]  # fmt: skip
+                others = np.setdiff1d(np.concatenate(gone), nodes) if gone else _NONE
+                yield _Rows(f"features {name}", name, nodes, others, self.piece.features[name])
+            if self.scaled:
+                yield _Rows("degrees", name, nodes, _NONE, self.degrees)
+        for each in summed:
+            nodes = block.receivers[each.receivers]
+            yield _Rows(f"sums {each.number}", each.receivers, nodes, _NONE, self.sums[each.number])
+
+    @cached_property
+    def degrees(self) -> NDArray[np.float32]:
+        """Of the owned nodes in the one edge set, float32 [nodes, 1]; of edges with weights the sum of these."""
+        ((number, rows),) = self.piece.rows.items()
+        return degrees_of(rows, self.weights.get(number))[:, None]
+
+
+class _Rows(NamedTuple):
+    """Rows that a batch reads: what of which nodes, and the table of the owned ones."""
+
+    what: str
+    node_set: str
+    nodes: NDArray[np.int64]
+    others: NDArray[np.int64]
+    table: NDArray[np.float32]
+
+
+class _Flat:
+    """A table of one column, read as an array of one dimension."""
+
+    def __init__(self, table: RowTable):
+        self._table = table
+
+    def __getitem__(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._table[nodes][:, 0]
+
+
+def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Two weights in each integer."""
+    words = np.zeros(len(weights) + len(weights) % 2, np.float32)
+    words[: len(weights)] = weights
+    return words.view(np.int64)
+
+
+def _joined(
+    route: Route, found: Sequence[NDArray[np.int64]], at: list[int], kinds: Sequence[Any], array: NewArray
+) -> Hop:
+    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
+
+    Args:
+        route: by which the receivers were asked for.
+        found: answers by rank.
+        at: where those about these receivers begin; moved on to what comes after them.
+        kinds: the first of `_KINDS`, of what is told of each edge.
+        array: makes arrays for the edges.
+    """
+    starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
+    receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
+    for rank, of in enumerate(receivers):
+        begin = at[rank] + 2 * len(of)
+        counts, degrees[of] = found[rank][at[rank] : begin].reshape(2, -1)
+        edges, starts[of + 1] = int(counts.sum()), counts
+        columns = []
+        for kind in kinds:
+            end = begin + -(-edges * np.dtype(kind).itemsize // 8)
+            columns.append(np.ascontiguousarray(found[rank][begin:end]).view(kind)[:edges])
+            begin = end
+        given.append(columns)
+        at[rank] = begin
+    np.cumsum(starts, out=starts)
+    made = [array((int(starts[-1]),), kind) for kind in kinds]
+    for of, columns in zip(receivers, given, strict=True):
+        for values, out in zip(columns, made, strict=True):
+            place_edges(of, starts, read_only(values), out)
+    positions, weights = made[1] if len(made) > 1 else _NONE, made[2] if len(made) > 2 else None
+    return Hop(starts, made[0], positions, degrees, weights)

@@ -1,0 +1,114 @@
+"""The parts of a graph that one worker of a group has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.contract.stage import StageRun
+from superworkflow.infra.engines.workers.session import roles_of
+from superworkflow.infra.engines.workers.worker import Worker
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.distributed.partition_book import PartitionBook
+from superworkflow.tasks.lib.distributed.shards import Shards
+from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
+from superworkflow.tasks.lib.gnn.edge_weights import check_weights, weighted_sets
+from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+
+
+def shards_of(job: StageRun[Any]) -> Dataset:
+    """The graph in parts that a stage's workers are to read.
+
+    Raises:
+        UserError: there is none, it is another graph's, or there are more workers than parts.
+    """
+    graph, shards = job.inputs["graph"], job.inputs.get("shards")
+    if shards is None:
+        raise UserError("a worker group reads the graph in parts, and there is none", where="shards",
+                        remedy="Set gnn.partitioned=true, or give --input shards=URI")  # fmt: skip
+    made_of = shards.manifest.inputs.get("graph")
+    if made_of is not None and made_of.digest != graph.digest:
+        raise UserError("these are parts of another graph", where=shards.uri, value=made_of.digest,
+                        remedy="Give the graph that was divided")  # fmt: skip
+    workers = sum(each.count for each in roles_of(job.resources.workers or {}) if each.most == 0)
+    Shards(shards).bounds(max(1, workers))
+    return shards
+
+
+class WorkerPartition:
+    """A worker's parts: a contiguous range of all.
+
+    Args:
+        worker: it.
+        shards: the graph in parts.
+    """
+
+    def __init__(self, worker: Worker, shards: Shards):
+        bounds, self.rank, self._shards = shards.bounds(worker.size), worker.rank, shards
+        first, last = int(bounds[worker.rank]), int(bounds[worker.rank + 1])
+        self._range = first, last
+        self.piece = shards.piece(first, last)
+        self.book = PartitionBook(
+            shards.orders(), {name: shards.book[i, bounds] for i, name in enumerate(shards.node_sets)}
+        )
+        self.digest = shards.dataset.digest
+        own = shards.book[:, first : last + 1] - shards.book[:, [first]]
+        self.parts = {
+            first + at: {name: (int(own[i, at]), int(own[i, at + 1])) for i, name in enumerate(shards.node_sets)}
+            for at in range(last - first)
+        }
+        """Of this worker's rows of each node set, where those of each part begin and end."""
+        self._targets = {j: each.target for j, each in enumerate(shards.edge_sets)}
+
+    def near(self, owners: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rows of this worker's nodes, and behind them those of their neighbours elsewhere; all workers call it.
+
+        Args:
+            owners: to be asked.
+            node_set: of the rows.
+            table: of this worker's nodes [nodes, width], as all workers have one.
+        """
+        (others,) = owners.rows_of([(node_set, self.piece.halo_numbers[node_set].astype(np.int64), table)])
+        return np.concatenate([table, others])
+
+    def places(self, edge_set: int) -> NDArray[np.int32]:
+        """Where in `near` the neighbours of this worker's nodes are, of each edge."""
+        name, indices = self._targets[edge_set], self.piece.rows[edge_set].indices
+        low, high = self.piece.low[name], self.piece.high[name]
+        others = high - low + np.searchsorted(self.piece.halo[name], indices)
+        found = np.where((indices >= low) & (indices < high), indices - low, others).astype(np.int32)
+        return read_only(found)
+
+    def weights(
+        self, graph: HeteroGraph, relations: Iterable[Relation], name: str
+    ) -> dict[int, NDArray[np.float32]]:  # fmt: skip
+        """Weights of the edges of its rows, float32 [edges] by number of the edge set.
+
+        Args:
+            graph: of which these are parts.
+            relations: edge sets that are read.
+            name: of the feature.
+
+        Raises:
+            UserError: as `weights.weights_of` does.
+            DatasetDamaged: the parts do not have what the graph has.
+        """
+        found = {}
+        for relation in weighted_sets(graph, relations, name):
+            number = relation.number
+            indptr, first = self.piece.rows[number].indptr, self.piece.first[number]
+            values = self._shards.weights(number, name, *self._range, indptr)
+
+            def position(place: int, indptr: NDArray[np.int64] = indptr, first: NDArray[np.int64] = first) -> int:
+                row = int(np.searchsorted(indptr, place, "right")) - 1
+                return int(first[row]) + place - int(indptr[row])
+
+            check_weights(graph, relation, name, values, position)
+            found[number] = values
+        return found

@@ -1,0 +1,63 @@
+"""Features of node sets as one matrix each: all that are floating-point numbers of a fixed shape, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+
+_PIECE_BYTES = 32 << 20
+
+
+def width_of(graph: HeteroGraph, node_set: str) -> int:
+    """Values of a node, over all such features."""
+    return sum(feature.width for feature in graph.node_sets[node_set].features if _counts(feature))
+
+
+def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:
+    """Features of a node set, [nodes, values]; None where it has none.
+
+    A single one stays mapped, as float32 or float16; whoever gathers rows of it widens these. Others become float32.
+
+    Raises:
+        UserError: a value is not a finite number; names the node.
+    """
+    parts: list[NDArray[Any]] = []
+    for feature in graph.node_sets[node_set].features:
+        if _counts(feature):
+            values = graph.node_feature(node_set, feature.name)
+            flat = values.reshape(len(values), feature.width)
+            _check_finite(graph, node_set, feature.name, flat)
+            parts.append(flat)
+    if not parts:
+        return None
+    if len(parts) == 1 and parts[0].dtype in (np.float32, np.float16):
+        return parts[0]
+    whole = np.empty((graph.node_sets[node_set].count, sum(part.shape[1] for part in parts)), np.float32)
+    at = 0
+    for part in parts:
+        whole[:, at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return whole
+
+
+def _counts(feature: Any) -> bool:
+    return feature.dtype in FLOATS and not feature.is_ragged and feature.width > 0
+
+
+def _check_finite(graph: HeteroGraph, node_set: str, name: str, values: NDArray[Any]) -> None:
+    rows = max(1, _PIECE_BYTES // (values.dtype.itemsize * values.shape[1]))
+    for first in range(0, len(values), rows):
+        piece = values[first : first + rows]
+        bad = ~np.isfinite(piece).all(axis=1)
+        if bad.any():
+            row = first + int(np.flatnonzero(bad)[0])
+            raise UserError(
+                f"feature {name} of a node is not a finite number", where=f"{graph.dataset.uri}, {node_set}",
+                value=graph.ids(node_set)[row].as_py(), remedy="Give each node a number for each feature",
+            )  # fmt: skip

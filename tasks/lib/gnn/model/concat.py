@@ -1,0 +1,189 @@
+"""What a layer's product reads: a node's own row and means of its neighbours', side by side, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges
+from superworkflow.tasks.lib.gnn.model.dropout import RowDropout
+from superworkflow.tasks.lib.gnn.model.mean_kernels import (
+    gather_means,
+    gather_rows,
+    mean_rows,
+    spread_back,
+    transpose,
+)
+from superworkflow.tasks.lib.kernels.arrays import read_only
+from superworkflow.tasks.lib.kernels.buffer_pool import BATCHES
+from superworkflow.tasks.lib.kernels.float16 import as_read
+
+_NO_EDGES, _NOBODY = read_only(np.zeros(1, np.int64)), read_only(np.empty(0, np.int32))
+
+
+class ConstantPart(Protocol):
+    """Columns that no step changes, so that they have no gradient."""
+
+    @property
+    def width(self) -> int:
+        """How many."""
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        """Write them, from column `at` on."""
+
+
+class RowsPart(NamedTuple):
+    """Rows of a table [n, width] of float32 or float16, of these nodes."""
+
+    table: NDArray[Any]
+    nodes: NDArray[np.int64]
+    dropped: RowDropout
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        gather_rows(
+            read_only(as_read(self.table)), read_only(self.nodes), self.dropped.share, self.dropped.word, out, at
+        )
+
+
+class RowMeansPart(NamedTuple):
+    """Means of rows of such a table over drawn edges; `indices` and `positions` say of which nodes."""
+
+    table: NDArray[Any]
+    indices: NDArray[Any]
+    positions: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    dropped: RowDropout
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
+        gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, at)
+
+
+class ComputedPart(NamedTuple):
+    """Rows as they are."""
+
+    rows: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        return int(self.rows.shape[1])
+
+    def fill(self, out: NDArray[np.float32], at: int) -> None:
+        out[:, at : at + self.width] = self.rows.cpu().numpy()
+
+
+class SelfPart(NamedTuple):
+    """The first rows of the matrix of this number, which are the receivers' own."""
+
+    of: int
+
+
+class MeanPart(NamedTuple):
+    """Means of the rows of the matrix of this number over drawn edges."""
+
+    of: int
+    edges: SampledEdges
+
+
+Part = ConstantPart | SelfPart | MeanPart
+
+
+def concat_parts(
+    receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device
+) -> torch.Tensor:
+    """Parts side by side, [receivers, sum of widths].
+
+    Args:
+        receivers: how many.
+        parts: the columns.
+        rows: matrices that `SelfPart` and `MeanPart` read.
+        rectified: these came out of a ReLU, and its gradient is to be taken here, where it costs no pass of its own.
+        device: of the result.
+    """
+    if device.type == "cpu":
+        found: torch.Tensor = _Joined.apply(receivers, parts, rectified, *rows)  # type: ignore[no-untyped-call]
+        return found
+    columns = []
+    for part in parts:
+        if isinstance(part, SelfPart):
+            columns.append(rows[part.of][:receivers])
+        elif isinstance(part, MeanPart):
+            share = 1 / part.edges.counts.clamp(min=1).to(torch.float32).unsqueeze(1)
+            columns.append(part.edges.sum(rows[part.of]) * share)
+        else:
+            out = np.empty((receivers, part.width), np.float32)
+            part.fill(out, 0)
+            columns.append(torch.from_numpy(out).to(device))
+    return torch.cat(columns, 1)
+
+
+class _Joined(torch.autograd.Function):
+    """`concat_parts` by the compiled kernels."""
+
+    @staticmethod
+    def forward(
+        context: Any, receivers: int, parts: Sequence[Part], rectified: bool, *rows: torch.Tensor
+    ) -> torch.Tensor:
+        given = [each.detach().contiguous().numpy() for each in rows]
+        widths = [given[part.of].shape[1] if isinstance(part, SelfPart | MeanPart) else part.width for part in parts]
+        out = BATCHES.array((receivers, sum(widths)), np.float32)
+        for at, part in zip(_begins(widths), parts, strict=True):
+            if isinstance(part, SelfPart):
+                out[:, at : at + given[part.of].shape[1]] = given[part.of][:receivers]
+            elif isinstance(part, MeanPart):
+                mean_rows(read_only(given[part.of]), part.edges.host_starts, part.edges.host_senders, out, at)
+            else:
+                part.fill(out, at)
+        context.parts, context.widths, context.given, context.rectified = parts, widths, given, rectified
+        return torch.from_numpy(out)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = gradients[0].contiguous().numpy()
+        found: list[torch.Tensor | None] = []
+        for number, values in enumerate(context.given):
+            if not context.needs_input_grad[3 + number]:
+                found.append(None)
+                continue
+            out = BATCHES.array(values.shape, np.float32)
+            mine = [
+                (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
+                if isinstance(part, SelfPart | MeanPart) and part.of == number
+            ]  # fmt: skip
+            own = next((at for at, part in mine if isinstance(part, SelfPart)), -1)
+            means = [(at, part.edges) for at, part in mine if isinstance(part, MeanPart)]
+            rectified = read_only(values if context.rectified else values[:0])
+            for place, (at, edges) in enumerate(means or [(0, None)]):
+                last = place + 1 >= len(means)
+                spread_back(
+                    read_only(given), -1 if place else own, at, *_by_sender(edges, len(out)),
+                    rectified if last else rectified[:0], place > 0, out,
+                )  # fmt: skip
+            found.append(torch.from_numpy(out))
+        return None, None, None, *found
+
+
+def _by_sender(edges: SampledEdges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Where the edges of each receiver begin, and of each sender, and their receivers; there may be none."""
+    begins = np.zeros(senders + 2, np.int64)
+    if edges is None:
+        return _NO_EDGES, read_only(begins), _NOBODY
+    receivers = np.empty(len(edges.host_senders), np.int32)
+    transpose(edges.host_starts, edges.host_senders, begins, receivers)
+    return edges.host_starts, read_only(begins), read_only(receivers)
+
+
+def _begins(widths: Sequence[int]) -> list[int]:
+    return [sum(widths[:number]) for number in range(len(widths))]

@@ -1,0 +1,168 @@
+"""What a network is made of: all that is known of it without torch, as it is kept beside its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from superworkflow.infra.base.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.infra.storage.safe_names import reason_of
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+
+FORMAT = 2
+NETWORK_FILE = "network.json"
+MODELS = ("sage", "gcn", "gat", "rgcn")
+CLASSIFICATION, LINKS = "node_classification", "link_prediction"
+DECODERS = ("dot", "distmult")
+
+
+def reads_means(model: str, aggregator: str) -> bool:
+    """Whether a network's layers read means of neighbours' rows."""
+    return model == "rgcn" or (model == "sage" and aggregator == "mean")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a network's last layer makes, and for which task.
+
+    Args:
+        task: its name.
+        node_sets: whose rows it makes.
+        width: of these rows.
+        classes: of `CLASSIFICATION` their names.
+        label: of it the feature that is learned, as SET.FEATURE.
+        edges: of `LINKS` the edge set that is predicted.
+        decoder: of it, one of `DECODERS`: what makes a number of the rows of two nodes.
+        several: of `CLASSIFICATION`, a node may have several classes: a sigmoid of each, instead of a softmax.
+    """
+
+    task: str
+    node_sets: tuple[str, ...]
+    width: int
+    classes: tuple[str, ...] = ()
+    label: str = ""
+    edges: str = ""
+    decoder: str = ""
+    several: bool = False
+
+    def fault(self) -> str:
+        """What is wrong with it; empty where nothing is."""
+        texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
+        if not self.node_sets or not all(isinstance(each, str) for each in texts):
+            return "no node set, or one without a name"
+        if not isinstance(self.width, int) or self.width < 1:
+            return "a width is not a positive number"
+        if self.several not in (False, True):
+            return "neither one class a node nor several"
+        if self.task == LINKS:
+            return "" if self.decoder in DECODERS else "no such decoder"
+        if self.task != CLASSIFICATION:
+            return "no such task"
+        return "" if self.width == len(self.classes) > 1 else "classes without names"
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network.
+
+    Args:
+        model: one of `MODELS`.
+        aggregator: `mean` or `pool`, of sage.
+        layers: how many.
+        hidden: width of all but the last.
+        heads: of gat's hidden layers.
+        bases: of rgcn; 0 for a matrix of its own for each relation.
+        head: what the rows of the last layer are for.
+        nodes: sizes of the node sets.
+        widths: of their features; 0 where they have none, and learn embeddings of the width `hidden` instead.
+        relations: all edge sets.
+        weight: feature of edges by which messages are multiplied; empty for none.
+    """
+
+    model: str
+    aggregator: str
+    layers: int
+    hidden: int
+    heads: int
+    bases: int
+    head: Head
+    nodes: Mapping[str, int]
+    widths: Mapping[str, int]
+    relations: tuple[Relation, ...]
+    weight: str = ""
+
+    def levels(self) -> list[LayerSchema]:
+        """Layers, the first one first."""
+        found: list[LayerSchema] = []
+        receivers = set(self.head.node_sets)
+        for _ in range(self.layers):
+            used = tuple(each for each in self.relations if each.receivers in receivers)
+            senders = receivers | {each.senders for each in used}
+            found.append(LayerSchema(tuple(sorted(receivers)), used, tuple(sorted(senders))))
+            receivers = senders
+        return found[::-1]
+
+    def width_in(self, layer: int, node_set: str) -> int:
+        """Width of the rows that a layer, from 0, reads of a node set."""
+        return self.hidden if layer else self.widths[node_set] or self.hidden
+
+    def width_out(self, layer: int) -> int:
+        """Width of the rows that a layer makes."""
+        return self.head.width if layer == self.layers - 1 else self.hidden
+
+    @property
+    def reads_means(self) -> bool:
+        """Whether layers read means of neighbours' rows, so that the first one can take them from tables of all."""
+        return reads_means(self.model, self.aggregator)
+
+    def numbers(self) -> dict[str, int]:
+        """Of the node sets, in random streams."""
+        return {name: number for number, name in enumerate(sorted(self.nodes))}
+
+    def embedded(self) -> list[str]:
+        """Node sets that learn embeddings."""
+        return [name for name in self.levels()[0].senders if not self.widths[name]]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"format": FORMAT, **asdict(self), "relations": [list(each) for each in self.relations]}
+
+
+def read_shape(dataset: Dataset) -> NetworkConfig:
+    """The network of a dataset of stage train.
+
+    Raises:
+        DatasetDamaged: its description cannot be.
+    """
+    try:
+        document = dict(dataset.json(NETWORK_FILE))
+        if document.pop("format") != FORMAT:
+            raise ValueError(f"this version reads format {FORMAT}")
+        document["relations"] = tuple(Relation(*each) for each in document["relations"])
+        head: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in document["head"].items()
+        }
+        document["head"] = Head(**head)
+        shape = NetworkConfig(**document)
+        if not isinstance(shape.weight, str):
+            raise ValueError("the name of a feature is no text")
+        if shape.model not in MODELS or shape.head.fault():
+            raise ValueError(shape.head.fault() or "no such model")
+        sets = {
+            *shape.head.node_sets,
+            *(each.receivers for each in shape.relations),
+            *(each.senders for each in shape.relations),
+        }
+        counts = [shape.layers, shape.hidden, shape.heads, *(1 + each for each in shape.nodes.values())]
+        if not all(isinstance(each, int) and each > 0 for each in counts) or shape.layers > 64:
+            raise ValueError("a size is not a positive number")
+        if not sets <= shape.nodes.keys() or not sets <= shape.widths.keys():
+            raise ValueError("a node set without a size")
+        return shape
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DatasetDamaged(
+            f"no network is described: {reason_of(error)}", where=f"{dataset.uri}/{NETWORK_FILE}",
+            remedy="Remove this dataset, and its stage will make it again",
+        ) from None  # fmt: skip

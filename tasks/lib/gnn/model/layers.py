@@ -1,0 +1,247 @@
+"""Layers: from rows of senders and drawn edges to new rows of receivers.
+
+- `SageLayer`: a receiver's own row and the mean, or the largest, of its neighbours' (Hamilton et al., NeurIPS 2017), a
+  matrix for each edge set; with bases these are sums of a few (R-GCN; Schlichtkrull et al., ESWC 2018).
+- `GcnLayer`: sum over neighbours and the node itself, each edge divided by the roots of both ends' degrees (Kipf and
+  Welling, ICLR 2017). What stands for neighbours that were not drawn is the drawn ones', scaled to their number.
+  With weights of edges a degree is their sum, and each edge counts by its weight. So it does in a mean, which is still
+  divided by the number of neighbours, as torch_geometric's `GraphConv` and DGL's `SAGEConv` do.
+- `GatLayer`: a softmax over neighbours and the node itself says how much each counts (Veličković et al., ICLR 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges, softmax
+from superworkflow.tasks.lib.gnn.model.concat import ConstantPart, MeanPart, Part, SelfPart, concat_parts
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.linear import FLOAT32, product
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+
+Mask = Callable[[torch.Tensor], torch.Tensor]
+_SLOPE = 0.2
+
+
+@dataclass
+class LayerInputs:
+    """What a layer reads.
+
+    Args:
+        receivers: how many of each node set; they come first among the senders.
+        senders: rows by node set, [nodes, width]; after dropout, as `sums` are.
+        edges: by number of the edge set.
+        degrees: of its receivers, float32 [receivers]; of GCN's sums by weight.
+        scales: of GCN, one over the root of the degree and one, of the senders, float32 [senders].
+        sums: by number of the edge set, what the neighbours of each receiver come to, where it was computed before: a
+            mean; of GCN the sum over neighbours, each by its scale.
+        attention: dropout of weights of edges, or of nodes themselves.
+        fixed: for layers that read means, what has no gradient: own rows by node set, means by number of the edge set.
+        messages: of such layers, by number of the edge set, what it adds to the receivers' rows, computed before.
+        precision: of products; see `products.product`.
+    """
+
+    receivers: Mapping[str, int]
+    senders: Mapping[str, torch.Tensor]
+    edges: Mapping[int, SampledEdges]
+    degrees: Mapping[int, torch.Tensor]
+    scales: torch.Tensor | None = None
+    sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    attention: tuple[Mask, Mask] | None = None
+    fixed: Mapping[str | int, ConstantPart] = field(default_factory=dict)
+    messages: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    precision: str = FLOAT32
+
+    def row(self, node_set: str) -> torch.Tensor:
+        """Rows of the receivers."""
+        return self.senders[node_set][: self.receivers[node_set]]
+
+
+class SageLayer(nn.Module):
+    """See the module.
+
+    Args:
+        shape: of the network.
+        number: of the layer, from 0.
+        level: what it computes.
+    """
+
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
+        super().__init__()
+        out = shape.width_out(number)
+        self.level, self.out, self.pool = level, out, shape.model == "sage" and shape.aggregator == "pool"
+        self.hidden, self.rectified = number < shape.layers - 1, number > 0
+        widths = {name: shape.width_in(number, name) for name in level.senders}
+        self.sets = {name: str(at) for at, name in enumerate(level.receivers)}
+        self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
+        shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
+        self.bases: nn.Parameter | None = None
+        if shared:
+            width = widths[level.relations[0].senders]
+            self.bases = nn.Parameter(torch.empty(shape.bases, out, width))
+            self.parts = nn.Parameter(torch.empty(len(level.relations), shape.bases))
+            for basis in self.bases:
+                nn.init.xavier_uniform_(basis)
+            nn.init.xavier_uniform_(self.parts)
+        else:
+            self.neighbours = nn.ModuleDict(
+                {str(each.number): _linear(widths[each.senders], out, bias=False) for each in level.relations}
+            )
+        if self.pool:
+            self.pools = nn.ModuleDict(
+                {str(each.number): _linear(widths[each.senders], widths[each.senders]) for each in level.relations}
+            )
+
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
+        """Rows of the receivers, of a layer that is not the last after ReLU."""
+        if self.pool:
+            out = {name: self.own[key](given.row(name)) for name, key in self.sets.items()}
+            for place, relation in enumerate(self.level.relations):
+                out[relation.receivers] = out[relation.receivers] + self._pooled(given, relation, place)
+            return {name: torch.relu(values) for name, values in out.items()} if self.hidden else out
+        read = self.read(given)
+        return {name: self._made(given, name, rows) for name, rows in read.items()}
+
+    def read(self, given: LayerInputs) -> dict[str, torch.Tensor]:
+        """What the products read: a receiver's own row and means of its neighbours' side by side."""
+        device = next(self.parameters()).device
+        found = {}
+        for name in self.sets:
+            sets = list(given.senders)
+            parts: list[Part] = [given.fixed[name] if name in given.fixed else SelfPart(sets.index(name))]
+            for relation in self._joined(given, name):
+                number = relation.number
+                mean = (
+                    MeanPart(sets.index(relation.senders), given.edges[number]) if number not in given.fixed else None
+                )
+                parts.append(mean or given.fixed[number])
+            rows = [given.senders[each] for each in sets]
+            found[name] = concat_parts(given.receivers[name], parts, rows, self.rectified, device)
+        return found
+
+    def _made(self, given: LayerInputs, name: str, rows: torch.Tensor) -> torch.Tensor:
+        own: nn.Linear = self.own[self.sets[name]]  # type: ignore[assignment]
+        places = {relation.number: place for place, relation in enumerate(self.level.relations)}
+        side_by_side = self._joined(given, name)
+        apart = [each for each in self.level.relations if each.receivers == name and each not in side_by_side]
+        weights = [own.weight, *(self._weight(places[each.number], each) for each in side_by_side)]
+        whole = torch.cat(weights, 1) if len(weights) > 1 else own.weight
+        if not apart:
+            return product(rows, whole, own.bias, self.hidden, self.hidden, given.precision)
+        out = product(rows, whole, own.bias, precision=given.precision)
+        for relation in apart:
+            if relation.number in given.messages:
+                out = out + given.messages[relation.number]
+            else:
+                out = out + self._message(given, relation, self._weight(places[relation.number], relation))
+        return torch.relu(out) if self.hidden else out
+
+    def _joined(self, given: LayerInputs, name: str) -> list[Relation]:
+        """Edge sets whose means stand beside the own rows."""
+        return [
+            each for each in self.level.relations
+            if each.receivers == name and each.number not in given.messages
+            and (each.number in given.fixed or not self._is_apart(given, each))
+        ]  # fmt: skip
+
+    def _is_apart(self, given: LayerInputs, relation: Relation) -> bool:
+        """Whether edges have weights, or it is less work to multiply the senders' rows and take means of that.
+
+        That is so where it is narrower, and there are not many more senders than receivers.
+        """
+        rows = given.senders[relation.senders]
+        narrows = self.out < rows.shape[1] and len(rows) <= 2 * given.receivers[relation.receivers]
+        return narrows or isinstance(given.edges[relation.number], WeightedEdges)
+
+    def _message(self, given: LayerInputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
+        edges, values = given.edges[relation.number], given.senders[relation.senders]
+        if self.rectified:  # changes nothing but the gradient, which the layer before leaves to this one
+            values = torch.relu(values)
+        share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)
+        if self.out < values.shape[1]:  # the mean commutes with the matrix
+            return edges.sum(product(values, weight, None, precision=given.precision)) * share
+        return product(edges.sum(values) * share, weight, None, precision=given.precision)
+
+    def multiply(self, place: int, values: torch.Tensor, precision: str) -> torch.Tensor:
+        """Rows of senders of the relation at a place of the level, times its matrix; their means are messages."""
+        return product(values, self._weight(place, self.level.relations[place]), None, precision=precision)
+
+    def _weight(self, place: int, relation: Relation) -> torch.Tensor:
+        if self.bases is None:
+            own: nn.Linear = self.neighbours[str(relation.number)]  # type: ignore[assignment]
+            return own.weight
+        return torch.einsum("b,boi->oi", self.parts[place], self.bases)
+
+    def _pooled(self, given: LayerInputs, relation: Relation, place: int) -> torch.Tensor:
+        edges, values = given.edges[relation.number], given.senders[relation.senders]
+        pooled = torch.relu(self.pools[str(relation.number)](values))
+        return functional.linear(edges.largest(pooled), self._weight(place, relation))
+
+
+class GcnLayer(nn.Module):
+    """See the module; the graph has one edge set."""
+
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
+        super().__init__()
+        self.relation = level.relations[0]
+        self.linear = _linear(shape.width_in(number, self.relation.senders), shape.width_out(number))
+
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
+        relation, name = self.relation, self.relation.receivers
+        degrees = given.degrees[relation.number]
+        if relation.number in given.sums:
+            own = torch.rsqrt(degrees + 1).unsqueeze(1)
+            total = given.sums[relation.number] + given.row(name) * own
+            return {name: functional.linear(total * own, self.linear.weight, self.linear.bias)}
+        assert given.scales is not None
+        edges = given.edges[relation.number]
+        own = given.scales[: len(edges)].unsqueeze(1)
+        values = functional.linear(given.senders[name], self.linear.weight) * given.scales.unsqueeze(1)
+        drawn = (degrees / edges.counts.clamp(min=1)).unsqueeze(1)
+        return {name: (edges.sum(values) * drawn + values[: len(edges)]) * own + self.linear.bias}
+
+
+class GatLayer(nn.Module):
+    """See the module; the graph has one edge set. The last layer has one head."""
+
+    def __init__(self, shape: NetworkConfig, number: int, level: LayerSchema):
+        super().__init__()
+        self.relation, out = level.relations[0], shape.width_out(number)
+        self.heads = 1 if number == shape.layers - 1 else shape.heads
+        self.linear = _linear(shape.width_in(number, self.relation.senders), out, bias=False)
+        self.of_senders = nn.Parameter(torch.empty(self.heads, out // self.heads))
+        self.of_receivers = nn.Parameter(torch.empty(self.heads, out // self.heads))
+        self.bias = nn.Parameter(torch.zeros(out))
+        nn.init.xavier_uniform_(self.of_senders)
+        nn.init.xavier_uniform_(self.of_receivers)
+
+    def forward(self, given: LayerInputs) -> dict[str, torch.Tensor]:
+        name = self.relation.receivers
+        edges = given.edges[self.relation.number]
+        values = self.linear(given.senders[name]).view(-1, self.heads, self.of_senders.shape[1])
+        selves = torch.arange(len(edges), device=values.device)
+        senders, receivers = torch.cat([edges.senders, selves]), torch.cat([edges.receivers, selves])
+        scores = (values * self.of_senders).sum(-1).index_select(0, senders)
+        scores = scores + (values[: len(edges)] * self.of_receivers).sum(-1).index_select(0, receivers)
+        share = softmax(functional.leaky_relu(scores, _SLOPE), receivers, len(edges))
+        if given.attention is not None:
+            of_edges, of_nodes = given.attention
+            count = len(edges.senders)
+            share = torch.cat([of_edges(share[:count]), of_nodes(share[count:])])
+        rows = (values.index_select(0, senders) * share.unsqueeze(-1)).flatten(1)
+        out = torch.zeros(len(edges), rows.shape[1], device=rows.device).index_add(0, receivers, rows)
+        return {name: out + self.bias}
+
+
+def _linear(width: int, out: int, bias: bool = True) -> nn.Linear:
+    """A matrix by Glorot and Bengio (2010), and a bias of zeros."""
+    linear = nn.Linear(width, out, bias=bias)
+    nn.init.xavier_uniform_(linear.weight)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear

@@ -1,0 +1,371 @@
+"""The network: embeddings of nodes without features, layers, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from superworkflow.infra.base.errors import DatasetDamaged
+from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.model.aggregate import SampledEdges, WeightedEdges
+from superworkflow.tasks.lib.gnn.model.concat import ComputedPart, ConstantPart, RowMeansPart, RowsPart
+from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
+from superworkflow.tasks.lib.gnn.model.dropout import NOTHING, RowDropout, dropout_threshold, of_senders
+from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
+from superworkflow.tasks.lib.gnn.model.layers import GatLayer, GcnLayer, LayerInputs, SageLayer
+from superworkflow.tasks.lib.gnn.model.linear import FLOAT32
+from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
+from superworkflow.tasks.lib.gnn.relations import Relation
+from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
+from superworkflow.tasks.lib.gnn.sampler.kernels import fill_masks
+
+WEIGHTS_FILE = "model.safetensors"
+_LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLayer}
+
+
+@dataclass
+class NetworkInputs:
+    """What is read of the graph beside its edges. What a worker has asked for is read from `RowTable`s in place of
+    arrays.
+
+    Args:
+        features: float32 or float16 [nodes, values] by node set, of those that have them.
+        degrees: of GCN's node set, float32 [nodes]; with weights sums of these.
+        sums: what neighbours' features come to, float32 [receivers, values] by number of the edge set.
+        weights: of edges, float32 [edges of the set] by its number; messages are multiplied by them.
+        learned: embeddings of the first block's senders by node set, where the network does not have them itself.
+        products: of a layer, by number of the edge set, its senders' rows times its matrix, float32 [senders, width of
+            the layer]: means of these are read instead of such of the rows, for edge sets that are direct.
+        means: of the first block, by number of the edge set, what the means of its senders' rows are made of, where
+            these senders are not among the block's.
+    """
+
+    features: Mapping[str, NDArray[Any]]
+    degrees: NDArray[np.float32] | None = None
+    sums: Mapping[int, NDArray[np.float32]] | None = None
+    weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    learned: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    products: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    means: Mapping[int, SharedMeansPart] = field(default_factory=dict)
+
+
+class Network(nn.Module):
+    """A network that makes a row for each target.
+
+    Args:
+        shape: of it.
+        seed: of its first weights.
+        tables: whether it has the embeddings of nodes without features; else they are given with what it reads.
+
+    `precision` is that of the layers' products; see `products.product`.
+    """
+
+    def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):
+        super().__init__()
+        self.shape, self.precision = shape, FLOAT32
+        self._relations = {each.number: each for each in shape.relations}
+        self._numbers = shape.numbers()
+        self._only = shape.head.node_sets[0]  # where the model takes no more than one
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random_streams.state(seed, random_streams.EMBEDDING) >> 1)
+            levels = shape.levels()
+            self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
+        self.embedded = {name: str(at) for at, name in enumerate(shape.embedded())}
+        self.embeddings = nn.ModuleDict()
+        for name, key in self.embedded.items() if tables else ():
+            count = max(1, shape.nodes[name])
+            first = first_embeddings(np.arange(count), shape.nodes[name], shape.hidden, seed, self._numbers[name])
+            self.embeddings[key] = nn.Embedding(count, shape.hidden, sparse=True, _weight=torch.from_numpy(first))
+        self.factors: nn.Parameter | None = None
+        if shape.head.decoder == "distmult":
+            self.factors = nn.Parameter(torch.ones(shape.head.width))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def forward(self, batch: MiniBatch, known: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+        """Rows of the targets by node set, float32 [targets, width of the head]."""
+        rows = self.first_rows(batch.blocks[0], known)
+        for number, block in enumerate(batch.blocks):
+            rows = self.layer(number, block, rows, known, dropout)
+        return rows
+
+    def first_rows(self, block: Block, known: NetworkInputs) -> dict[str, torch.Tensor]:
+        """What the first layer reads of its senders, but for what it reads from tables of all nodes."""
+        rows = {}
+        for name, nodes in block.senders.items():
+            if name in known.learned:
+                rows[name] = known.learned[name]
+            elif name in self.embedded:
+                rows[name] = self.embeddings[self.embedded[name]](torch.from_numpy(nodes).to(self.device))
+            elif not self.reads_table(block, known, name):
+                rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device).float()
+        return rows
+
+    def direct(self, number: int, known: NetworkInputs) -> frozenset[int]:
+        """Edge sets whose senders a layer can read from the tables that `known` has; see `Draws.direct`."""
+        if not self.shape.reads_means:
+            return frozenset()
+        return frozenset(
+            each.number for each in self.shape.levels()[number].relations
+            if _is_table(known.features.get(each.senders)) and each.number not in known.weights
+        )  # fmt: skip
+
+    def reads_table(self, block: Block, known: NetworkInputs, name: str) -> bool:
+        """Whether a layer reads rows of a node set from the table that `known` has alone."""
+        if not self.shape.reads_means or not _is_table(known.features.get(name)):
+            return False
+        apart = {*block.direct, *known.means}
+        return all(self._relations[each].senders != name or each in apart for each in block.hops)
+
+    def layer(
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
+    ) -> dict[str, torch.Tensor]:
+        """One layer, and after all but the last what makes it not linear.
+
+        Args:
+            number: of the layer, from 0.
+            block: its edges.
+            rows: of its senders, but for what it reads from tables.
+            known: degrees, and of the first layer tables and sums.
+            dropout: share of entries that are dropped.
+        """
+        layer = self.layers[number]
+        made = dict(layer(self.inputs(number, block, rows, known, dropout)))
+        if number == self.shape.layers - 1 or isinstance(layer, SageLayer):
+            return made
+        act = nn.functional.elu if self.shape.model == "gat" else torch.relu
+        return {name: act(values) for name, values in made.items()}
+
+    def inputs(
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
+    ) -> LayerInputs:
+        """What a layer reads; see `layer`."""
+        device = self.device
+        mask = _Masks(block, dropout, device)
+        means = known.means if number == 0 else {}
+        given = {each: hop for each, hop in block.hops.items() if each not in block.direct and each not in means}
+        edges = {each: _edges(hop, known.weights.get(each), device) for each, hop in given.items()}
+        degrees = {each: torch.from_numpy(hop.degrees).to(device, torch.float32) for each, hop in given.items()}
+        fixed = self._tables(block, rows, known, mask)
+        for each, of in means.items():
+            fixed[each] = of._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
+        sums, scales, attention = {}, None, None
+        if number == 0 and known.sums is not None:
+            for relation in self.shape.levels()[0].relations:
+                if relation.number in known.sums and relation.number not in block.hops:
+                    nodes, lost = block.receivers[relation.receivers], block.lost.get(relation.number)
+                    table = known.sums[relation.number]
+                    if self.shape.model != "gcn" and lost is None and _is_table(table):
+                        fixed[relation.number] = _rows_of(table, nodes, mask.dropped(1, relation.number))
+                        continue
+                    values = torch.from_numpy(_sums_without(known, relation, nodes, lost)).to(device)
+                    sums[relation.number] = mask.rows(values, nodes, 1, relation.number)
+                    fixed[relation.number] = ComputedPart(sums[relation.number])
+                    if known.degrees is not None:
+                        degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
+        if self.shape.model == "gcn":
+            assert known.degrees is not None
+            nodes = block.senders[self._only]
+            counts = known.degrees[nodes] - sum(
+                lost.sums(nodes, known.weights.get(each)) for each, lost in block.lost.items()
+            )
+            scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
+        if self.shape.model == "gat" and dropout:
+            attention = mask.attention(next(iter(block.hops.values())).positions, block.receivers[self._only])
+        return LayerInputs(
+            receivers={name: len(nodes) for name, nodes in block.receivers.items()},
+            senders={
+                name: mask.rows(values, block.senders[name], 0, self._numbers[name]) for name, values in rows.items()
+            },
+            edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
+            messages=_messages(block, known, device), precision=self.precision,
+        )  # fmt: skip
+
+    def _tables(
+        self, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, mask: _Masks
+    ) -> dict[str | int, ConstantPart]:
+        """What is read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
+        found: dict[str | int, ConstantPart] = {}
+        for name, nodes in block.receivers.items():
+            if name not in rows:
+                found[name] = _rows_of(known.features[name], nodes, mask.senders(self._numbers[name]))
+        for number, indices in block.direct.items():
+            if number in known.products:
+                continue
+            hop, senders = block.hops[number], self._relations[number].senders
+            dropped = mask.senders(self._numbers[senders])
+            found[number] = RowMeansPart(known.features[senders], indices, hop.positions, hop.starts, dropped)
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Weights by name, on the host."""
+        return {name: values.detach().cpu().numpy() for name, values in self.state_dict().items()}
+
+    def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Whether these can be its weights; see `arrays`.
+
+        Raises:
+            ValueError: names, shapes or dtypes are another network's.
+        """
+        own = self.state_dict()
+        if own.keys() != arrays.keys() or any(
+            tuple(own[name].shape) != values.shape or values.dtype != np.float32 for name, values in arrays.items()
+        ):
+            raise ValueError("the weights are those of another network")
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take weights; see `arrays`.
+
+        Raises:
+            ValueError: see `check`.
+        """
+        self.check(arrays)
+        self.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in arrays.items()})
+
+
+def _is_table(values: object) -> bool:
+    """Whether the kernels read rows of it where they are."""
+    if isinstance(values, RowTable):
+        return True
+    return isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16) and values.flags.c_contiguous
+
+
+def _rows_of(table: Any, nodes: NDArray[np.int64], dropped: RowDropout) -> ConstantPart:
+    return table.fixed(nodes, dropped) if isinstance(table, RowTable) else RowsPart(table, nodes, dropped)
+
+
+def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) -> SampledEdges:
+    """Drawn edges, with weights where their set has any: those that came with them, or from all of the set."""
+    starts, senders = torch.from_numpy(hop.starts), torch.from_numpy(hop.senders)
+    own = hop.weights if weights is None else weights[hop.positions]
+    if own is None:
+        return SampledEdges(starts, senders, device)
+    return WeightedEdges(starts, senders, torch.from_numpy(own), device)
+
+
+def _messages(block: Block, known: NetworkInputs, device: torch.device) -> dict[int, torch.Tensor]:
+    """Means of products; see `NetworkInputs.products`."""
+    found = {}
+    for number, table in known.products.items():
+        hop = block.hops[number]
+        out = np.empty((len(hop.degrees), table.shape[1]), np.float32)
+        RowMeansPart(table, block.direct[number], hop.positions, hop.starts, NOTHING).fill(out, 0)
+        found[number] = torch.from_numpy(out).to(device)
+    return found
+
+
+def _sums_without(
+    known: NetworkInputs, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None
+) -> NDArray[np.float32]:
+    """Means of the features of these nodes' neighbours, of those that were not lost; see `NetworkInputs.sums`."""
+    assert known.sums is not None
+    means = known.sums[relation.number][nodes]
+    if lost is None:
+        return means
+    places, edges = lost.of(nodes)
+    if not len(places):
+        return means
+    gone = np.zeros((len(nodes), means.shape[1]), np.float64)
+    np.add.at(gone, places, known.features[relation.senders][lost.senders[edges]])
+    counts, degrees = np.bincount(places, minlength=len(nodes)), np.zeros(len(nodes), np.int64)
+    degrees[places] = lost.degrees[edges]
+    left = degrees - counts
+    changed = np.unique(places)
+    total = means[changed].astype(np.float64) * degrees[changed, None] - gone[changed]
+    means[changed] = np.where(left[changed, None] > 0, total / np.maximum(left[changed, None], 1), 0)
+    return means
+
+
+class _Masks:
+    """Dropout of one layer, by nodes and positions of edges."""
+
+    def __init__(self, block: Block, dropout: float, device: torch.device):
+        self._state, self._device = block.state, device
+        self._dropped = dropout_threshold(dropout)
+
+    def dropped(self, *kind: int) -> RowDropout:
+        """The same for kernels that drop what they read."""
+        return RowDropout(self._dropped, random_streams.state(self._state, *kind))
+
+    def senders(self, node_set: int) -> RowDropout:
+        """Of rows of senders, by the number of their set."""
+        return of_senders(self._state, self._dropped, node_set)
+
+    def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:
+        """Some entries of the rows of these items set to 0, the others scaled up."""
+        if not self._dropped:
+            return values
+        mask = torch.empty(values.shape, dtype=torch.float32)
+        fill_masks(numbers, self._dropped, np.uint64(random_streams.state(self._state, *kind)), mask.numpy())
+        return values * mask.to(self._device)
+
+    def attention(
+        self, positions: NDArray[np.int64], nodes: NDArray[np.int64]
+    ) -> tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
+        """Dropout of the weights of edges, and of those of the nodes themselves."""
+        return (
+            lambda share: self.rows(share, positions, 2, random_streams.ATTENTION),
+            lambda share: self.rows(share, nodes, 2, random_streams.SELF_ATTENTION),
+        )
+
+
+def table_name(key: str) -> str:
+    """Name of the embeddings among the weights, by their key in `Network.embedded`."""
+    return f"embeddings.{key}.weight"
+
+
+def write_weights(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Write weights as safetensors; see `Network.arrays`."""
+    write_tensors(path, weights, {"format": "pt"})
+
+
+def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) -> Network:
+    """The trained network of a dataset of stage train.
+
+    Args:
+        dataset: it.
+        shape: of the network.
+        tables: whether it is to have the embeddings of nodes without features.
+
+    Raises:
+        DatasetDamaged: the weights are another network's.
+    """
+    network = Network(shape, 0, tables)
+    left = () if tables else set(map(table_name, network.embedded.values()))
+    try:
+        arrays = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)
+        network.load_arrays({name: values for name, values in arrays.items() if name not in left})
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
+                             remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+    return network
+
+
+def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
+    """The trained embeddings of a dataset of stage train by node set, float32 [nodes, width], mapped.
+
+    Raises:
+        DatasetDamaged: they are another network's.
+    """
+    found = {}
+    for key, name in enumerate(shape.embedded()):
+        try:
+            values = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)[table_name(str(key))]
+            if values.shape != (max(1, shape.nodes[name]), shape.hidden) or values.dtype != np.float32:
+                raise ValueError("embeddings of another network")
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
+                                 remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+        found[name] = values[: shape.nodes[name]]
+    return found

@@ -1,0 +1,1 @@
+"""Training objectives: node classification, several labels, link prediction."""

@@ -1,0 +1,200 @@
+"""What is learned: classes of the nodes of one set, and who of them is trained on, validated on, and tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
+
+WHERE = "train.label"
+SPLIT_FEATURE = "split"
+NONE = -1
+_DEFAULT = "node.label"
+
+
+@dataclass(frozen=True)
+class NodeTargets:
+    """Who of the nodes of a set is trained on, validated on, and tested.
+
+    Args:
+        node_set: whose.
+        label: `SET.FEATURE`.
+        names: of the classes or labels; numbers by value and before others, which go by text.
+        splits: number of each node's split in `SPLITS`, int8 [nodes], -1 for none.
+    """
+
+    node_set: str
+    label: str
+    names: tuple[str, ...]
+    splits: NDArray[np.int8]
+
+    def nodes(self, split: str) -> NDArray[np.int64]:
+        """Nodes of a split, ascending."""
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+
+@dataclass(frozen=True)
+class Targets(NodeTargets):
+    """Classes of nodes.
+
+    Args:
+        classes: number of each node's class, int64 [nodes], -1 for none.
+    """
+
+    classes: NDArray[np.int64]
+
+
+def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> Targets:
+    """The targets in a graph.
+
+    Args:
+        graph: that has them.
+        label: a feature as SET.FEATURE; empty for that of a graph from an edge list.
+        shares: of the nodes of each class to train and to validate on, where the set has no feature `split`.
+        seed: of the order in which they are divided.
+
+    Raises:
+        UserError: there is no such feature, it is no label, or a class has no node to train on.
+    """
+    node_set, feature = _single(graph, label)
+    found, codes = _coded(graph, feature, node_set)
+    where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
+    names = sorted(found, key=by_number)
+    if len(names) < 2:
+        raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
+                        remedy="Give labels of at least two kinds")  # fmt: skip
+    number, has = {name: at for at, name in enumerate(names)}, codes >= 0
+    classes = np.array([*(number[name] for name in found), NONE], np.int64)[codes]
+    splits = given_splits(graph, node_set)
+    if splits is None:
+        splits = _divided(classes, len(names), shares, seed)
+    splits[~has] = NONE
+    trained = np.bincount(classes[splits == 0], minlength=len(names))
+    if not trained.all():
+        raise without_training(names, trained, where)
+    return Targets(node_set, f"{node_set}.{feature.name}", tuple(names), splits, classes)
+
+
+def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
+    """The label of each node as text, None for none."""
+    node_set, feature = _single(graph, label)
+    names, codes = _coded(graph, feature, node_set)
+    return [names[code] if code >= 0 else None for code in codes.tolist()]
+
+
+def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
+    """What to say where some labels are on no node to train on: their names, and how many such nodes each has."""
+    lacking = [name for name, count in zip(names, trained, strict=True) if not count]
+    return UserError(
+        "a class has no node to train on", where=where, value=", ".join(lacking)[:200],
+        remedy="Put a node of each class into the split train, or leave the labels of such classes out",
+    )  # fmt: skip
+
+
+def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+    """The feature that is learned, one label for each node."""
+    node_set, feature = label_feature(graph, text)
+    if feature.is_ragged:
+        raise UserError("several labels a node are learned in process alone", where=WHERE,
+                        value=f"{node_set}.{feature.name}", remedy="Give each node one label")  # fmt: skip
+    return node_set, feature
+
+
+def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
+    """Node set and feature of SET.FEATURE, or of what an edge list's labels became; ragged if nodes have several.
+
+    Raises:
+        UserError: there is no such feature, or it is no label.
+    """
+    label = text or _DEFAULT
+    found = [
+        (name, feature) for name, nodes in graph.node_sets.items() for feature in nodes.features
+        if label == f"{name}.{feature.name}"
+    ]  # fmt: skip
+    if not found:
+        valid = [f"{name}.{feature.name}" for name, nodes in graph.node_sets.items() for feature in nodes.features]
+        remedy = f"Give --label SET.FEATURE, of {', '.join(valid)[:500] or 'none'}"
+        what = "the graph has no such feature of nodes" if text else "no label is named"
+        raise UserError(what, where=WHERE, value=text, remedy=remedy)
+    node_set, feature = found[0]
+    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
+        kind = f"{label}: {feature.dtype}{list(feature.shape)}"
+        what = "a label is a whole number or text for each node, or a ragged list of them"
+        raise UserError(what, where=WHERE, value=kind, remedy="Give another feature")
+    return node_set, feature
+
+
+def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Labels that occur, as texts, and the place of each node's among them: -1 for numbers below 0, and empty texts."""
+    values = graph.node_feature(node_set, feature.name)
+    if feature.dtype != STRING:
+        numbers = np.asarray(values).reshape(-1).astype(np.int64)
+        kinds, codes = np.unique(numbers, return_inverse=True)
+        below = int(np.searchsorted(kinds, 0))  # those below 0 come first
+        return list(map(str, kinds[below:].tolist())), np.maximum(codes.astype(np.int64) - below, NONE)
+    return _coded_texts(values, feature, f"{graph.dataset.uri}, {node_set}.{feature.name}")
+
+
+def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
+    """See `_coded`; no text of millions becomes an object of its own."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if feature.shape:
+        column = pc.list_element(column, 0)
+    try:
+        coded = pc.dictionary_encode(column.cast(pa.large_string()))
+    except pa.ArrowInvalid:
+        raise UserError("a text is not UTF-8", where=where, remedy="Give text in UTF-8") from None
+    texts, codes = coded.dictionary.to_pylist(), pc.fill_null(coded.indices, NONE).to_numpy().astype(np.int64)
+    if "" in texts:
+        empty = texts.index("")
+        texts.pop(empty)
+        codes = np.where(codes == empty, NONE, codes - (codes > empty))
+    return texts, codes
+
+
+def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
+    """Splits as a feature of the nodes says; None where there is none."""
+    feature = next((each for each in graph.node_sets[node_set].features if each.name == SPLIT_FEATURE), None)
+    if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
+        return None
+    where = f"{graph.dataset.uri}, {node_set}.{SPLIT_FEATURE}"
+    names, codes = _coded_texts(graph.node_feature(node_set, SPLIT_FEATURE), feature, where)
+    strangers = [name for name in names if name not in SPLITS]  # in the order in which they are met
+    if strangers:
+        raise UserError("no such split", where=where, value=strangers[0],
+                        remedy=f"Valid: {', '.join(SPLITS)}, or nothing")  # fmt: skip
+    return np.array([*map(SPLITS.index, names), NONE], np.int8)[codes]
+
+
+def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
+    """Splits by a hash of the nodes' numbers, each class by itself; each has at least one node to train on."""
+    splits = np.full(len(classes), NONE, np.int8)
+    keys = np.empty(len(classes), np.uint64)
+    keys_of(np.arange(len(classes)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)
+    order = np.lexsort((keys, classes))
+    bounds = np.searchsorted(classes[order], np.arange(kinds + 1))
+    for first, last in pairwise(bounds.tolist()):
+        count = last - first
+        train = max(1, round(shares[0] * count))
+        valid = min(count, train + round(shares[1] * count))
+        splits[order[first : train + first]] = 0
+        splits[order[first + train : first + valid]] = 1
+        splits[order[first + max(valid, train) : last]] = 2
+    return splits
+
+
+def by_number(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)

@@ -1,0 +1,146 @@
+"""The task link prediction: binary cross entropy of links, and of as many pairs or more that are none.
+
+A decoder makes a number of the rows of two nodes, by which pairs are ranked: `dot`, the product of both, or `distmult`,
+with a factor for each column that is learned (Yang et al., ICLR 2015). The edges of a step's links and all that
+reverse them pass no messages in that step, or the network would learn to see them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.model.config import LINKS, Head
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
+from superworkflow.tasks.lib.gnn.sampler.links import Pairs, Places, links_of, read_held_out
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import draw_negatives
+from superworkflow.tasks.lib.graph.heterograph import CsrRows as EdgeRows
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+
+SHARE = 8
+"""A step has at most one in so many of the links, so that the others are left to pass messages."""
+
+
+class LinkPrediction:
+    """A `Objective`; its items are links.
+
+    Args:
+        graph: a dataset of stage holdout_links.
+        decoder: `dot` or `distmult`.
+        width: of the rows that it reads.
+        negatives: pairs that are no links, for each link of a step.
+        by_degree: draw their ends as often as they are ends of links; else each node as often as any other.
+        seed: of these draws.
+
+    Raises:
+        UserError: no link is left to train on.
+    """
+
+    figure = "mrr"
+    is_constant = False
+
+    def __init__(self, graph: HeteroGraph, decoder: str, width: int, negatives: int, by_degree: bool, seed: int):
+        self.held_out = read_held_out(graph)
+        self._edges = graph.edge_sets[self.held_out.edges]
+        self._one_set = self._edges.source == self._edges.target
+        self._rows = EdgeRows(*map(read_only, graph.rows(self._edges.name)))
+        self._targets = graph.node_sets[self._edges.target].count
+        self._links = read_only(links_of(self._rows, self._one_set))
+        self._places = Places(graph, self._edges)
+        self._negatives, self._by_degree, self._seed = negatives, by_degree, seed
+        if len(self._links) < 2:
+            raise UserError("no link is left to train on", where=graph.dataset.uri, value=len(self._links),
+                            remedy="Hold fewer links out, or give a graph with more")  # fmt: skip
+        ends = tuple(sorted({self._edges.source, self._edges.target}))
+        self.head = Head(LINKS, ends, width, edges=self._edges.name, decoder=decoder)
+
+    def items(self, split: str) -> NDArray[np.int64]:
+        return np.arange(len(self._links if split == "train" else self.held_out.links[split]))
+
+    def most(self) -> int:
+        return max(1, len(self._links) // SHARE)
+
+    def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
+        links = self._links if step[0] == random_streams.TRAINING else self.held_out.links["validation"]
+        return self._edges.source, links[items, 0]
+
+    def lost(self, items: NDArray[np.int64], step: Step) -> dict[int, NDArray[np.int64]]:
+        return self._places.of(self._links[items]) if step[0] == random_streams.TRAINING else {}
+
+    def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        if step[0] != random_streams.TRAINING:
+            pairs = np.concatenate(
+                [self.held_out.links["validation"][items], self.held_out.others["validation"][items]]
+            )
+            return self._example(pairs, len(items), {})
+        others = np.empty((len(items) * self._negatives, 2), np.int64)
+        state = np.uint64(random_streams.state(self._seed, random_streams.NEGATIVE, *step))
+        draw_negatives(
+            self._rows.indptr, self._rows.indices, self._one_set, self._targets, self._links, self._by_degree,
+            read_only(items), self._negatives, state, others,
+        )  # fmt: skip
+        links = self._links[items]
+        return self._example(np.concatenate([links, others]), len(items), self.lost(items, step))
+
+    def _example(self, pairs: Pairs, links: int, lost: dict[int, NDArray[np.int64]]) -> Example:
+        ends = (self._edges.source, self._edges.target)
+        nodes = {
+            name: np.unique(np.concatenate([pairs[:, i] for i, end in enumerate(ends) if end == name]))
+            for name in self.head.node_sets
+        }
+        places = [np.searchsorted(nodes[end], pairs[:, i]) for i, end in enumerate(ends)]
+        return Example(nodes, lost, (*places, np.arange(len(pairs)) < links))
+
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
+        sources, targets = self._ends(rows, example)
+        scores = decoded(network, sources, targets)
+        return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
+
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
+        """Its figure: each link's reciprocal rank among it and pairs of its source with the ends of all non-links."""
+        sources, targets = self._ends(rows, example)
+        scores = decoded(network, sources, targets)
+        wanted = _wanted(example, scores)
+        loss = float(functional.binary_cross_entropy_with_logits(scores, wanted))
+        links = int(wanted.sum())
+        ends = gather(targets[links:])
+        if not links:
+            return Evaluation(0.0, 0.0)
+        factors = sources[:links] if network.factors is None else sources[:links] * network.factors
+        others = factors @ ends.T
+        own = scores[:links, None]
+        ranks = 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1)
+        return Evaluation(loss * links, float((1 / ranks).sum()))
+
+    def _ends(self, rows: RowsByNodeSet, example: Example) -> tuple[torch.Tensor, torch.Tensor]:
+        names = (self._edges.source, self._edges.target)
+        sources, targets = (
+            rows[name].index_select(0, torch.from_numpy(places).to(rows[name].device))
+            for name, places in zip(names, example.wanted[:2], strict=True)
+        )
+        return sources, targets
+
+    def save(self, output: FileWriter) -> None:
+        """Nothing: the graph's dataset has what was held out."""
+
+    def facts(self) -> dict[str, Stat]:
+        held_out = {f"{split}_links": len(pairs) for split, pairs in self.held_out.links.items()}
+        return {"train_links": len(self._links), **held_out}
+
+
+def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Numbers of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
+    factors = sources if network.factors is None else sources * network.factors
+    return (factors * targets).sum(1)
+
+
+def _wanted(example: Example, scores: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(example.wanted[2]).to(scores.device, scores.dtype)

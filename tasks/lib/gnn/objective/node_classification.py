@@ -1,0 +1,88 @@
+"""The task node classification: cross entropy of the classes of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from superworkflow.infra.storage.dataset import FileWriter
+from superworkflow.infra.storage.manifest import Stat
+from superworkflow.tasks.lib.gnn.model.config import CLASSIFICATION, Head
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Gather, RowsByNodeSet, Step, alone
+from superworkflow.tasks.lib.gnn.objective.labels import NodeTargets, Targets
+from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
+
+
+class NodeTask:
+    """What tasks share whose items are labelled nodes.
+
+    Args:
+        targets: their labels and splits.
+        several: whether a node may have several labels.
+    """
+
+    is_constant = True
+
+    def __init__(self, targets: NodeTargets, several: bool):
+        self._targets = targets
+        self.head = Head(
+            CLASSIFICATION, (targets.node_set,), len(targets.names), classes=targets.names, label=targets.label,
+            several=several,
+        )  # fmt: skip
+
+    def items(self, split: str) -> NDArray[np.int64]:
+        return self._targets.nodes(split)
+
+    def most(self) -> int:
+        return len(self.items("train"))
+
+    def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
+        return self._targets.node_set, items
+
+    def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
+        return {}
+
+    def save(self, output: FileWriter) -> None:
+        output.array("splits.npy", self._targets.splits)
+
+    def facts(self) -> dict[str, Stat]:
+        counts = {f"{split}_nodes": len(self.items(split)) for split in SPLITS}
+        return {"nodes": len(self._targets.splits), "classes": len(self._targets.names), **counts}
+
+
+class Classification(NodeTask):
+    """A `Objective`; its items are labelled nodes.
+
+    Args:
+        targets: their classes and splits.
+    """
+
+    figure = "accuracy"
+
+    def __init__(self, targets: Targets):
+        super().__init__(targets, several=False)
+        self.targets = targets
+
+    def example(self, items: NDArray[np.int64], step: Step) -> Example:
+        nodes = np.sort(items)
+        return Example({self.targets.node_set: nodes}, {}, (self.targets.classes[nodes],))
+
+    def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
+        scores = rows[self.targets.node_set]
+        return functional.cross_entropy(scores, wanted_of(example, scores))
+
+    def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
+        scores = rows[self.targets.node_set]
+        classes = wanted_of(example, scores)
+        loss = float(functional.cross_entropy(scores, classes, reduction="sum"))
+        return Evaluation(loss, float((scores.argmax(1) == classes).sum()))
+
+
+def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:
+    """What the nodes of a batch are to be, where their scores are."""
+    return torch.from_numpy(example.wanted[0]).to(scores.device)

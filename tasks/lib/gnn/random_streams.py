@@ -1,0 +1,27 @@
+"""Where random numbers of training come from: states of streams by what they are for, never by who draws them."""
+
+from __future__ import annotations
+
+from superworkflow.tasks.lib.kernels.random import GAMMA
+
+ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK = range(10)
+"""What a stream is for."""
+TRAINING, VALIDATION = 0, 1
+"""Whose batches."""
+
+_WORD = (1 << 64) - 1
+
+
+def state(*numbers: int) -> int:
+    """A 64-bit state that depends on all of these non-negative integers and on their order."""
+    z = 0
+    for number in numbers:
+        z = _mix((z + (number + 1) * int(GAMMA)) & _WORD)
+    return z
+
+
+def _mix(z: int) -> int:
+    """SplitMix64's finaliser, as `tasks.lib.kernels.random.mix` has it for kernels."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
+    return z ^ (z >> 31)

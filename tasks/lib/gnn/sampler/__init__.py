@@ -1,0 +1,1 @@
+"""Neighbour sampling: kernels, blocks, mini-batches."""

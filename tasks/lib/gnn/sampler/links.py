@@ -1,0 +1,158 @@
+"""Links to predict: those of a graph, and the held-out ones, as stage holdout_links keeps them.
+
+A link joins two nodes by an edge of one edge set. Within one node set it has no direction, since no decoder tells the
+two apart: edges either way round are one link, its smaller node comes first, and a loop is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.storage.dataset import Dataset, FileWriter
+from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
+from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.kernels.arrays import read_only
+
+LINKS_FILE = "links.json"
+FORMAT = 1
+HELD_OUT = ("validation", "test")
+Pairs = NDArray[np.int64]
+_PAIRS = 1 << 16
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What was held out of an edge set.
+
+    Args:
+        edges: the set.
+        links: by split of `HELD_OUT`, int64 [links, 2] of source and target.
+        others: by split as many pairs that no edge of the whole graph joins.
+    """
+
+    edges: str
+    links: Mapping[str, Pairs]
+    others: Mapping[str, Pairs]
+
+    def write(self, output: FileWriter) -> None:
+        """Write its files: `links.json`, `links-<split>.npy`, `non-links-<split>.npy`."""
+        output.json(LINKS_FILE, {"format": FORMAT, "edges": self.edges})
+        for split in HELD_OUT:
+            output.array(f"links-{split}.npy", self.links[split])
+            output.array(f"non-links-{split}.npy", self.others[split])
+
+
+def has_links(dataset: Dataset) -> bool:
+    """Whether links of the graph were held out, to be predicted."""
+    return LINKS_FILE in dataset
+
+
+def read_held_out(graph: HeteroGraph) -> HeldOut:
+    """What was held out of a graph.
+
+    Raises:
+        DatasetDamaged: files do not fit each other.
+        UserError: nothing was held out.
+    """
+    dataset = graph.dataset
+    if not has_links(dataset):
+        raise UserError("no links were held out of this graph", where=dataset.uri,
+                        remedy="Give the output of stage holdout_links")  # fmt: skip
+    document = dataset.json(LINKS_FILE)
+    name = document.get("edges") if isinstance(document, dict) else None
+    if not isinstance(name, str) or document.get("format") != FORMAT or name not in graph.edge_sets:
+        raise _damaged(f"{dataset.uri}/{LINKS_FILE}", "it names no edge set of the graph")
+    edges = graph.edge_sets[name]
+    sizes = [graph.node_sets[each].count for each in (edges.source, edges.target)]
+    found: dict[str, Pairs] = {}
+    for kind in ("links", "non-links"):
+        for split in HELD_OUT:
+            file = f"{kind}-{split}.npy"
+            pairs: NDArray[Any] = dataset.array(file, mmap=False) if file in dataset else np.empty(0)
+            if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
+                raise _damaged(f"{dataset.uri}/{file}", "pairs are int64 [pairs, 2]")
+            if len(pairs) and (pairs.min() < 0 or (pairs.max(axis=0) >= sizes).any()):
+                raise _damaged(f"{dataset.uri}/{file}", "an end is no node")
+            found[f"{kind}-{split}"] = pairs
+    if any(len(found[f"links-{split}"]) != len(found[f"non-links-{split}"]) for split in HELD_OUT):
+        raise _damaged(dataset.uri, "there are not as many links as pairs without one")
+    links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
+    return HeldOut(name, links, others)
+
+
+def links_of(rows: CsrRows, one_set: bool) -> Pairs:
+    """The links of an edge set, int64 [links, 2], ascending; see the module."""
+    ends = np.empty((len(rows.indices), 2), np.uint64)
+    ends[:, 0] = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    ends[:, 1] = rows.indices
+    if one_set:
+        ends.sort(axis=1)
+        ends = ends[ends[:, 0] != ends[:, 1]]
+    packed = np.unique((ends[:, 0] << np.uint64(32)) | ends[:, 1])
+    links = np.empty((len(packed), 2), np.int64)
+    links[:, 0], links[:, 1] = packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)
+    return links
+
+
+def scores_of(
+    sources: NDArray[np.float32], targets: NDArray[np.float32], factors: NDArray[np.float32], pairs: Pairs
+) -> NDArray[np.float32]:
+    """What the decoder makes of pairs, float32 [pairs].
+
+    Args:
+        sources, targets: vectors of the nodes, float32 [nodes, width].
+        factors: of the columns, float32 [width].
+        pairs: int64 [pairs, 2].
+    """
+    found = np.empty(len(pairs), np.float32)
+    for first in range(0, len(pairs), _PAIRS):
+        part = pairs[first : first + _PAIRS]
+        found[first : first + _PAIRS] = (sources[part[:, 0]] * factors * targets[part[:, 1]]).sum(axis=1)
+    return found
+
+
+class Places:
+    """Where the edges of links stand: in their set, and in all that reverse it.
+
+    Args:
+        graph: that has them.
+        edges: the set.
+    """
+
+    def __init__(self, graph: HeteroGraph, edges: EdgeSet):
+        self._one_set = edges.source == edges.target
+        table = edges.reversed_of or edges.name
+        self._sets: list[tuple[int, CsrRows, bool]] = []
+        for number, each in enumerate(graph.edge_sets.values()):
+            if table in (each.name, each.reversed_of):
+                rows = CsrRows(*map(read_only, graph.rows(each.name)))
+                turned = (each.reversed_of is None) != (edges.reversed_of is None)
+                self._sets.append((number, rows, turned))
+
+    def of(self, links: Pairs) -> dict[int, NDArray[np.int64]]:
+        """Positions of the edges of some links, by the number of the edge set, ascending and distinct."""
+        found = {}
+        for number, rows, turned in self._sets:
+            ways = (0, 1) if self._one_set else (int(turned),)
+            parts = [self._between(rows, links[:, way], links[:, 1 - way]) for way in ways]
+            found[number] = np.unique(np.concatenate(parts))
+        return found
+
+    @staticmethod
+    def _between(rows: CsrRows, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        firsts, counts = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
+        one, other = (read_only(np.ascontiguousarray(ends)) for ends in (sources, targets))
+        edges_between(rows.indptr, rows.indices, one, other, firsts, counts)
+        before = np.cumsum(counts) - counts
+        return np.repeat(firsts - before, counts) + np.arange(int(counts.sum()))
+
+
+def _damaged(where: str, what: str) -> DatasetDamaged:
+    return DatasetDamaged(f"files do not fit each other: {what}", where=where,
+                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

@@ -1,0 +1,155 @@
+"""Compiled loops of link prediction: where edges stand in their set, and pairs of nodes without a link.
+
+A set's rows are ascending. A pair is (source, target); within one node set its ends have no order, and an edge either
+way round is the link between them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.kernels.permutation import half_bits_of, permuted, unordered_pair
+from superworkflow.tasks.lib.kernels.random import GAMMA, mix
+from superworkflow.tasks.lib.subgraphs.draw import below
+
+TRIES = 32
+"""So often an end is drawn anew that makes a link, or a pair of a node with itself."""
+
+
+@nb.njit(inline="always")
+def _find(indptr: Any, indices: Any, source: Any, target: Any) -> Any:
+    """Position of the first edge from source to target, or the end of the row where there is none."""
+    low, high = indptr[source], indptr[source + 1]
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    if low < end and indices[low] == target:
+        return low
+    return end
+
+
+@nb.njit(inline="always")
+def _linked(indptr: Any, indices: Any, source: Any, target: Any, one_set: Any) -> Any:
+    if _find(indptr, indices, source, target) < indptr[source + 1]:
+        return True
+    return one_set and _find(indptr, indices, target, source) < indptr[target + 1]
+
+
+@nb.njit(nogil=True, cache=True)
+def edges_between(
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    sources: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Edges from sources to targets, which stand one after the other.
+
+    Args:
+        indptr, indices: rows of the edge set.
+        sources, targets: nodes [n].
+        firsts, counts: position of the first edge between each two, and how many there are, [n], filled.
+    """
+    for i in range(len(sources)):
+        first = _find(indptr, indices, sources[i], targets[i])
+        end = first
+        while end < indptr[sources[i] + 1] and indices[end] == targets[i]:
+            end += 1
+        firsts[i], counts[i] = first, end - first
+
+
+@nb.njit(nogil=True, cache=True)
+def draw_negatives(
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    one_set: bool,
+    targets: int,
+    links: NDArray[np.int64],
+    by_degree: bool,
+    numbers: NDArray[np.int64],
+    each: int,
+    state: np.uint64,
+    out: NDArray[np.int64],
+) -> None:
+    """Pairs that are no links: a link's with another end; within one node set either end, at random, else the target.
+
+    Args:
+        indptr, indices: rows of the edge set, in which no such pair may be.
+        one_set: whether its edges start and end in the same node set.
+        targets: nodes of the set where they end.
+        links: all links [l, 2]; their ends are drawn from where it is to be by degree.
+        by_degree: a node is drawn as often as it is an end of a link; else each as often as any other.
+        numbers: of the links [n] for which pairs are drawn; what is drawn depends on these and on the state alone.
+        each: pairs for each.
+        state: of the random stream of this step.
+        out: [n * each, 2], filled; a node that is linked with nearly all others keeps the pair of the last try.
+    """
+    for i in range(len(numbers)):
+        link = numbers[i]
+        for k in range(each):
+            own = mix(mix(state + np.uint64(link + 1) * GAMMA) + np.uint64(k + 1) * GAMMA)
+            kept, row = np.int64(0), i * each + k
+            if one_set:
+                kept = np.int64(own & np.uint64(1))
+            node = links[link, kept]
+            for turn in range(TRIES):
+                word = mix(own + np.uint64(turn + 1) * GAMMA)
+                if by_degree:
+                    end = np.int64(1)
+                    if one_set:
+                        end = np.int64(word & np.uint64(1))
+                    other = links[below(mix(word + GAMMA), len(links)), end]
+                else:
+                    other = below(word, targets)
+                source, target = (other, node) if kept == 1 else (node, other)
+                out[row, 0], out[row, 1] = source, target
+                if (one_set and source == target) or _linked(indptr, indices, source, target, one_set):
+                    continue
+                break
+
+
+@nb.njit(nogil=True, cache=True)
+def draw_non_links(
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    one_set: bool,
+    targets: int,
+    state: np.uint64,
+    out: NDArray[np.int64],
+) -> int:
+    """Distinct pairs of nodes that are no links, uniform among all of these, in random order.
+
+    Args:
+        indptr, indices: rows of the edge set [sources + 1], [edges].
+        one_set: whether its edges start and end in the same node set; the smaller number then comes first.
+        targets: nodes of the set where they end.
+        state: key of the order.
+        out: [n, 2], filled as far as there are so many.
+
+    Returns:
+        How many there are, at most n.
+    """
+    sources = np.int64(len(indptr) - 1)
+    size = np.uint64(sources * (sources - 1) // 2 if one_set else sources * targets)
+    half_bits, found = half_bits_of(size), 0
+    for turn in range(np.int64(size)):
+        if found == len(out):
+            break
+        number = np.int64(permuted(np.uint64(turn), size, half_bits, state))
+        if one_set:
+            target, source = unordered_pair(number)
+        else:
+            source, target = number // targets, number % targets
+        if not _linked(indptr, indices, source, target, one_set):
+            out[found, 0], out[found, 1] = source, target
+            found += 1
+    return found

@@ -1,0 +1,178 @@
+"""Mini-batches: which targets belong to a step, and the blocks of sampled neighbours around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superworkflow.tasks.lib.gnn import random_streams
+from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
+from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch, lost_of
+from superworkflow.tasks.lib.gnn.sampler.kernels import (
+    ALL_NEIGHBORS,
+    compact,
+    count_draws,
+    draw_edges,
+    enter,
+    keys_of,
+    leave,
+)
+from superworkflow.tasks.lib.gnn.sampler.weighted_draws import ByWeight
+from superworkflow.tasks.lib.graph.heterograph import CsrRows
+from superworkflow.tasks.lib.kernels.arrays import read_only
+
+_NONE = read_only(np.empty(0, np.int64))
+_UNNUMBERED = np.empty(0, np.int32)
+_NOBODY = np.empty(0, np.int64)  # kernels are compiled for receivers that are not read-only
+
+
+class Draws(NamedTuple):
+    """How neighbours are drawn.
+
+    Args:
+        levels: of the network, the first layer's first.
+        fanouts: of each hop from the targets on; `ALL_NEIGHBORS` for all neighbours.
+        labor: draw by one random number for each sender instead of a number of neighbours.
+        summed: numbers of edge sets whose neighbours the first layer reads as sums, so that none are drawn.
+        seed: of all random numbers.
+        direct: numbers of edge sets whose senders the first layer reads from a table of all nodes; see `Block`.
+    """
+
+    levels: Sequence[LayerSchema]
+    fanouts: Sequence[int]
+    labor: bool
+    summed: frozenset[int]
+    seed: int
+    direct: frozenset[int] = frozenset()
+
+
+class NeighborSampler:
+    """Draws blocks. It is used by one thread at a time.
+
+    Args:
+        rows: of the edge sets, by number.
+        nodes: sizes of the node sets.
+        draws: see there.
+        weights: by the number of an edge set, float32 [edges], to draw in proportion to; of all others evenly.
+    """
+
+    def __init__(
+        self, rows: Mapping[int, CsrRows], nodes: Mapping[str, int], draws: Draws,
+        weights: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
+    ):  # fmt: skip
+        self._rows = {number: CsrRows(*map(read_only, each)) for number, each in rows.items()}
+        self._draws = draws
+        self._places = {name: np.full(count, -1, np.int32) for name, count in nodes.items()}
+        most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows.values()), default=0)
+        self._marks = np.zeros((most >> 6) + 1, np.uint64)
+        self._by_weight = ByWeight(self._rows, weights, draws.fanouts)
+
+    def batch(
+        self, targets: Mapping[str, NDArray[np.int64]], *step: int,
+        lost: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
+    ) -> MiniBatch:  # fmt: skip
+        """The blocks around targets.
+
+        Args:
+            targets: nodes by node set, distinct, int64.
+            step: what makes the step another than all others: whose it is, epoch, step.
+            lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
+        """
+        gone = {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
+        receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
+        targets = dict(receivers)
+        blocks = []
+        for hop, level in enumerate(reversed(self._draws.levels)):
+            block = self._block(level, receivers, hop, step, gone)
+            blocks.append(block)
+            receivers = dict(block.senders)
+        return MiniBatch(targets, tuple(reversed(blocks)))
+
+    def _block(
+        self, level: LayerSchema, receivers: dict[str, NDArray[np.int64]], hop: int, step: tuple[int, ...],
+        lost: Mapping[int, Lost],
+    ) -> Block:  # fmt: skip
+        draws = self._draws
+        receivers = {name: receivers.get(name, _NOBODY) for name in level.receivers}
+        outermost = hop == len(draws.levels) - 1
+        drawn: list[tuple[Relation, NDArray[np.int64], NDArray[np.int64]]] = []
+        for relation in level.relations:
+            if outermost and relation.number in draws.summed:
+                continue
+            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
+            state = np.uint64(random_streams.state(draws.seed, random_streams.DRAW, *step, hop, relation.number))
+            starts = np.empty(len(nodes) + 1, np.int64)
+            size = draws.fanouts[hop]
+            gone = lost[relation.number].positions if relation.number in lost else _NONE
+            if self._by_weight.draws(relation.number, size):
+                found_at = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
+                drawn.append((relation, starts, found_at))
+                continue
+            how = size, draws.labor, state, gone, starts, None
+            count_draws(rows.indptr, rows.indices, nodes, *how)
+            positions = np.empty(int(starts[-1]), np.int64)
+            draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
+            drawn.append((relation, starts, positions))
+        found = {relation.number: (self._rows[relation.number].indices, positions) for relation, _, positions in drawn}
+        direct = {each: found.pop(each)[0] for each in draws.direct if outermost and each in found}
+        senders_of, places = numbered(level, receivers, found, self._places)
+        hops = {}
+        for relation, starts, positions in drawn:
+            rows, nodes = self._rows[relation.number], receivers[relation.receivers]
+            degrees = rows.indptr[nodes + 1] - rows.indptr[nodes]
+            if relation.number in lost:
+                degrees -= lost[relation.number].counts(nodes)
+            hops[relation.number] = Hop(starts, places.get(relation.number, _UNNUMBERED), positions, degrees)
+        masks = random_streams.state(draws.seed, random_streams.MASK, *step, len(draws.levels) - 1 - hop)
+        return Block(receivers, senders_of, hops, masks, lost, direct)
+
+
+def numbered(
+    level: LayerSchema, receivers: Mapping[str, NDArray[np.int64]],
+    drawn: Mapping[int, tuple[NDArray[Any], NDArray[np.int64]]], places: Mapping[str, NDArray[np.int32]],
+) -> tuple[dict[str, NDArray[np.int64]], dict[int, NDArray[np.int32]]]:  # fmt: skip
+    """Number the senders of drawn edges in the order in which they are met, behind the receivers.
+
+    Args:
+        level: whose edges they are.
+        receivers: by node set.
+        drawn: by the number of the edge set, an array of nodes, and where in it the senders of the drawn edges are.
+        places: -1 for each node, by node set; left so.
+
+    Returns:
+        Senders by node set, and by the number of the edge set the place of each edge's sender among them.
+    """
+    frontiers, known, found = {}, {}, {}
+    for name in level.senders:
+        given = receivers.get(name, _NOBODY)
+        of = [each.number for each in level.relations if each.senders == name and each.number in drawn]
+        frontiers[name] = np.empty(len(given) + sum(len(drawn[number][1]) for number in of), np.int64)
+        frontiers[name][: len(given)] = given
+        known[name] = len(given)
+        enter(given, places[name])
+    for relation in level.relations:
+        if relation.number in drawn:
+            nodes, positions = drawn[relation.number]
+            name, senders = relation.senders, np.empty(len(positions), np.int32)
+            known[name] = compact(nodes, positions, places[name], frontiers[name], known[name], senders)
+            found[relation.number] = senders
+    senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
+    for name, nodes in senders_of.items():
+        leave(nodes, places[name])
+    return senders_of, found
+
+
+def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order in which an epoch goes through its targets."""
+    keys = np.empty(len(nodes), np.uint64)
+    keys_of(nodes, np.uint64(random_streams.state(seed, random_streams.ORDER, epoch)), keys)
+    return nodes[np.argsort(keys)]  # no two nodes have the same key, and this sort is vectorized
+
+
+def is_constant(fanouts: Sequence[int]) -> bool:
+    """Whether the blocks around the same targets are the same in every step."""
+    return all(size == ALL_NEIGHBORS for size in fanouts)

@@ -1,0 +1,1 @@
+"""Graphs in memory and in datasets: CSR, typed graphs, their schema and integrity."""

@@ -1,0 +1,66 @@
+"""What sets of a heterograph are called in the names of stats, and what their items take in records of subgraphs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from superworkflow.tasks.lib.graph.dtypes import FLOATS, STRING
+
+_INTEGER_BYTES, _STRING_BYTES, _USUAL_LENGTH = 2, 20, 8
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+
+
+def stat_name(name: str, number: int) -> str:
+    """A set's name where it is a plain word, else its number: names of sets may be any text."""
+    return name if _PLAIN_NAME.fullmatch(name) else str(number)
+
+
+def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
+    """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
+
+    Also `values.<kind>.<set>`: of nodes see `float_values`, of edges how many features are one number.
+
+    Args:
+        kind: `nodes` or `edges`.
+        sets: with a name and features, which have a type and a shape. Of strings and ragged ones it is a guess.
+    """
+    found = {}
+    for number, items in enumerate(sets):
+        sizes = [
+            math.prod(_USUAL_LENGTH if size is None else size for size in feature.shape)
+            * (_STRING_BYTES if feature.dtype == STRING else 4 if feature.dtype in FLOATS else _INTEGER_BYTES)
+            for feature in items.features
+        ]
+        name = stat_name(items.name, number)
+        found[f"record_bytes.{kind}.{name}"] = sum(sizes)
+        found[f"values.{kind}.{name}"] = float_values(items) if kind == "nodes" else single_values(items)
+    return found
+
+
+def end_stats(edge_sets: Iterable[Any]) -> dict[str, str]:
+    """Node sets at the ends of each edge set, as `edges.<edge set>.source` and `.target`."""
+    return {
+        f"edges.{stat_name(each.name, number)}.{end}": getattr(each, end)
+        for number, each in enumerate(edge_sets)
+        for end in ("source", "target")
+    }
+
+
+def float_values(items: Any) -> int:
+    """Floating-point numbers that each item of a set has, in features of fixed shape."""
+    return sum(
+        math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape
+    )  # fmt: skip
+
+
+def single_values(items: Any) -> int:
+    """Features of a set that are one number for each item."""
+    return sum(is_single(each) for each in items.features)
+
+
+def is_single(feature: Any) -> bool:
+    """Whether a feature is one number for each item."""
+    return feature.dtype != STRING and None not in feature.shape and math.prod(feature.shape) == 1

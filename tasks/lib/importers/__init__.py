@@ -1,0 +1,1 @@
+"""Importers of graphs in formats of other projects."""

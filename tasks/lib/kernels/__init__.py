@@ -1,0 +1,1 @@
+"""Building blocks of compiled kernels: random numbers, prefetching, pages, caches."""

@@ -1,0 +1,75 @@
+"""Kernels from Numba's cache on disk, without the tables that only compiling needs.
+
+Before it looks into its cache, Numba imports all that it could compile (typed containers, random numbers, linear
+algebra with SciPy, …) and registers it: several tenths of a second in each process, and unused when the kernel is
+found. Its compiler does the same by itself before it compiles, so that leaving it out of the look-up loses nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from numba.core import environment, event
+from numba.core.caching import Cache
+from numba.core.environment import Environment
+from numba.core.registry import cpu_target
+from numba.core.runtime.nrt import rtsys
+
+from superworkflow.infra.process.compile_clock import clock
+
+
+def load_kernels_fast() -> None:
+    """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
+    if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
+        setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
+    if hasattr(environment, "_rebuild_env") and hasattr(Environment, "_memo"):
+        setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
+
+
+class _Told(event.Listener):
+    """Passes on when Numba compiles; what it finds in its cache makes no event."""
+
+    def on_start(self, event: Any) -> None:
+        clock.begin()
+
+    def on_end(self, event: Any) -> None:
+        clock.end()
+
+
+event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
+
+
+def prepare() -> None:
+    """Do what the first kernel that is loaded would wait for."""
+    context = cpu_target.target_context
+    rtsys.initialize(context)
+    context.codegen().magic_tuple()
+
+
+def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
+    rtsys.initialize(target_context)  # kernels that allocate call it
+    with cache._guard_against_spurious_io_errors():
+        return cache._load_overload(signature, target_context)
+    return None  # type: ignore[unreachable]  # the guard passes over a file that vanished
+
+
+def _rebuild_env(module: str, constants: Any, name: str) -> Any:
+    """What Numba's function of this name does, without importing Numba's own modules that a kernel was inlined from.
+
+    They would be there for interpreted code that a kernel falls back to, which ours and Numba's do not. Among them are
+    those for strings, and for sums, which looks for SciPy's BLAS.
+    """
+    known: Any = Environment._memo
+    if (made := known.get(name)) is None:
+        own = module.startswith("numba.") and module not in sys.modules
+        made = Environment({"__name__": module} if own else importlib.import_module(module).__dict__)
+        made.consts[:] = constants
+        made.env_name = name
+        known[name] = made
+    return made
+
+
+# Kernels on disk name it where Numba has it; so do those that are written from here.
+_rebuild_env.__module__ = environment.__name__

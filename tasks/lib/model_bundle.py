@@ -1,0 +1,46 @@
+"""What bundles of every kind have: the names of their nodes, and facts in `bundle.json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def write_names(output: DatasetWriter, nodes: pa.LargeStringArray, prefix: str = "") -> None:
+    """`nodes.npy` uint8, the nodes' UTF-8 one after the other, cut at `node_offsets.npy` int64 `[n + 1]`.
+
+    Args:
+        output: where to.
+        nodes: their names.
+        prefix: of both files' names.
+    """
+    _, offsets, text = nodes.buffers()
+    cuts = np.frombuffer(offsets, dtype=np.int64)[nodes.offset : nodes.offset + len(nodes) + 1]
+    output.array(f"{prefix}nodes.npy", np.frombuffer(text, dtype=np.uint8)[cuts[0] : cuts[-1]])
+    output.array(f"{prefix}node_offsets.npy", cuts - cuts[0])
+
+
+def facts_of(bundle: Dataset, stage: str) -> tuple[dict[str, Any], str]:
+    """The facts of a bundle, and its first node.
+
+    Args:
+        bundle: the dataset.
+        stage: which makes such bundles, for people.
+
+    Raises:
+        UserError: the dataset is none.
+    """
+    if "bundle.json" not in bundle:
+        raise UserError(
+            "not a bundle that can be registered (no bundle.json)", where=bundle.uri,
+            remedy=f"Give a dataset that the {stage} stage made",
+        )  # fmt: skip
+    text, offsets = bundle.array("nodes.npy"), bundle.array("node_offsets.npy")
+    return bundle.json("bundle.json"), bytes(text[offsets[0] : offsets[1]]).decode("utf-8")

@@ -1,0 +1,1 @@
+"""Sampled subgraphs: specification, draws, shards."""

@@ -1,0 +1,101 @@
+"""Files of labels: what is read and matched, and what each fault says."""
+
+import gzip
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.storage import text_file
+from superworkflow.tasks.label.match import match
+from superworkflow.tasks.lib.edge_list.label_file import parse
+
+NODES = pa.chunked_array([["a", "b"], ["c", "10", "Smith, J"]])
+
+
+def read(tmp_path, content, most=0.05, name="labels.csv"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return match(parse(path, name), name, NODES, most)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,x\nc,y\nb,x\n",
+        "node,label\na,x\nc,y\nb,x\n",
+        "label,node\nx,a\ny,c\nx,b\n",
+        "node label\na x\nc y\nb x\n",
+        "Node\tLabel\na\tx\nc\ty\nb\tx\n",
+        "# of departments\n% more\na x\n\nc   y\nb\tx\n".replace("\t", " "),
+        "node,since,label\na,1999,x\nc,2000,y\nb,2001,x\n",
+        "\ufeffnode,label\r\na,x\r\nc,y\r\nb,x\r\na,x\r\n",
+        pytest.param(gzip.compress(b"node,label\na,x\nc,y\nb,x\n"), id="gzip"),
+    ],
+)
+def test_formats_give_the_same_matrix(tmp_path, content):
+    labels, _ = read(tmp_path, content)
+    assert labels.vertices.tolist() == [0, 1, 2]
+    assert labels.names == ["x", "y"]
+    assert labels.matrix.astype(int).tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
+def test_several_labels_quotes_blanks_and_order_by_number(tmp_path):
+    labels, _ = read(tmp_path, 'node,label\n"Smith, J",10\n"Smith, J",9\na,New York\n10,2\n')
+    assert labels.names == ["2", "9", "10", "New York"]
+    assert labels.vertices.tolist() == [0, 3, 4]
+    np.testing.assert_array_equal(labels.matrix[2], [False, True, True, False])
+
+
+def test_a_small_share_of_unknown_nodes_is_counted_and_dropped(tmp_path):
+    content = "a,x\nz1,y\nb,y\nz2,y\nz3,q\nz4,q\na,x\n"
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content)
+    message = str(caught.value)
+    assert message.startswith("labels.csv:2: 57.1% of the labels are for nodes that are not in the graph: 'z1'")
+    assert "'z3' on line 5 and 1 more (got 4)" in message
+    assert "--set label.max_unknown=0.58" in message
+    labels, unknown = read(tmp_path, content, most=0.8)
+    assert (unknown, labels.names) == (4, ["x", "y"])
+    repeated, unknown = read(tmp_path, content + "z1,y\nb,y\n", most=0.8)
+    assert (unknown, repeated.names) == (5, ["x", "y"])
+    np.testing.assert_array_equal(repeated.matrix, labels.matrix)
+
+
+def test_a_small_file_that_grows_takes_little_memory_and_has_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_file, "ALWAYS_UNPACKED", 1 << 19)
+    packed = gzip.compress(b"a,x\nb,y\n" * (1 << 16))
+    tracemalloc.start()
+    assert read(tmp_path, packed)[0].vertices.tolist() == [0, 1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20  # of 131072 rows
+    with pytest.raises(UserError, match=r"labels.csv: the compressed file grows beyond 100 times .* uncompressed"):
+        read(tmp_path, gzip.compress(b"a,x\nb,y\n" * (1 << 16) + b"a"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,x\nb\n", r"labels.csv:2: 1 column instead of 2 \(got 'b'\)\. Rows are `node,label`"),
+        ("a,x\nb,y,z\n", r"labels.csv:2: 3 columns instead of 2"),
+        ("a,x\nb,\n", r"labels.csv:2: node or label is empty \(got 'b,'\)"),
+        ("# nothing\n\n", "no labels in this file"),
+        ("node,label\n", "no labels in this file"),
+        ("a,x\nb,x\n", r"all nodes have the same label.*got 'x'.*two kinds"),
+        ("node,age,size\na,1,2\n", "labels.csv:1: the header has no column `label`"),
+        (b"a,x\nb,\xff\xfe\n", r"labels.csv:\d: not text in UTF-8"),
+        pytest.param(gzip.compress(b"a,x\nb,y\n" * 1000)[:-20], "the file cannot be decompressed", id="cut-gzip"),
+        pytest.param(
+            gzip.compress(b"a,x\n") + gzip.compress(b"b,y" * (1 << 20)) * 64,  # each member of the file is the same
+            "labels.csv, line 2: the line is longer than 1048576 bytes",
+            id="long-line-in-gzip",
+        ),
+        ("a,x\nb," + "y" * (1 << 21), "line 2: the line is longer"),
+    ],
+)
+def test_faults_say_where_what_and_what_to_do(tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, content)

@@ -1,0 +1,138 @@
+"""Layers on blocks equal dense networks written with plain matrices, and so do their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from superworkflow.tasks.lib.gnn.model.network import Network
+from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws, NeighborSampler
+from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.train import TrainParams
+from tests.tasks.gnn_graphs import adjacency, everything, one_kind, prepared, sampler_of, two_kinds
+
+Weights = dict[str, torch.Tensor]
+Rows = dict[str, torch.Tensor]
+
+
+def mean(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return matrix @ values / matrix.sum(1, keepdim=True).clamp(min=1)
+
+
+def dense_sage(graph: HeteroGraph, shape, weights: Weights, rows: Rows, pool: bool, bases: bool) -> torch.Tensor:
+    for number, level in enumerate(shape.levels()):
+        prefix = f"layers.{number}."
+        made = {}
+        for place, name in enumerate(level.receivers):
+            own = weights[f"{prefix}own.{place}.weight"], weights[f"{prefix}own.{place}.bias"]
+            made[name] = rows[name] @ own[0].T + own[1]
+        for place, relation in enumerate(level.relations):
+            matrix, values = adjacency(graph, relation.name), rows[relation.senders]
+            if pool:
+                key = f"{prefix}pools.{relation.number}."
+                values = torch.relu(values @ weights[f"{key}weight"].T + weights[f"{key}bias"])
+                message = torch.where(matrix[:, :, None] > 0, values[None], torch.zeros(())).amax(1)
+            else:
+                message = mean(matrix, values)
+            weight = weights.get(f"{prefix}neighbours.{relation.number}.weight")
+            if weight is None:
+                weight = (weights[f"{prefix}parts"][place][:, None, None] * weights[f"{prefix}bases"]).sum(0)
+            made[relation.receivers] = made[relation.receivers] + message @ weight.T
+        rows = {name: torch.relu(values) for name, values in made.items()} if number < shape.layers - 1 else made
+    return rows[shape.head.node_sets[0]]
+
+
+def dense_gcn(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
+    matrix = adjacency(graph, "edge") + torch.eye(shape.nodes["node"])
+    root = torch.diag(matrix.sum(1).rsqrt())
+    values = rows["node"]
+    for number in range(shape.layers):
+        values = root @ matrix @ root @ values @ weights[f"layers.{number}.linear.weight"].T
+        values = values + weights[f"layers.{number}.linear.bias"]
+        values = torch.relu(values) if number < shape.layers - 1 else values
+    return values
+
+
+def dense_gat(graph: HeteroGraph, shape, weights: Weights, rows: Rows) -> torch.Tensor:
+    there = (adjacency(graph, "edge") + torch.eye(shape.nodes["node"])) > 0
+    values = rows["node"]
+    for number in range(shape.layers):
+        prefix = f"layers.{number}."
+        of_senders, of_receivers = weights[f"{prefix}of_senders"], weights[f"{prefix}of_receivers"]
+        heads, width = of_senders.shape
+        wide = (values @ weights[f"{prefix}linear.weight"].T).view(-1, heads, width)
+        parts = []
+        for head in range(heads):
+            z = wide[:, head]
+            scores = (z @ of_receivers[head])[:, None] + (z @ of_senders[head])[None]
+            scores = torch.nn.functional.leaky_relu(scores, 0.2).masked_fill(~there, -torch.inf)
+            parts.append(torch.softmax(scores, 1) @ z)
+        values = torch.cat(parts, 1) + weights[f"{prefix}bias"]
+        values = torch.nn.functional.elu(values) if number < shape.layers - 1 else values
+    return values
+
+
+CASES = {
+    "sage": {}, "pool": {"aggregator": "pool"}, "rgcn": {"model": "rgcn", "bases": 2}, "gcn": {"model": "gcn"},
+    "gat": {"model": "gat", "heads": 4}, "deep": {"layers": 3, "fanouts": "all,all,all"},
+    "learned": {"model": "rgcn", "bases": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_layers_and_gradients(tmp_path, case, typed):
+    if typed and case in ("gcn", "gat"):
+        pytest.skip("takes graphs of one kind")
+    made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph", features=case != "learned")
+    values = {"hidden": 8, "fanouts": "all,all", "label": "paper.venue" if typed else "", **CASES[case]}
+    graph, targets, shape, data = prepared(made, TrainParams(**values))
+    network = Network(shape, 3)
+    nodes = np.sort(np.random.default_rng(0).permutation(len(targets.classes))[:17])
+    batch = sampler_of(shape, data, everything(shape.layers)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
+    (found,) = network(batch, data.known).values()
+    weights = {name: each.detach().clone().requires_grad_() for name, each in network.named_parameters()}
+    rows = {}
+    for name in graph.node_sets:
+        key = f"embeddings.{network.embedded.get(name)}.weight"
+        rows[name] = weights[key] if key in weights else torch.from_numpy(np.array(data.known.features[name]))
+    dense: Callable = {"gcn": dense_gcn, "gat": dense_gat}.get(
+        shape.model, lambda *given: dense_sage(*given, pool=shape.aggregator == "pool", bases=shape.bases > 0)
+    )
+    wanted = dense(graph, shape, weights, rows)[nodes]
+    assert found.detach().numpy() == pytest.approx(wanted.detach().numpy(), abs=1e-5)
+    classes = torch.from_numpy(targets.classes[nodes])
+    torch.nn.functional.cross_entropy(found, classes).backward()
+    torch.nn.functional.cross_entropy(wanted, classes).backward()
+    for name, parameter in network.named_parameters():
+        gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+        assert gradient.numpy() == pytest.approx(weights[name].grad.numpy(), abs=1e-5), name
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("typed", [False, True])
+def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
+    """The same draws read from tables of all nodes: rows, gradients, and dropout; and by products of bfloat16."""
+    made = two_kinds(tmp_path / "graph") if typed else one_kind(tmp_path / "graph")
+    values = TrainParams(hidden=8, layers=3, fanouts="3,2,4", label="paper.venue" if typed else "")
+    _, targets, shape, data = prepared(made, values)
+    (name,) = shape.head.node_sets
+    network, found = Network(shape, 3), []
+    data.known.features = {each: table.astype(kind) for each, table in data.known.features.items()}
+    direct = network.direct(0, data.known)
+    assert direct
+    for each in (frozenset(), direct):
+        draws = Draws(shape.levels(), values.sizes, False, frozenset(), 1, each)
+        batch = NeighborSampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
+        assert set(batch.blocks[0].direct) == each
+        network.zero_grad()
+        rows = network(batch, data.known, 0.5)[name]
+        torch.nn.functional.cross_entropy(rows, torch.from_numpy(targets.classes[:17])).backward()
+        gradients = [each.grad.to_dense() for each in network.parameters() if each.grad is not None]
+        found.append(torch.cat([each.flatten() for each in (rows.detach(), *gradients)]).numpy())
+    assert found[1] == pytest.approx(found[0], abs=1e-6)
+    network.precision = "bfloat16"
+    assert network(batch, data.known, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)

@@ -23,7 +23,7 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks import partition, shard
 from superworkflow.tasks.lib.distributed import shared_memory
 from superworkflow.tasks.lib.distributed.exchange import Exchange
-from superworkflow.tasks.lib.distributed.shared_memory import shared_memory as shared_by
+from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers as shared_by
 from superworkflow.tasks.train import TrainParams, distributed_trainer, on_workers
 from superworkflow.tasks.train.on_workers import train
 from tests.tasks.gnn_graphs import one_kind

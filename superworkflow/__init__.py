@@ -1,3 +1,65 @@
-"""Superworkflow: graph-learning pipelines in which every stage chooses its own engine, image and resources."""
+"""Superworkflow: graph-learning pipelines in which every stage chooses its own engine, image and resources.
+
+Names that authors of stages and superworkflows need are imported from here, each when it is first used:
+
+    from superworkflow import Diagram, Input, Metric, Output, Source, Stage, StageParams, StageRun, Superworkflow
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import Field as Field
+
+    from superworkflow.infra.base.errors import UserError as UserError
+    from superworkflow.infra.contract.diagram import Diagram as Diagram
+    from superworkflow.infra.contract.diagram import Node as Node
+    from superworkflow.infra.contract.estimate import Estimate as Estimate
+    from superworkflow.infra.contract.metrics import Metric as Metric
+    from superworkflow.infra.contract.outcomes import Drift as Drift
+    from superworkflow.infra.contract.outcomes import Model as Model
+    from superworkflow.infra.contract.outcomes import ModelCard as ModelCard
+    from superworkflow.infra.contract.outcomes import Picture as Picture
+    from superworkflow.infra.contract.outcomes import Rescoring as Rescoring
+    from superworkflow.infra.contract.params import StageParams as StageParams
+    from superworkflow.infra.contract.resources import Resources as Resources
+    from superworkflow.infra.contract.stage import Input as Input
+    from superworkflow.infra.contract.stage import Output as Output
+    from superworkflow.infra.contract.stage import Stage as Stage
+    from superworkflow.infra.contract.stage import StageRun as StageRun
+    from superworkflow.infra.contract.superworkflow import Export as Export
+    from superworkflow.infra.contract.superworkflow import Flag as Flag
+    from superworkflow.infra.contract.superworkflow import Superworkflow as Superworkflow
+    from superworkflow.infra.storage.dataset import Dataset as Dataset
+    from superworkflow.infra.storage.source import Source as Source
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "pydantic": ("Field",),
+    "superworkflow.infra.base.errors": ("UserError",),
+    "superworkflow.infra.contract.diagram": ("Diagram", "Node"),
+    "superworkflow.infra.contract.estimate": ("Estimate",),
+    "superworkflow.infra.contract.metrics": ("Metric",),
+    "superworkflow.infra.contract.outcomes": ("Drift", "Model", "ModelCard", "Picture", "Rescoring"),
+    "superworkflow.infra.contract.params": ("StageParams",),
+    "superworkflow.infra.contract.resources": ("Resources",),
+    "superworkflow.infra.contract.stage": ("Input", "Output", "Stage", "StageRun"),
+    "superworkflow.infra.contract.superworkflow": ("Export", "Flag", "Superworkflow"),
+    "superworkflow.infra.storage.dataset": ("Dataset",),
+    "superworkflow.infra.storage.source": ("Source",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

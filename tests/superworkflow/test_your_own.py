@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import superworkflow
 from superworkflow.__main__ import main
 from superworkflow.flows import load_superworkflow, superworkflow_names
 from superworkflow.flows.user_file import stage_of_file
@@ -106,7 +110,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (("import numpy", "import sys; sys.exit(3)\nimport numpy"), r"mine\.py:3: SystemExit: 3"),
         (("import numpy", "import nowhere_to_be_found\nimport numpy"), r"mine\.py:3: ModuleNotFoundError: .*Install"),
         (("import numpy", "import helper\nimport numpy"), r"mine\.py:3: imports a module that lies beside.*'helper'"),
-        (("    vertices =", "    from helper import x\n    vertices ="), r"mine\.py:\d+: imports a module"),
+        (("    kept =", "    from helper import x\n    kept ="), r"mine\.py:\d+: imports a module"),
         (("import numpy", "from . import helper\nimport numpy"), r"mine\.py:3: imports a module that lies beside it"),
         (("SUPERWORKFLOW =", "OTHER ="), r"mine\.py: defines no superworkflow\. Write SUPERWORKFLOW ="),
         (('name="hubs"', 'name="node2vec"'), r"another superworkflow of this name is defined by superworkflow itself"),
@@ -114,9 +118,9 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (('name="degrees"', 'name="walk"'), r"stage walk of .*mine\.py: another stage .* by superworkflow itself"),
         (("stages=(index.STAGE, DEGREES)", "stages=(index.STAGE, index.STAGE)"), r"no prefix of parameters of stage d"),
         (('{"graph": Input', '{"code": Input'), r"no input of a stage in a file can be called code"),
-        (('metrics=("gini",),', 'metrics=("gini",), engines={"spark": ""},'), r"in a file runs in process.*'spark'"),
+        (('metrics=("gini",)', 'metrics=("gini",), engines={"spark": ""}'), r"in a file runs in process.*'spark'"),
         (('"gini", "minimize"', '"ginny", "minimize"'), r"no such metric .got 'ginny'.. Did you mean gini\?"),
-        ((":degrees", ":degreees"), r"mine\.py: stage degrees: module .* does not .*Did you mean degrees\?"),
+        (("run=degrees", 'run=f"{__name__}:degreees"'), r"stage degrees: module .* does not .*Did you mean degrees\?"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_one_line(call: Call, folder: Path, change: tuple[str, str], message: str) -> None:
@@ -168,7 +172,7 @@ def test_a_copy_is_run_only_with_its_sum(folder: Path) -> None:
     reference = read_code("mine.py").keep(Store(folder / "store"))
     copy = Path(reference.partition("@")[2])
     assert copy.read_bytes() == (folder / "mine.py").read_bytes()
-    assert stage_of_file("degrees", read_code(reference)).run == f"{read_code('mine.py').module}:degrees"
+    assert stage_of_file("degrees", read_code(reference)).run_path == f"{read_code('mine.py').module}:degrees"
     other = Path((unread := read_code("mine.py").keep(Store(folder / "other"))).partition("@")[2])
     other.write_text(example() + "raise SystemExit('taken over')\n")
     with pytest.raises(UserError, match=r"this copy of the code has been changed: .* it was not run"):
@@ -249,3 +253,31 @@ def test_no_package_takes_the_name_of_a_shipped_one(site: Path, call: Call) -> N
     assert message in call("plan", "node2vec", "--edges", "edges.csv")[2]
     message = "stage walk of package third 1.5: another stage of this name is defined by superworkflow itself and by "
     assert message in call("plan", "stroll", "--edges", "edges.csv")[2]
+
+
+def test_a_stage_without_an_estimate_is_planned_by_its_input_and_then_by_its_record(call: Call) -> None:
+    given = ("./mine.py", "--edges", "edges.csv", "--store", "store")
+    status, planned, err = call("plan", *given)
+    assert status == 0, err
+    assert "input bytes" in planned
+    status, _, err = call("run", *given, "--no-tracking")
+    assert status == 0, err
+    planned = call("plan", *given, "--set", "degrees.minimum=1")[1]
+    assert "input bytes" not in planned
+    assert re.search(r"degrees .*\b1 run\b", planned)
+
+
+def test_names_for_authors_are_those_of_their_modules() -> None:
+    for name, module in superworkflow._HOMES.items():
+        assert getattr(superworkflow, name) is getattr(importlib.import_module(module), name)
+    shown = ast.parse(Path(superworkflow.__file__ or "").read_text())
+    checked = [alias.name for node in ast.walk(shown) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(superworkflow._HOMES) == sorted(set(checked) - {"annotations", "TYPE_CHECKING", "Any"})
+    with pytest.raises(AttributeError, match="has no attribute 'Stages'"):
+        superworkflow.Stages  # noqa: B018
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    script = "import sys; before = set(sys.modules); import superworkflow; print(len(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 10

@@ -101,7 +101,7 @@ def _stages_of(superworkflow: Superworkflow) -> list[Stage[Any]]:
 
 
 def _is_installed(stage: Stage[Any], where: str) -> bool:
-    """Whether a stage that a file uses is an installed one rather than its own.
+    """True if a stage that a file uses is an installed one rather than its own.
 
     Raises:
         UserError: it is another one than the installed one of its name, or its name cannot be.

@@ -1,4 +1,4 @@
-"""Where and how: the stage contract, the store and its manifests, launchers, resources, profiles, prices and tracking.
+"""Platform of every superworkflow: stage contract, store, engines, launchers, planning, tracking and orchestration.
 
 Nothing here knows which superworkflow it serves.
 """

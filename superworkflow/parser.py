@@ -61,7 +61,7 @@ def _one_value_each(given: Sequence[str], option: str) -> list[str]:
 
 
 def asks_for_help(given: Sequence[str]) -> bool:
-    """Whether help is wanted; what takes time to put together is left out otherwise."""
+    """True if help is wanted; what takes time to put together is left out otherwise."""
     return "-h" in given or any(len(text) > 2 and "--help".startswith(text) for text in given)
 
 

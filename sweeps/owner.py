@@ -1,4 +1,4 @@
-"""Whether the process that runs a trial is still alive."""
+"""True if the process that runs a trial is still alive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watch:
         self._seen: dict[int, tuple[object, float]] = {}
 
     def alive(self, trial: int, owner: str, beat: object) -> bool:
-        """Whether the owner of a running trial is alive.
+        """True if the owner of a running trial is alive.
 
         Args:
             trial: number of the trial.

@@ -83,7 +83,7 @@ class StudyStorage:
 
     @staticmethod
     def exists(url: str) -> bool:
-        """Whether there is such a database; of a server's that is not asked."""
+        """True if there is such a database; of a server's that is not asked."""
         parsed = _parse(url)
         return parsed.drivername != "sqlite" or Path(parsed.database or "").exists()
 

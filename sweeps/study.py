@@ -331,7 +331,7 @@ class SweepStudy:
         return self.storage.trial(self.name, number)
 
     def _runs(self, claim: ClaimedTrial) -> bool:
-        """Whether this process still owns the trial that it claimed."""
+        """True if this process still owns the trial that it claimed."""
         found = self._trial(claim.number)
         return found.state == TrialState.RUNNING and found.user_attrs.get(OWNER) == self.owner
 

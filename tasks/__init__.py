@@ -19,7 +19,7 @@ def stage_names() -> list[str]:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether the stage of this name is one of the project's own."""
+    """True if the stage of this name is one of the project's own."""
     return name in _STAGES.shipped()
 
 

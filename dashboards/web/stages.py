@@ -83,7 +83,7 @@ class Fit:
 
     @property
     def better(self) -> bool:
-        """Whether anything would fit better."""
+        """True if anything would fit better."""
         return self.cpu is not None or self.memory is not None
 
     @property

@@ -25,7 +25,7 @@ repeated from `Engine.packages`."""
 
 
 def install_line(extra: str) -> str:
-    """What to type to get an extra."""
+    """Command that installs an extra."""
     return f"pip install 'superworkflow[{extra}]'"
 
 
@@ -49,7 +49,7 @@ def require_extra(kind: str) -> None:
 
 
 def missing_package(error: BaseException) -> UserError | None:
-    """What to tell people where an import failed for want of a package of an extra; None for any other error.
+    """Error that names the extra of a missing package; None for any other failure of an import.
 
     A package that is there, and breaks when it is imported, is not missing.
     """

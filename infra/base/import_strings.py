@@ -1,4 +1,4 @@
-"""What definitions name as `module:function`, so that it is imported only by whoever calls it."""
+"""Import strings `module:function`: definitions name functions by them, so that only a caller imports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superworkflow.infra.base.suggest import nearest
 
 
 def imported(text: str) -> Any:
-    """What `module:name` names."""
+    """Import the object that `module:name` names."""
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(module), name)
 

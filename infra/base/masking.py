@@ -27,7 +27,7 @@ def masked(text: str) -> str:
 
 
 def has_password(uri: str) -> bool:
-    """Whether a URL holds a password, or a token in the place of a user."""
+    """True if a URL holds a password, or a token in the place of a user."""
     scheme, _, rest = uri.partition("://")
     user, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
     return (bool(at) and (":" in user or scheme in ("http", "https"))) or _IN_QUERY.search(uri) is not None

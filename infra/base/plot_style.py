@@ -1,4 +1,4 @@
-"""What all pictures share: colours, layout, how they are written. Imports Matplotlib; for modules that draw."""
+"""Style of all pictures: colours, layout, file format. Imports Matplotlib; for modules that draw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLOURS = (
     "#4269d0", "#ff725c", "#3ca951", "#efb118", "#a463f2", "#6cc5b0",
     "#ff8ab7", "#9c6b4e", "#97bbf5", "#7a7a2f", "#c2185b", "#00838f",
 )  # fmt: skip
-"""Of kinds that are told apart."""
+"""Colours of distinct kinds."""
 GREY, INK, FAINT = "#c9ccd1", "#24292f", "#6e7781"
 DPI = 130
 

@@ -1,4 +1,4 @@
-"""How many GPUs processes on this machine may use, found without beginning to use one."""
+"""Count of the GPUs that processes on this machine may use, found without opening one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def available_gpus() -> int:
 
 
 def visible(count: int, listed: str | None) -> int:
-    """How many of `count` GPUs `CUDA_VISIBLE_DEVICES` leaves: those listed before the first that there is not."""
+    """Number of `count` GPUs that `CUDA_VISIBLE_DEVICES` leaves: those listed before the first invalid one."""
     if listed is None:
         return count
     found: set[str] = set()

@@ -49,7 +49,7 @@ class Toleration(BaseModel):
 
 
 class KubernetesSettings(BaseModel):
-    """How Jobs are made and for how long the launcher is patient."""
+    """Settings of Jobs and of the launcher's timeouts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -124,5 +124,5 @@ class KubernetesSettings(BaseModel):
         return next((self.images[name] for name in names if name in self.images), None)
 
     def covers(self, path: str) -> bool:
-        """Whether pods see this absolute path through one of the volumes."""
+        """True if pods see this absolute path through one of the volumes."""
         return any(path == v.mount_path or path.startswith(v.mount_path.rstrip("/") + "/") for v in self.volumes)

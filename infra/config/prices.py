@@ -1,4 +1,4 @@
-"""What a stage costs: what it held, for how long, by a dated price table."""
+"""Cost of a stage: the resources that it held, for how long, by a dated price table."""
 
 from __future__ import annotations
 

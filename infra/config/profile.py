@@ -24,7 +24,7 @@ class _Unknown(ValueError):
 
 
 class Placement(BaseModel):
-    """Where one stage runs and with what."""
+    """Engine, image and resources of one stage."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,7 +142,7 @@ def load_profile(name: str, variants: Mapping[str, Mapping[str, Any]] | None = N
 
 
 def is_file(name: str) -> bool:
-    """Whether this is the path or URI of a file rather than the name of one that comes with the project."""
+    """True if this is the path or URI of a file rather than the name of one that comes with the project."""
     return name.endswith((".yaml", ".yml")) or "/" in name
 
 
@@ -161,4 +161,4 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 LEAST: Mapping[str, int] = {"cpu": 1, "memory": 512 << 20}
-"""What a stage gets at least."""
+"""Minimum resources of a stage."""

@@ -1,4 +1,4 @@
-"""What a user asked for: one superworkflow with its sources, parameters, profile, store and prices, all validated."""
+"""Request of a run: one superworkflow with its sources, parameters, profile, store and prices, all validated."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Request:
         return replace(self, sources=sources, diagram=self.superworkflow.build(self.params, sources))
 
     def is_complete(self) -> bool:
-        """Whether every dataset is in the store."""
+        """True if every dataset is in the store."""
         return all(
             self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is not None
             for node in self.diagram.nodes.values()

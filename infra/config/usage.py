@@ -1,4 +1,4 @@
-"""What a stage held, by role and time: what its cost is computed from, since groups vary in size while it runs."""
+"""Resources held by a stage, by role and time, from which its cost is computed: groups vary in size as it runs."""
 
 from __future__ import annotations
 

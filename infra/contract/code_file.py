@@ -82,7 +82,7 @@ _run: dict[str, CodeFile] = {}
 
 
 def is_code_file(name: str) -> bool:
-    """Whether this is the path of a file rather than the name of what is installed."""
+    """True if this is the path of a file rather than the name of what is installed."""
     return name.endswith(".py")
 
 
@@ -175,7 +175,7 @@ def run_code(code: CodeFile) -> ModuleType:
 
 
 def fault_of(error: BaseException) -> UserError | None:
-    """What to tell people of an error that was raised in, or below, a file of theirs; None for any other."""
+    """Error for people that was raised in, or below, a file of theirs; None for any other."""
     found = [(code, line) for name, line in _frames(error) if (code := _run.get(name)) is not None]
     if not found:
         return None

@@ -21,7 +21,7 @@ from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.source import Source
 
 Given = Source | Dataset
-"""What a run is given from outside: a source, or a dataset that an earlier run made."""
+"""Input of a run: a source, or a dataset that an earlier run made."""
 
 
 @dataclass(frozen=True)

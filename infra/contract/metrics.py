@@ -55,7 +55,7 @@ class Metric:
         return f"{self.node}.{self.name}"
 
     def covers(self, full_name: str) -> bool:
-        """Whether it stands for this recorded figure, at whatever setting."""
+        """True if it stands for this recorded figure, at whatever setting."""
         return full_name == self.full_name or full_name.partition("@")[0] == self.full_name
 
     def uncertainty_of(self, full_name: str) -> str:

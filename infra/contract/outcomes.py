@@ -1,4 +1,4 @@
-"""What a superworkflow says of its outcomes: metrics by which runs are judged, models to register, pictures to draw.
+"""Outcomes of a superworkflow: metrics by which runs are judged, models to register, pictures to draw.
 
     outcomes=(
         Metric("fit", "rmse", "minimize", headline=True, uncertainty="rmse_std"),
@@ -53,7 +53,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Rescoring:
-    """How an earlier model is scored again, by the evaluation of a later run.
+    """Rescoring of an earlier model by the evaluation of a later run.
 
         def rescore(flow: Diagram, nodes: Mapping[str, Node], model: Mapping[str, Dataset]) -> Node | None:
             return flow.stage(judge.STAGE, name="champion-judge", data=nodes["test"], weights=model["fit"])
@@ -74,7 +74,7 @@ class Rescoring:
 
 @dataclass(frozen=True)
 class Drift:
-    """How a run's data and model are compared with earlier ones.
+    """Comparison of a run's data and model with earlier ones.
 
         def drift(flow: Diagram, nodes: Mapping[str, Node], before: Mapping[str, Dataset]) -> Node | None:
             return flow.stage(shift.STAGE, table=nodes["clean"], earlier=before["clean"])
@@ -95,7 +95,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model is, as its registry and its users read it.
+    """Description of a model for its registry and its users.
 
     Args:
         kind: such as `regression`.

@@ -14,7 +14,7 @@ EVENT_PREFIX = "@superworkflow "
 
 INTERVAL_SECONDS = 0.5
 MOST_POINTS = 500
-"""Of one figure of a stage's course."""
+"""Most points kept of one figure of a stage's progress."""
 
 
 class Progress:

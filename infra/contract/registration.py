@@ -1,4 +1,4 @@
-"""Whether a run's model takes the place of the one in use: pure decisions, from figures of both.
+"""True if a run's model takes the place of the one in use: pure decisions, from figures of both.
 
 A finished run registers its model as a challenger. It is promoted to champion when it passes the gates and its quality
 is at least the champion's, less a tolerance, where both were scored by the same evaluation. A person's rollback holds
@@ -81,7 +81,7 @@ _LIMIT = re.compile(r"\s*([\w-]+(?:@[\w.-]+)?)\s*=\s*(\S+)\s*")
 
 @dataclass(frozen=True)
 class Limit:
-    """How far a run's data may be from the champion's for its model to be promoted, such as `rows_added_share=0.2`.
+    """Largest drift from the champion's data that allows promotion, such as `rows_added_share=0.2`.
 
     Args:
         figure: of drift; of one that is reported at several settings all of them, unless it names one.

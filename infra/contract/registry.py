@@ -1,4 +1,4 @@
-"""What there is by name: the modules of a room, and what entry points of installed packages add to them."""
+"""Registry of stages or superworkflows: modules of a package, plus entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Registry(Generic[T]):
         return sorted({*self.shipped(), *(each.name for each in self._points())})
 
     def origins(self, name: str) -> list[str]:
-        """Who defines something of this name, for people."""
+        """Packages that define this name, for people."""
         found = ["superworkflow itself"] if name in self.shipped() else []
         return found + [_origin(each) for each in self._points(name)]
 

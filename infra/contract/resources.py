@@ -1,4 +1,4 @@
-"""What a stage is given: processors, memory, accelerators, disk."""
+"""Resources of a stage: processors, memory, accelerators, disk."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ class Group(BaseModel):
 
     @property
     def each(self) -> Resources:
-        """What one of them is given."""
+        """Resources of one member."""
         return Resources(cpu=self.cpu, memory=self.memory)
 
     @property
     def elastic(self) -> bool:
-        """Whether members join and leave while the stage runs."""
+        """True if members join and leave while the stage runs."""
         return False
 
     @property
@@ -229,7 +229,7 @@ class Resources(BaseModel):
 
     @staticmethod
     def path(role: str) -> str:
-        """Where the group of a role stands in resources, such as `executors`."""
+        """Key of a role's group in resources, such as `executors`."""
         return f"{role}s" if role in (EXECUTOR, WORKER) else f"workers.{role}"
 
     def only(self, roles: Collection[str] = ()) -> Resources:

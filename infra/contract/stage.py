@@ -36,7 +36,7 @@ IN_PROCESS = "in-process"
 """The engine that every stage has: its own process."""
 
 LOOK_BYTES = 32 << 20
-"""Of a source that plans look at."""
+"""Bytes of a source that planning reads."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Input:
         return source
 
     def stats_of(self, source: Source, look_bytes: int = LOOK_BYTES) -> Stats:
-        """What estimates are told of a source."""
+        """Stats of a source, as estimates read them."""
         known: dict[str, Stat] = {"bytes": source.total_bytes, "files": len(source.files())}
         if self.stats:
             known |= imported(self.stats)(source, look_bytes)
@@ -93,7 +93,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """What a stage says of the dataset it wrote.
+    """Result of a stage: rows, stats and figures of the dataset it wrote.
 
     Args:
         rows: rows in the field's sense, such as vertices of a graph.

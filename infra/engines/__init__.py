@@ -1,4 +1,4 @@
-"""What computes inside a stage: one package for each engine, found by its name. `base` is their contract.
+"""Engines compute inside a stage: one package for each, found by its name. `base` is their contract.
 
 What the tasks of members share, whatever the engine: `files` writes to the dataset from there, `shared` reads.
 """

@@ -37,20 +37,20 @@ class Engine:
     software: tuple[str, ...] = ()
     """Libraries that compute, whose versions manifests name."""
     sized_by_estimate: bool = True
-    """Whether the stage's own process does the work, so that its size can follow from the stage's estimate (`auto`)."""
+    """True if the stage's own process does the work, so that its size can follow from the stage's estimate (`auto`)."""
     roles: tuple[str, ...] = ()
     """Roles of the groups that it can use."""
     members_are_processes: bool = False
-    """Whether it has its members also where stages are processes: beside these, on the same machine."""
+    """True if it has its members also where stages are processes: beside these, on the same machine."""
     own_role: str = ""
-    """What the stage's own process is called where it has members, such as `driver`."""
+    """Role of the stage's own process where it has members, such as `driver`."""
     commands: ClassVar[Mapping[str, str]] = {}
     """Commands that its members run, with import strings of functions of their arguments to an exit status."""
     on_cluster: str = "superworkflow.infra.launch.kubernetes.engines.base:OnCluster"
     """Import string of its `OnCluster`, which launchers on Kubernetes open."""
 
     def used(self, resources: Resources, on_cluster: bool) -> Resources:
-        """Of the resources that a profile gives, those that this engine uses: groups of other engines are left out.
+        """Select the resources of a profile that this engine uses: groups of other engines are left out.
 
         Args:
             resources: of a stage.
@@ -59,11 +59,11 @@ class Engine:
         return resources.only(self.roles if on_cluster or self.members_are_processes else ())
 
     def groups(self, resources: Resources) -> dict[str, Group]:
-        """What a stage with these resources needs beside its own process, by role."""
+        """Groups that a stage with these resources needs in addition to its own process, by role."""
         return {role: group for role, group in resources.groups.items() if role in self.roles}
 
     def settings(self) -> Mapping[str, str]:
-        """What a launcher has told this engine, in the environment of the stage's process.
+        """Settings that a launcher passed to this engine in the environment of the stage's process.
 
         Raises:
             UserError: it cannot be read.
@@ -71,7 +71,7 @@ class Engine:
         return {}
 
     def expected(self, estimate: Estimate, resources: Resources, on_cluster: bool) -> StagePrediction:
-        """What a stage will take.
+        """Predict the time and memory of a stage.
 
         Args:
             estimate: by the stage, for this engine if it tells (`Stage.estimates`), else for its own process.

@@ -1,4 +1,4 @@
-"""What a stage will take on an engine, by the engine: its start, how wide it works, what its members need."""
+"""Prediction of a stage on an engine: its start, its parallel width, the needs of its members."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_own_process(estimate: Estimate, threads: int) -> StagePrediction:
 
 @dataclass(frozen=True)
 class EngineStartup:
-    """What an engine takes before the work, where members do it; beside what any process of a stage takes.
+    """Start-up cost of an engine whose members do the work, in addition to that of any stage's process.
 
     Args:
         own_cpu_s: CPU seconds of the stage's own process.

@@ -1,4 +1,4 @@
-"""How a stage asks its launcher to scale a role while it runs: by an event, like all that it tells."""
+"""Scaling of a role while a stage runs: the stage requests it from its launcher by an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks on executors write files of a dataset, straight to the store."""
+"""Writer of dataset files from tasks on executors, straight to the store."""
 
 from __future__ import annotations
 

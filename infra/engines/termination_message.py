@@ -1,4 +1,4 @@
-"""What a member in a pod of its own tells of itself when it ends, whatever the engine."""
+"""Termination message of a member in a pod of its own, the same for every engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from superworkflow.infra.process.resource_usage import container_usage, out_of_memory_kills
 
 MESSAGE = Path("/dev/termination-log")
-"""What a container leaves here stays with its pod's status."""
+"""File whose content Kubernetes keeps with the pod's status."""
 
 
 def leave_message(message: Path = MESSAGE, error: str = "") -> None:

@@ -12,7 +12,7 @@ FOLDER = ".memory"
 
 @dataclass(frozen=True)
 class Sizing:
-    """What is remembered in one store.
+    """Memory sizes that sufficed, remembered in one store.
 
     One small file for each stage and each doubling of its estimate in bytes: `.memory/index-29.json`. Parameters change
     what a stage needs as much as its input does; the estimate knows both. Without one nothing is remembered.

@@ -1,4 +1,4 @@
-"""How a superworkflow runs: nodes of its diagram as tasks of a Prefect flow.
+"""Orchestration of a superworkflow: nodes of its diagram as tasks of a Prefect flow.
 
 Prefect reads its settings when it is imported, so they are set here, before any module of this package imports it.
 People see the run's own display; Prefect's server gets the full log.

@@ -1,4 +1,4 @@
-"""What a flow run knows of the deployment that it is of, and the end of one that has nothing to do."""
+"""Deployment of a flow run, and the end of a run that has nothing to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeployedRun:
         return f"{self.superworkflow}/{self.title}"
 
     def tags(self) -> dict[str, str]:
-        """Of the run's record; with the digest of its inputs only where its parameters are the deployment's."""
+        """Tags of the run's record; with the digest of its inputs only where its parameters are the deployment's."""
         own = {DEPLOYMENT_TAG: self.name, DEPLOYMENT_ID_TAG: self.id}
         if self.changed:
             return {**own, "superworkflow.changed": ", ".join(self.changed)}

@@ -39,7 +39,7 @@ _STRATEGIES: Mapping[Collisions, ConcurrencyLimitStrategy] = {
 
 @dataclass(frozen=True)
 class Deployment:
-    """What is registered.
+    """Deployment as it is registered.
 
     Args:
         superworkflow: which pipeline.
@@ -82,7 +82,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the server has now.
+    """Deployment as the server has it.
 
     Args:
         id: of the deployment.

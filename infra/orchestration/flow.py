@@ -109,7 +109,7 @@ def _prepare(request: Request, launcher: Launcher) -> None:
 
 
 def _ended(run: RunRecord) -> RunRecord | State[RunRecord]:
-    """How a run ended whose stages are complete.
+    """Final state of a run whose stages are complete.
 
     A rejected model is an end of its own, but no failure: there is nothing to resume, repeat or repair.
     """

@@ -1,4 +1,4 @@
-"""Which runs hold a place of their deployment, as Prefect's server keeps it in the servers of docker-compose.yml:
+"""Concurrency leases of deployments, as Prefect's server keeps them in the servers of docker-compose.yml:
 `PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE` names this module.
 
 On disk, so that a restart does not forget it, and for as long as a run may be cut off before it is taken for dead:

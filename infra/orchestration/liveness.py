@@ -30,7 +30,7 @@ from superworkflow.infra.process.interrupt import take_signals_back
 
 
 def enter_flow() -> None:
-    """What a flow does first in its process: take back what Prefect's engine has taken, and guard its log."""
+    """Prepare a flow's process: take back the signals that Prefect's engine has taken, and guard its log."""
     take_signals_back()
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs"):
         mask_log(name)

@@ -41,7 +41,7 @@ _FIELDS = {
     "message": "flow_run.state.message",
     "url": _URL,
 }
-"""What a webhook gets as JSON; chat servers' incoming webhooks read its `text`."""
+"""JSON body of a webhook; chat servers' incoming webhooks read its `text`."""
 _PAYLOAD = "{" + ", ".join(f'"{name}": {{{{ ({value})|tojson }}}}' for name, value in _FIELDS.items()) + "}"
 _BLOCK = re.compile(r"([a-z0-9-]+)/([a-z0-9-]+)")
 

@@ -26,7 +26,7 @@ _WHERE: dict[str, tuple[Any, Any, str]] = {
     "prices": (str | None, None, "Price table: a name, or the URI of a file; the newest if not given."),
 }
 _NOT_FOR_PEOPLE = ("search", "affects_result")
-"""What parameter models say of a field to this project's own programs."""
+"""Keys of a field's JSON schema that only this project's programs read."""
 
 
 def flow_signature(superworkflow: Superworkflow) -> inspect.Signature:
@@ -91,7 +91,7 @@ def _searched(model: type[BaseModel]) -> bool:
 
 
 def _is_searched(model: type[BaseModel], name: str) -> bool:
-    """Whether a sweep tries values of a field: those are what people change."""
+    """True if a sweep tries values of a field: those are what people change."""
     extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
     return isinstance(extra, dict) and "search" in extra
 
@@ -126,7 +126,7 @@ def request_of(superworkflow: Superworkflow, given: Mapping[str, Any]) -> Reques
 
 
 def registration_of(given: Mapping[str, Any]) -> Registration:
-    """What a flow's parameters say of the registration.
+    """Registration that a flow's parameters ask for.
 
     Raises:
         UserError: the first thing that is wrong.

@@ -120,7 +120,7 @@ def register_and_promote(
 
 
 def _tags(request: Request, model: Model) -> dict[str, str]:
-    """What a version is made from, and with what it can be scored again."""
+    """Tags of a version: the datasets it was made from, and those that it can be scored again with."""
     nodes = request.diagram.nodes
     names = [*(model.rescore.datasets if model.rescore else ()), *model.warm_start.values()]
     datasets = {name: nodes[name].digest for name in names if name in nodes} | dataset_digests(request)

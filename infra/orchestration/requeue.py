@@ -32,7 +32,7 @@ _OPEN = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]:
-    """What a worker does first: let go on what the one of its name before it had when it died.
+    """On start-up, requeue the runs that the previous worker of this name left behind.
 
     No two workers of a pool may have this name at a time. A run that has outlived its worker on this machine is left
     to itself.
@@ -55,7 +55,7 @@ def resume_left(client: SyncPrefectClient, pool: str, worker: str) -> list[UUID]
 
 
 def hand_back(client: SyncPrefectClient, runs: Iterable[UUID]) -> list[UUID]:
-    """What a worker does last that was told to end: let go on the runs that it has ended for that.
+    """Before a requested shutdown, requeue the runs that this worker interrupted.
 
     Returns:
         Ids of the runs that go on; those that came to an end of their own do not.

@@ -93,7 +93,7 @@ def _used(name: str, given: Node | Given, request: Request) -> Used:
 
 
 def used_sources(request: Request) -> tuple[Used, ...]:
-    """What a run is given from outside."""
+    """Sources of a run."""
     return tuple(replace(_used(name, given, request), facts=_facts(given)) for name, given in request.sources.items())
 
 

@@ -19,7 +19,7 @@ from superworkflow.infra.contract.resources import format_seconds
 from superworkflow.infra.orchestration.server import page
 
 TAG = "superworkflow"
-"""Of the deployments that this project registers."""
+"""Tag of the deployments that this project registers."""
 SECONDS = 5.0
 """An answer that takes longer is done without."""
 MOST = 200

@@ -92,7 +92,7 @@ def variable_name(deployment: UUID) -> str:
 
 
 def look(superworkflow: Superworkflow, given: Mapping[str, Any]) -> tuple[str, int]:
-    """What a deployment's sources are like now, without reading them.
+    """State of a deployment's sources, without reading them.
 
     Args:
         superworkflow: whose deployment.
@@ -138,7 +138,7 @@ class _Opening(Diagram):
 
 
 def _goes_on(client: SyncPrefectClient, deployment: UUID) -> bool:
-    """Whether a run of the deployment goes on, or is about to."""
+    """True if a run of the deployment goes on, or is about to."""
     return bool(
         client.read_flow_runs(
             deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),

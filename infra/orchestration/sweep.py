@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Board:
-    """What the sweep shows of itself in Prefect.
+    """Progress of a sweep as Prefect shows it.
 
     Args:
         study: name of the study.

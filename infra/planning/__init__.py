@@ -1,1 +1,1 @@
-"""What a run takes, forecast and held against what it took: time, memory, cost."""
+"""Forecasts of time, memory and cost, calibrated on earlier runs."""

@@ -29,7 +29,7 @@ class AffineEstimate:
 
 
 def fitted(now: AffineEstimate, before: Sequence[tuple[AffineEstimate, float]]) -> float:
-    """What an estimate becomes in the light of measurements.
+    """Calibrate an estimate by measurements.
 
     The ratios s of the start and r of the work have the least sum of |log((s start + r work) / measured)|: as with a
     median, single odd measurements do not move it. A measurement of twice or half the work counts half, and so on.

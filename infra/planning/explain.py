@@ -39,7 +39,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Of one node: the dataset that serves it, or how it differs from the nearest one.
+    """Explanation of one node: the dataset that serves it, or its differences from the nearest one.
 
     Args:
         cached: the dataset is there.
@@ -85,7 +85,7 @@ def _explain(node: Node, request: Request) -> Explanation:
 
 
 def differences(node: Node, dataset: Dataset) -> tuple[Difference, ...]:
-    """How the dataset that `node` names differs from one of the same stage."""
+    """Differences between the dataset that `node` names and one of the same stage."""
     manifest = dataset.manifest
     found: list[Difference] = []
     if manifest.version != node.stage.version:

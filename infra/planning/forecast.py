@@ -1,4 +1,4 @@
-"""What a stage will take: its estimate, corrected by what such stages took before.
+"""Forecast of a stage: its estimate, corrected by records of earlier runs.
 
 An estimate is of one process that starts afresh on one kind of processor. Records of launches
 (`infra.planning.launch_history`) of the same stage, on the same engine and launcher, and for processes of this machine
@@ -43,7 +43,7 @@ say more of the time that the work takes than the clock does."""
 
 @dataclass(frozen=True)
 class MembersForecast:
-    """What the members of one role will take: peak memory of each, and CPU seconds of all together."""
+    """Forecast of the members of one role: peak memory of each, and CPU seconds of all together."""
 
     memory_bytes: int
     cpu_s: float
@@ -51,7 +51,7 @@ class MembersForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a stage will take.
+    """Predict the time and memory of a stage.
 
     Args:
         memory_bytes: peak, of the container where there is one.

@@ -1,4 +1,4 @@
-"""What stages took when they ran before, kept in the store for forecasts: `.records/<stage>.json`.
+"""Records of earlier launches, kept in the store for forecasts: `.records/<stage>.json`.
 
 Manifests say what a stage's process measured, but not how long it waited for its pod, nor the sizes of source files;
 and on object storage the newest of thousands cannot be found without reading all. So whoever launches a stage adds what
@@ -33,7 +33,7 @@ RECORD_BYTES = 16 << 10
 """A longer record, of a stage with a very long list among its parameters, is not kept."""
 
 _LOOK_BYTES = 1 << 20
-"""Of a source file that are looked at."""
+"""Bytes of a source file that are read."""
 _guard = threading.Lock()
 
 Seconds = Annotated[float, Field(ge=0, le=1e8, allow_inf_nan=False)]
@@ -42,7 +42,7 @@ Text = Annotated[str, Field(max_length=512)]
 
 
 class MembersRecord(BaseModel):
-    """What the members of one role took in a launch."""
+    """Usage of the members of one role in a launch."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -167,7 +167,7 @@ def remember(node: Node, request: Request, placement: Placement, launched: Launc
 
 
 def _members(launched: Launched) -> dict[str, MembersRecord]:
-    """What the members took, by the role that stands in front of the launcher's figures of them."""
+    """Usage of the members, by the role that prefixes the launcher's figures of them."""
     figures, found = launched.figures, {}
     last = launched.attempts[-1].holdings if launched.attempts else ()
     for role in dict.fromkeys(each.role for each in last if each.role):

@@ -1,4 +1,4 @@
-"""What would run, what is there already, and what it would take: before anything starts."""
+"""Plan of a run before anything starts: cached stages, stages to run, time, memory and cost."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class PlannedStage:
 
     @property
     def fits(self) -> bool:
-        """Whether memory holds all predicted peaks, of members too."""
+        """True if memory holds all predicted peaks, of members too."""
         return self.memory_fits and all(group.fits for group in self.groups)
 
     @property
     def basis(self) -> str:
-        """What the prediction rests on, for people."""
+        """Basis of the prediction, for people."""
         if self.state == "cached":
             return "itself"
         if self.runs:

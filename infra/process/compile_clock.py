@@ -1,4 +1,4 @@
-"""How long a stage's process compiled kernels: work of a machine's first run, not of the stage.
+"""Seconds for which a stage's process compiled kernels: work of a machine's first run, not of the stage.
 
 Whoever compiles says when it begins and ends (`tasks.lib.kernels.numba_cache` does so for Numba); `execute` asks for
 the sum.
@@ -61,4 +61,4 @@ class CompileClock:
 
 
 clock = CompileClock()
-"""That of this process."""
+"""Clock of this process."""

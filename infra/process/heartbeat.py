@@ -35,7 +35,7 @@ def signature() -> dict[str, str]:
 
 
 def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
-    """Whether the process that left these marks on a record that is still open is dead; False when in doubt.
+    """True if the process that left these marks on a record that is still open is dead; False when in doubt.
 
     Args:
         marks: what the record holds under `OWNER` and `BEAT`.
@@ -49,7 +49,7 @@ def is_dead(marks: Mapping[str, object], now: float | None = None) -> bool:
 
 
 def is_alive(marks: Mapping[str, object]) -> bool:
-    """Whether the process that left these marks is one of this machine and lives; False when in doubt."""
+    """True if the process that left these marks is one of this machine and lives; False when in doubt."""
     owner = ProcessIdentity.parse(str(marks.get(OWNER, "")))
     return owner is not None and owner.is_here and owner.is_running
 

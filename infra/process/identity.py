@@ -1,4 +1,4 @@
-"""Which process holds something that is shared, and whether that process is still alive."""
+"""Identity of a process that holds something shared, and the check that it is still alive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def machine() -> dict[str, str]:
 
 
 def user_name() -> str:
-    """Who runs this process, for records."""
+    """User that runs this process, for records."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user id without a name
@@ -79,10 +79,10 @@ class ProcessIdentity:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is or was a process of this machine and container, whose process table says more than a beat."""
+        """True if it is or was a process of this machine and container, whose process table says more than a beat."""
         return self.host == _host()
 
     @property
     def is_running(self) -> bool:
-        """Whether the process table of this machine has it; only where `is_here`."""
+        """True if the process table of this machine has it; only where `is_here`."""
         return started(self.pid) == self.started != ""

@@ -153,7 +153,7 @@ def take_signals_back() -> None:
 
 
 def interrupted() -> bool:
-    """Whether a signal has asked this process to end."""
+    """True if a signal has asked this process to end."""
     return _current is not None and _current.number is not None
 
 

@@ -1,4 +1,4 @@
-"""What a stage's process used: wall time, CPU time, peak memory."""
+"""Resource usage of a stage's process: wall time, CPU time, peak memory."""
 
 from __future__ import annotations
 

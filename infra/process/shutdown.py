@@ -1,4 +1,4 @@
-"""How a stage's process ends before its time: it lets go of what it holds, and is gone, whatever its threads compute.
+"""Early shutdown: release locks, then exit at once, even inside a kernel.
 
 Python runs handlers of signals in the main thread alone, between two of its instructions; a compiled kernel there may
 take minutes. Here another thread hears the signal.

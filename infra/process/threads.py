@@ -19,10 +19,10 @@ from collections.abc import Iterator, MutableMapping
 _ASKED = "GOMP_SPINCOUNT"
 _TIMES = 1_000
 _CHOSEN_BY = (_ASKED, "OMP_WAIT_POLICY")
-"""Who sets one of these has chosen; the second one says whether to ask on or to sleep at once."""
+"""Variables by which a user has chosen already; the second selects spinning or sleeping."""
 _NUMBA = "NUMBA_NUM_THREADS"
 _LOGARITHM, _TICKS = "OPENBLAS_THREAD_TIMEOUT", 16
-"""Of 2, and which one instead: some 25 µs."""
+"""Logarithm of the spins before a thread sleeps, and its replacement: some 25 µs."""
 
 
 def sleep_soon(environment: MutableMapping[str, str] = os.environ) -> None:

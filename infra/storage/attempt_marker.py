@@ -32,7 +32,7 @@ from superworkflow.infra.storage.manifest import (
 from superworkflow.infra.storage.safe_names import FileName, fault_of, reason_of
 
 _HALF_WRITTEN = re.compile(rf"\.({re.escape(MANIFEST_NAME)}|{re.escape(ATTEMPT_NAME)})\.\d+\.tmp")
-"""What `Location.write_atomic` leaves of these two when it is killed; of the marker it may be all that there is."""
+"""Temporary names that a killed `Location.write_atomic` leaves of these two; of the marker it may be all."""
 
 
 class _Marker(BaseModel):
@@ -183,5 +183,5 @@ def _in_work(name: str) -> bool:
 
 
 def _is_of(ours: frozenset[str] | None, name: str) -> bool:
-    """Whether an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
+    """True if an earlier attempt, whose marker names these files, has made this one; None where there is no marker."""
     return bool(_HALF_WRITTEN.fullmatch(name)) or (ours is not None and (name in ours or _in_work(name)))

@@ -101,7 +101,7 @@ class ChecksumCache:
 
 
 def may_be_kept(state: FileState, began_ns: int) -> bool:
-    """Whether the sum of a file that was in this state when summing began may be trusted for as long as it is.
+    """True if the sum of a file that was in this state when summing began may be trusted for as long as it is.
 
     Args:
         state: of the file.

@@ -1,4 +1,4 @@
-"""Whether a store heeds the conditions of writes, on which one writer for each dataset rests on S3.
+"""Check that a store honours conditional writes, which guarantee one writer per dataset on S3.
 
 Some servers know no such conditions: they write regardless, and say nothing. Others look whether a condition holds and
 write afterwards, so that of several at once more than one succeeds.

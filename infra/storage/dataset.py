@@ -259,7 +259,7 @@ class FileWriter(ABC):
 
     @property
     def entries(self) -> tuple[FileEntry, ...]:
-        """What was written, by name."""
+        """Files written so far, by name."""
         return tuple(sorted(self._files.values(), key=lambda entry: entry.path))
 
 

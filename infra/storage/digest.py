@@ -148,7 +148,7 @@ class SummedStream:
 
     @property
     def sum(self) -> tuple[Algorithm, str]:
-        """Of all that was written: the algorithm, and the sum in hexadecimal."""
+        """Checksum of everything written: the algorithm, and the sum in hexadecimal."""
         return self._algorithm, self._sum.hexdigest()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 PIECE = 4 << 20
 """Bytes that are written together."""
 ALIGNED = 4096
-"""What places, lengths and memory of direct writes must be multiples of; no usual file system asks for more."""
+"""Alignment in bytes of offsets, lengths and memory of direct writes; no usual file system asks for more."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _KEPT = 8
 """Pieces of memory that are kept for the next files, 64 MiB: what threads that write a file each use at a time."""

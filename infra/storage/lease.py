@@ -155,7 +155,7 @@ class Lease:
         return True
 
     def _look(self, location: Location) -> _Seen:
-        """What is there; its tag is read first, so that a lease that changes meanwhile is not taken over."""
+        """Read the lease; its tag is read first, so that one that changes during the read is not taken over."""
         tag = location.tag()
         if tag != self._seen.tag:
             self._seen = _Seen(tag, _parsed(location.read_text()), clock())
@@ -188,7 +188,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, str]:
-    """What tells this kernel, and this namespace of process numbers, from all others; empty where nothing does."""
+    """Identifier of this kernel and its namespace of process numbers; empty where there is none."""
     here = machine()
     return {"host": socket.gethostname(), **here} if here else {}
 
@@ -198,7 +198,7 @@ def _process() -> dict[str, Any]:
 
 
 def _is_gone(process: Any) -> bool:
-    """Whether a holder was a process of this machine and has ended."""
+    """True if a holder was a process of this machine and has ended."""
     if not isinstance(process, dict) or not _machine() or not isinstance(process.get("pid"), int):
         return False
     same = all(process.get(key) == value for key, value in _machine().items())

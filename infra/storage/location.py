@@ -21,7 +21,7 @@ from superworkflow.infra.storage.safe_names import checked_name, fault_of
 
 
 class FileState(NamedTuple):
-    """What tells whether a file has been written since, without reading it.
+    """State of a file that changes when it is written, known without reading it.
 
     Args:
         size: bytes.
@@ -127,7 +127,7 @@ class Location:
         return self.uri.startswith(("s3://", "s3a://"))
 
     def join(self, *parts: str) -> Location:
-        """What has this name inside this folder.
+        """Location of this name inside this folder.
 
         Raises:
             UserError: a part is absolute, empty or has `..`: it may lead out of the folder.
@@ -215,7 +215,7 @@ class Location:
         return {name: _state_of_object(found[name]) for name in sorted(found)}
 
     def entries(self) -> dict[str, FileState | None]:
-        """What is directly below, by name: the state of a file, None for a folder. Those that no name may be go."""
+        """Entries of this folder, by name: the state of a file, None for a folder. Those that no name may be go."""
         found: dict[str, FileState | None] = {}
         if (path := self.local_path) is not None:
             for each in path.iterdir() if path.is_dir() else ():

@@ -69,7 +69,7 @@ class FileEntry(BaseModel):
         return ("sha256", self.sha256) if self.sha256 is not None else ("blake3", self.blake3 or "")
 
     def holds(self, path: Path) -> bool:
-        """Whether a local file has this content."""
+        """True if a local file has this content."""
         algorithm, made = self.sum
         return file_sum(path, algorithm) == made
 
@@ -84,7 +84,7 @@ class InputEntry(BaseModel):
 
 
 class Measurement(BaseModel):
-    """What a stage's process measured of itself."""
+    """Resource usage that a stage's process measured."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -134,7 +134,7 @@ def prefixed(stats: Mapping[str, Stat], prefix: str) -> dict[str, float]:
 
 
 class Manifest(BaseModel):
-    """What a dataset is, what it was made from, and what its files must be.
+    """Manifest of a dataset: its identity, inputs, and the checksums of its files.
 
     As text it has one field more, `sha256`: the sum of the canonical JSON of all others.
     """
@@ -189,7 +189,7 @@ class Manifest(BaseModel):
         return manifest
 
     def text(self) -> str:
-        """What `parse` reads."""
+        """Text that `parse` reads."""
         document = json.loads(self.model_dump_json())
         return json.dumps({**document, "sha256": _sum(document)}, indent=1, ensure_ascii=False)
 
@@ -208,7 +208,7 @@ def format_of(files: Iterable[FileEntry]) -> int:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a file of this name in a dataset's folder is the platform's own."""
+    """True if a file of this name in a dataset's folder is the platform's own."""
     return name in (MANIFEST_NAME, ATTEMPT_NAME) or name.split("/", 1)[0] in (CHECKPOINT_FOLDER, PARTS_FOLDER)
 
 

@@ -19,7 +19,7 @@ TELL_SECONDS = 2.0
 """An outage as short is not worth a word."""
 
 trusted = False
-"""Whether to wait also for a server that this process has not reached yet, since the one that started it has."""
+"""True to wait also for a server that this process has not reached yet, since the one that started it has."""
 
 
 class Unreachable(SuperworkflowError):
@@ -47,7 +47,7 @@ class RetryState:
 
 
 class Reachability:
-    """Whether a server answers, as all threads of this process see it; tells once of an outage and once of its end.
+    """True if a server answers, as all threads of this process see it; tells once of an outage and once of its end.
 
     Args:
         what: the server, for people.
@@ -56,7 +56,7 @@ class Reachability:
     def __init__(self, what: str):
         self.what = what
         self.ever = False
-        """Whether it has answered this process at all."""
+        """True if it has answered this process at all."""
         self._guard = threading.Lock()
         self._since: float | None = None
         self._told = False

@@ -202,7 +202,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
 
 
 def transient(error: BaseException) -> bool:
-    """Whether the same request may do better later."""
+    """True if the same request may do better later."""
     if (response := _response(error)) is not None:
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
         return _code(error) in _TRANSIENT_CODES or status == 429 or (status >= 500 and status not in (501, 505))
@@ -210,7 +210,7 @@ def transient(error: BaseException) -> bool:
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the server refused a conditional write; not every server's answer becomes a FileExistsError."""
+    """True if the server refused a conditional write; not every server's answer becomes a FileExistsError."""
     return isinstance(error, FileExistsError) or _code(error) in _REFUSED_CODES
 
 
@@ -225,7 +225,7 @@ def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def _response(error: BaseException) -> dict[str, Any] | None:
-    """What the server answered, where it did."""
+    """Response of the server, where there was one."""
     for found in (error, error.__cause__):
         response = getattr(found, "response", None)
         if isinstance(response, dict):

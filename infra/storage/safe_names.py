@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 def fault_of(name: str) -> str | None:
-    """What keeps `name` from being the path of something inside a folder, with forward slashes; None for nothing."""
+    """Reason why `name` is no path inside a folder, with forward slashes; None where it is one."""
     if not name:
         return "is empty"
     if name.startswith("/"):
@@ -59,12 +59,12 @@ def checked_name(name: str, where: str) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether this may name a prefix of parameters, or a superworkflow or stage of a user."""
+    """True if this may name a prefix of parameters, or a superworkflow or stage of a user."""
     return _WORD.fullmatch(text) is not None
 
 
 def is_digest(text: str) -> bool:
-    """Whether this may name a dataset."""
+    """True if this may name a dataset."""
     return _DIGEST.fullmatch(text) is not None
 
 

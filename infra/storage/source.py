@@ -51,7 +51,7 @@ class Member:
     fresh: bool = False
 
     def is_unchanged(self, state: FileState | None) -> bool:
-        """Whether the content is what was summed; only where times do not tell is it read again.
+        """True if the content is what was summed; only where times do not tell is it read again.
 
         Args:
             state: in which the file is now; None where it is gone.
@@ -91,7 +91,7 @@ class Source:
 
     @classmethod
     def of(cls, uri: str | Path, *, rehash: bool = False, reach: TableAccess = TableAccess()) -> Source:  # noqa: B008
-        """What is at a path or URI; for the rest see the class.
+        """Open the source at a path or URI; the class describes the other arguments.
 
         Raises:
             UserError: nothing, or an empty file or folder.
@@ -212,7 +212,7 @@ class Source:
 
     @property
     def has_members(self) -> bool:
-        """Whether this is more than a file."""
+        """True if this is more than a file."""
         return self.is_folder or bool(self._tables)
 
     @property

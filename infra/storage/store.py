@@ -28,7 +28,7 @@ their file sizes then, and against their checksums when a stage reads them."""
 
 
 class Place(NamedTuple):
-    """Where a dataset is or will be: `<store>/<stage>/<digest>`."""
+    """Place of a dataset, made or not: `<store>/<stage>/<digest>`."""
 
     store: Location
     stage: str
@@ -56,7 +56,7 @@ class Store:
         return self.root.uri
 
     def location(self, stage: str, digest: str) -> Location:
-        """Where the dataset of this stage and digest is or will be."""
+        """Location of the dataset of this stage and digest, made or not."""
         return self.root.join(stage, digest)
 
     def find(self, stage: str, digest: str) -> Dataset | None:
@@ -187,7 +187,7 @@ class Store:
             raise changed(str(path), "while it was copied to the store")
 
     def _is_kept(self, kept: Location, path: Path, digest: str) -> bool:
-        """Whether the copy is there, with the content that its name says."""
+        """True if the copy is there, with the content that its name says."""
         if kept.size() != path.stat().st_size:
             return False
         if kept.local_path is not None:

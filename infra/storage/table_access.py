@@ -55,7 +55,7 @@ class NamedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class TableAccess:
-    """What a description may name besides what lies beside it.
+    """Access of a description to tables outside its own folder.
 
     Args:
         anywhere: all that can be read.
@@ -89,7 +89,7 @@ class TableAccess:
 
 
 def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, store: str = "") -> TableAccess:
-    """What a source may name, if it is a description.
+    """Tables that a source may name, if it is a description.
 
     Args:
         uri: of the source.
@@ -104,12 +104,12 @@ def reach_of(uri: str, tables_from: Iterable[str] = (), *, chosen: bool = True, 
 
 
 def is_below(uri: str, prefix: str) -> bool:
-    """Whether a path or URI is this one, or of something in it."""
+    """True if a path or URI is this one, or of something in it."""
     return uri == prefix or uri.startswith(prefix.rstrip("/") + "/")
 
 
 def inside(path: str) -> str:
-    """Where the copy of a member is, in the folder of a copied source; those elsewhere have a folder of their own."""
+    """Path of a member's copy in the folder of a copied source; members elsewhere have a folder of their own."""
     return f"{ELSEWHERE}/{path.replace('://', '/', 1).removeprefix('/')}" if is_elsewhere(path) else path
 
 

@@ -1,4 +1,4 @@
-"""Which files a description names: a schema, a `metadata.json` or the like that lies beside the tables of a graph."""
+"""Files that a description names: a schema, a `metadata.json` or the like in the folder of a graph's tables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _names(document: Any, where: str) -> Iterator[str]:
 
 
 def is_elsewhere(name: str) -> bool:
-    """Whether this is an absolute path or a URI; see `infra.storage.table_access`."""
+    """True if this is an absolute path or a URI; see `infra.storage.table_access`."""
     return name.startswith("/") or "://" in name
 
 
@@ -176,5 +176,5 @@ def visible_files(folder: Location, prefix: str = "") -> dict[str, FileState]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers of tables pass over a file of this name, as Arrow does."""
+    """True if readers of tables pass over a file of this name, as Arrow does."""
     return name.startswith((".", "_"))

@@ -18,7 +18,7 @@ from typing import IO, Any, AnyStr, BinaryIO, cast
 from superworkflow.infra.base.errors import UserError
 
 GZIP = b"\x1f\x8b"
-"""What gzip files begin with."""
+"""First bytes of gzip files."""
 MOST_RATIO = 100
 """Times that a gzip file may grow when unpacked, …"""
 ALWAYS_UNPACKED = 64 << 20
@@ -116,7 +116,7 @@ def line_too_long(place: str) -> UserError:
 
 
 def short_lines(text: bytes | bytearray, size: int) -> bool:
-    """Whether no line of text[:size] is longer than `LINE_BYTES`; it begins with a line, and may end within one."""
+    """True if no line of text[:size] is longer than `LINE_BYTES`; it begins with a line, and may end within one."""
     at = 0
     while at < size:
         end = text.rfind(b"\n", at, min(at + LINE_BYTES, size))

@@ -1,1 +1,1 @@
-"""What is recorded of runs, and the models that they publish."""
+"""Records of runs, and the models that they publish."""

@@ -25,7 +25,7 @@ class Tracker:
 
     @property
     def run_id(self) -> str:
-        """Of the run, once `begin` has opened it."""
+        """Identifier of the run, once `begin` has opened it."""
         return ""
 
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
@@ -53,7 +53,7 @@ class Tracker:
         return None
 
     def registry(self) -> ModelRegistry | None:
-        """Where the models are that `model` registers."""
+        """Registry of the models that `model` registers."""
         return None
 
     def decided(self, decision: Decision) -> None:
@@ -88,5 +88,5 @@ class Tracker:
         """Close the run as ended on purpose before its end: interrupted, cancelled or pruned; as `fail`."""
 
     def url(self) -> str | None:
-        """Where a person looks at the run."""
+        """Address of the run's page."""
         return None

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 T = TypeVar("T")
 _TIMES = 10
 _REFUSED = ("BAD_REQUEST", "TEMPORARILY_UNAVAILABLE")
-"""What MLflow makes of errors of its database."""
+"""Error codes into which MLflow turns errors of its database."""
 
 
 def among_rivals(work: Callable[[], T]) -> T:

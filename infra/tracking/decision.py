@@ -11,12 +11,12 @@ from superworkflow.infra.contract.metrics import Metric, find_metric
 from superworkflow.infra.contract.registration import Registration
 
 Verdict = Literal["promoted", "rejected", "waits", "current"]
-"""What became of a run's model: promoted to champion; not good enough; good enough, but a challenger until a person
+"""Verdict on a run's model: promoted to champion; not good enough; good enough, but a challenger until a person
 promotes it; or the champion's own dataset."""
 
 
 Basis = Literal["rescored", "recorded", "none"]
-"""Where the champion's figure is from: scored again on this run's data; as its own run recorded it; there is none."""
+"""Basis of the champion's figure: scored again on this run's data; as its own run recorded it; none."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a run's model, and by which figures.
+    """Decision on a run's model, and its figures.
 
     Args:
         name: registered name.

@@ -1,4 +1,4 @@
-"""Where people look at a run, without asking any server."""
+"""Links to a run's pages, made without asking any server."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def read_drift(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def stage_keys(node: str, took: Mapping[str, float]) -> dict[str, float]:
-    """What one stage took as metrics of its run; a node whose name would make a total's has none."""
+    """Usage of one stage as metrics of its run; a node whose name would collide with a total has none."""
     keys = {f"{begin}{node}{end}": took[name] for name, (begin, end) in _OF_STAGES.items()}
     return {key: value for key, value in keys.items() if key not in TOTALS.values()}
 

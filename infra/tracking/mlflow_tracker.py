@@ -84,7 +84,7 @@ T = TypeVar("T")
 EXPERIMENT = "superworkflow"
 STAGE_TAG = "superworkflow.stage"
 TIMES_TAG, LAST_TAG = "superworkflow.times", "superworkflow.last"
-"""How often a run of this day had nothing to do, and when last."""
+"""Tags that count this day's runs with nothing to do, and name the last."""
 SUPERWORKFLOW_TAG = "superworkflow.name"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag by which MLflow lists an experiment as one of model training."""
@@ -382,5 +382,5 @@ def _of_deployment(identity: str) -> str:
 
 
 def author_tags(source: str) -> dict[str, str]:
-    """Who ran what, where MLflow's pages show it."""
+    """Tags by which MLflow's pages show who ran what."""
     return {MLFLOW_USER: user_name(), MLFLOW_SOURCE_NAME: source}

@@ -37,7 +37,7 @@ HOLD_TAG = "superworkflow.hold"
 QUALITY_TAG = "superworkflow.quality"
 DECISION_TAG = "superworkflow.decision"
 MOVE_TAG = "superworkflow.moved."
-"""What the tags of moves begin with; the time follows."""
+"""Prefix of the tags of moves; the time follows."""
 
 Moved = Literal["moved", "held", "changed"]
 
@@ -299,7 +299,7 @@ class ModelRegistry:
 
 
 def _description(decision: Decision, quality: Mapping[str, float], version: Version) -> str:
-    """What a version is, in Markdown."""
+    """Description of a version, in Markdown."""
     lines = [", ".join(f"`{name}` **{value:.4f}**" for name, value in quality.items()), decision.why]
     lines += [f"- {name}: `{digest[:12]}`" for name, digest in version.data.items()]
     return "\n\n".join([*filter(None, lines[:2]), "\n".join(lines[2:])]).strip()

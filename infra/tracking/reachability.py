@@ -1,4 +1,4 @@
-"""Whether a tracking server is there at all, asked before its client does, which waits for one that starts anew."""
+"""True if a tracking server is there at all, asked before its client does, which waits for one that starts anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of a run and of each of its stages, whoever keeps the record."""
+"""Records of a run and of each of its stages, independent of the tracker."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class StageRecord:
 
     @property
     def took(self) -> dict[str, float]:
-        """What it took, under the names of `RunRecord.totals`."""
+        """Usage under the names of `RunRecord.totals`."""
         return {
             "seconds": self.runtime_s,
             "cpu_seconds": self.cpu_s,
@@ -265,7 +265,7 @@ class RunRecord:
 
     @property
     def drift(self) -> dict[str, float]:
-        """How far its data and model are from earlier ones, by the figures' names."""
+        """Drift of its data and model from earlier ones, by the figures' names."""
         return {name: value for record in self.stages for name, value in record.drift.items()}
 
     @property
@@ -274,7 +274,7 @@ class RunRecord:
 
     @property
     def saved_usd(self) -> float:
-        """What the cached stages would have cost."""
+        """Cost that the cached stages saved."""
         return sum(record.saved_usd for record in self.stages)
 
     def totals(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a run's page says of it at first sight, in Markdown."""
+"""Summary at the top of a run's page, in Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superworkflow.infra.contract.resources import format_bytes, format_seconds,
 from superworkflow.infra.tracking.records import RunRecord, Used
 
 _DIGITS = 12
-"""Of a digest, enough to tell two apart by eye."""
+"""Characters of a digest that suffice to tell two apart by eye."""
 
 
 def description(run: RunRecord, error: str = "") -> str:

@@ -60,7 +60,7 @@ class DetailedRun(RecordedRun):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is a trial of a sweep."""
+        """True if it is a trial of a sweep."""
         return MLFLOW_PARENT_RUN_ID in self.tags
 
     @property

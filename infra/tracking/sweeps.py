@@ -47,7 +47,7 @@ class SweepRecord:
         """Record the sweep's totals and pages; close its run when it is complete."""
 
     def url(self) -> str | None:
-        """Where a person looks at it."""
+        """Address of its page."""
         return None
 
 

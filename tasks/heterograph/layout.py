@@ -81,7 +81,7 @@ def named_ends(layout: SchemaLayout) -> list[tuple[EdgeSetSchema, list[str]]]:
 
 
 def keeps_ends(naming: list[tuple[EdgeSetSchema, list[str]]]) -> bool:
-    """Whether what `named_ends` gives is read once: one table alone, of which both ends are read."""
+    """True if what `named_ends` gives is read once: one table alone, of which both ends are read."""
     return len(naming) == 1 and len(naming[0][1]) == 2
 
 

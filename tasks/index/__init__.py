@@ -165,7 +165,7 @@ def estimate_on_spark(params: IndexParams, inputs: Mapping[str, Stats], resource
 
 
 def uses_kernels(params: IndexParams, file_bytes: int, memory: int, resources: Resources) -> bool:
-    """Whether compiled kernels do the work: as the parameter says, or where the file is worth it and they have room.
+    """True if compiled kernels do the work: as the parameter says, or where the file is worth it and they have room.
 
     Args:
         params: of the stage.

@@ -185,7 +185,7 @@ def index_relational(job: StageRun[IndexParams], path: Path, dialect: Dialect, w
 
 
 def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> bool:
-    """Whether the file is worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
+    """True if the file is worth compiling kernels for, and they have room (at a guess of 14 bytes of text a row)."""
     size = path.stat().st_size * (3 if dialect.gzipped or dialect.kind == "parquet" else 1)
     rows = size // 14
     arcs = rows if job.params.directed else 2 * rows

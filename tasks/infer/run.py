@@ -267,7 +267,7 @@ def layer(
 
 
 def multiplies_first(senders: int, receivers: int, edges: int, width: int, out: int) -> bool:
-    """Whether it is less work to multiply all senders' rows, and read means of these, than to multiply means of rows.
+    """True if it is less work to multiply all senders' rows, and read means of these, than to multiply means of rows.
 
     Args:
         senders, receivers, edges: how many.

@@ -189,12 +189,12 @@ class TrainParams(StageParams):
 
     @property
     def sums_weights(self) -> bool:
-        """Whether messages are multiplied by weights of edges."""
+        """True if messages are multiplied by weights of edges."""
         return bool(self.weight) and self.weighted == "sums"
 
     @property
     def sums_features(self) -> bool:
-        """Whether the first layer reads means of neighbours' features, which no step changes."""
+        """True if the first layer reads means of neighbours' features, which no step changes."""
         return reads_means(self.model, self.aggregator) and not self.sums_weights and self.sizes[-1] < 0
 
 

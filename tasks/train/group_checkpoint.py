@@ -151,14 +151,14 @@ def read_tables(
 
 
 def _are_of_one_state(part: Arrays, other: Arrays) -> bool:
-    """Whether two parts have arrays of the same names, and the same numbers where these are not by row."""
+    """True if two parts have arrays of the same names, and the same numbers where these are not by row."""
     return part.keys() == other.keys() and all(
         values.ndim == other[name].ndim and (values.ndim > 0 or values == other[name]) for name, values in part.items()
     )
 
 
 def _check_part(arrays: Arrays, shape: tuple[int, ...], has_best: bool, what: str) -> None:
-    """Whether it can be a part of so many rows. Raises ValueError."""
+    """True if it can be a part of so many rows. Raises ValueError."""
     given = {name: values for name, values in arrays.items() if not name.startswith(_KEPT)}
     if given.keys() != ({"rows", "best"} if has_best else {"rows"}):
         raise ValueError(f"{what} has {', '.join(sorted(given)) or 'no rows'}")

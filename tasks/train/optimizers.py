@@ -62,7 +62,7 @@ class Optimizer(ABC):
         return self._states
 
     def check(self, states: Saved) -> None:
-        """Whether these can be its states.
+        """True if these can be its states.
 
         Raises:
             ValueError: they are not of these parameters and this kind.

@@ -138,7 +138,7 @@ class Trainer:
         return {name: np.array(values) for name, values in self.network.arrays().items()}
 
     def _is_due(self) -> bool:
-        """Whether the last checkpoint is old."""
+        """True if the last checkpoint is old."""
         return time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
 
     def _is_over(self) -> bool:
@@ -219,7 +219,7 @@ class Trainer:
         return _steps(items, self._size, random_streams.TRAINING, epoch, first)
 
     def _is_constant(self, items: NDArray[np.int64], size: int) -> bool:
-        """Whether one batch has all items and all neighbours, so that it is made once."""
+        """True if one batch has all items and all neighbours, so that it is made once."""
         return len(items) <= size and self.task.is_constant and is_constant(self.params.sizes)
 
     def _batches(

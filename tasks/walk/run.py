@@ -113,7 +113,7 @@ def walk_output(params: WalkParams, starts: int, vertices: int, weighted: bool, 
 
 
 def uses_weights(graph: Dataset, params: WalkParams) -> bool:
-    """Whether walks step in proportion to weights.
+    """True if walks step in proportion to weights.
 
     Raises:
         UserError: weights are asked for and the graph has none.

@@ -19,7 +19,7 @@ Sent = tuple[int, Any]
 
 
 class Step(NamedTuple):
-    """What tasks do with what they were sent.
+    """Function that tasks apply to the arrays they received.
 
     Args:
         tasks: how many there are.
@@ -117,7 +117,7 @@ def _take(
 
 
 def _told(sent: Iterator[Sent], step: int, sender: int, tasks: int) -> Iterator[Any]:
-    """What is sent, with its sender; in place of the rest a fault, to all."""
+    """Message with its sender; after a fault, the fault is sent to all instead."""
     try:
         for task, what in sent:
             yield task, (sender, what)

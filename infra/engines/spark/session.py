@@ -89,7 +89,7 @@ def session_settings(stage: str, resources: Resources, scratch: Path, given: Map
 
 
 def runs_here(job: StageRun[Any]) -> bool:
-    """Whether Spark's tasks share this process's machine and memory; executors of a `local-cluster[…]` do not."""
+    """True if Spark's tasks share this process's machine and memory; executors of a `local-cluster[…]` do not."""
     master = job.engine_settings.get("spark.master", "local")
     return master == "local" or master.startswith("local[")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from superworkflow.infra.contract.estimate import Estimate
 
 ADDRESS_VARIABLE, TOKEN_VARIABLE = "SUPERWORKFLOW_WORKERS_ADDRESS", "SUPERWORKFLOW_WORKERS_TOKEN"
-"""Where pods find the address of the coordinator's, and the token of the group."""
+"""Variables by which pods find the coordinator's address, and the token of the group."""
 
 
 _ENGINE_BYTES = 230 << 20

@@ -1,4 +1,4 @@
-"""How the coordinator of a worker group and its workers talk: ZeroMQ over TCP, encrypted and authenticated by CURVE.
+"""Channel between a worker group's coordinator and its workers: ZeroMQ over TCP, encrypted and authenticated by CURVE.
 
 A message is a small JSON object, the header, and bytes. The coordinator takes messages only from who holds the group's
 key, and holds them against their limits and models all the same; nothing here is unpickled.
@@ -26,7 +26,7 @@ LINGER_MILLISECONDS = 2000
 
 @dataclass(frozen=True)
 class Keys:
-    """What the token of a group gives its members; whoever has the token is a member.
+    """Keys derived from the token of a group; holding the token makes a process a member.
 
     Args:
         coordinator, coordinator_secret: pair of the coordinator, by which members know it, as Z85 texts.

@@ -19,14 +19,14 @@ from superworkflow.infra.engines.workers.worker import call_of
 ITEM_LOSSES = 3
 """Members that an item may be lost with, before it is taken for what ends them."""
 PING_SECONDS = 0.5
-"""How often it is looked whether the connection of a member is still there."""
+"""Seconds between checks of a member's connection."""
 _DEAF_SECONDS = 5.0
 """When a stage has not listened for so long, silence says nothing."""
 _TITLE_CHARACTERS = 100
 
 
 class Introduction(BaseModel):
-    """How a member makes itself known; each of its signs of life."""
+    """Introduction of a member, repeated as its heartbeat."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -38,7 +38,7 @@ class Introduction(BaseModel):
 
 
 class Coordinator(Protocol):
-    """What a role needs of its group."""
+    """Interface that a role uses of its group."""
 
     def send(self, address: bytes, header: Mapping[str, Any]) -> bool:
         """Send to one member; False when its connection is gone."""
@@ -126,7 +126,7 @@ class ElasticRole:
 
     @property
     def present(self) -> int:
-        """How many members are there now, without those that are leaving; `count` is how many there are to be."""
+        """Number of members at present, without those that are leaving; `count` is the requested number."""
         return sum(not member.leaving for member in self._members.values())
 
     def scale(self, count: int) -> None:

@@ -24,7 +24,7 @@ from superworkflow.infra.storage.safe_names import fault_of
 SILENCE_SECONDS = 120.0
 """A worker that gives no sign for so long is taken for hanging."""
 START_SECONDS = 600.0
-"""How long a group may take to be complete, at first and after a loss."""
+"""Seconds in which a group must be complete, at first and after a loss."""
 LOSSES = 5
 """Times that a group is completed again within one call."""
 SAVE_SECONDS = 10.0
@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.2
 
 
 class Hello(BaseModel):
-    """How a worker introduces itself."""
+    """Introduction of a worker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -48,7 +48,7 @@ class Hello(BaseModel):
 
 
 class Update(BaseModel):
-    """How far a worker is."""
+    """Progress of a worker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -94,7 +94,7 @@ class _Round:
 
 
 class MemberSupervisor(Protocol):
-    """Who keeps the members of a group running."""
+    """Supervisor that keeps the members of a group running."""
 
     def look(self, tell: Callable[[str], None]) -> None:
         """Replace what was lost.
@@ -236,7 +236,7 @@ class WorkerGroup:
 
     @property
     def failed(self) -> bool:
-        """Whether a call has failed, after which there is none."""
+        """True if a call has failed, after which there is none."""
         return self._failed
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from superworkflow.infra.engines.workers.setup import MemberSetup
 
 END_SECONDS = 10.0
-"""How long members may take to end by themselves."""
+"""Seconds that members have to end by themselves."""
 AGENT = "superworkflow.infra.engines.workers.agent"
 
 

@@ -67,7 +67,7 @@ def work(setup: MemberSetup, agent: int) -> None:
 
 
 def peer_is_lost(error: BaseException) -> bool:
-    """Whether an error says that another rank has gone, rather than that the function is wrong.
+    """True if an error says that another rank has gone, rather than that the function is wrong.
 
     Gloo and NCCL raise plain RuntimeErrors, which name their source files.
     """

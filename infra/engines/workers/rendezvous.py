@@ -1,4 +1,4 @@
-"""How the agents of a worker group find each other: torch's rendezvous, over a store that the coordinator hosts.
+"""Rendezvous of the agents of a worker group: torch's own, over a store that the coordinator hosts.
 
 The store knows no password, and torch unpickles what stands in it as the state of the rendezvous. Here that state is
 signed with the group's key, and what has no such signature is never unpickled.
@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 )
 
 ROUND_VARIABLE = "SUPERWORKFLOW_WORKERS_ROUND"
-"""Where the workers of an agent find the name of their round."""
+"""Variable that names the round of an agent's workers."""
 KEEP_ALIVE_SECONDS = 1
 KEEP_ALIVE_ATTEMPTS = 3
 """An agent that was killed is given up after so many missed signs, so that its replacement gets in soon. With torch's

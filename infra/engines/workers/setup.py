@@ -1,4 +1,4 @@
-"""What a member of a worker group is told when it starts, and how it ends with whoever started it."""
+"""Setup of a member of a worker group, and its end when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
-"""Where a pod finds what it is told, as JSON; the token of its group is in another variable, from a Secret."""
+"""Variable with a pod's setup as JSON; the token of its group is in another one, from a Secret."""
 CHANNEL_PORT, STORE_PORT = 7071, 7072
 """On which a coordinator in a pod listens; the pod has an address of its own."""
 LOGS = "/tmp/superworkflow-workers"
@@ -70,7 +70,7 @@ class MemberSetup(BaseModel):
 
     @property
     def address(self) -> str:
-        """Of the coordinator's channel."""
+        """Address of the coordinator's channel."""
         return f"tcp://{self.host}:{self.port}"
 
 
@@ -99,7 +99,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def setup_from_environment() -> MemberSetup:
-    """What a member on another machine than its coordinator's is told.
+    """Setup of a member on another machine than its coordinator's.
 
     Raises:
         UserError: nothing is; nobody but a launcher starts members.

@@ -1,4 +1,4 @@
-"""What a function that runs in a worker is given, and the worker's side of the channel to the coordinator."""
+"""Worker: the object that a function in a worker gets, and its side of the channel to the coordinator."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Worker(ElasticWorker):
         self._link.send({"kind": "report", "step": step, "steps": steps, "value": value})
 
     def introduction(self, round_name: str) -> dict[str, Any]:
-        """How this worker makes itself known to the coordinator."""
+        """Introduction of this worker to the coordinator."""
         return {
             "kind": "hello", "round": round_name, "role": self.role, "rank": self.rank, "size": self.size,
             "role_rank": self.role_rank, "host": socket.gethostname(), "pid": os.getpid(),
@@ -103,7 +103,7 @@ def _checked(name: str) -> str:
 
 
 def call_of(function: Callable[..., Any], arguments: Sequence[Any]) -> dict[str, Any]:
-    """What members are told of a call.
+    """Message that announces a call to the members.
 
     Raises:
         ValueError: the function cannot be imported by its name, or an argument is not JSON or too large.

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 REQUEST_SECONDS = 10.0
 TAKEN_SECONDS = 60.0
-"""How long a name that is to be used again may still be taken: foreground deletion waits for what an object owns."""
+"""Seconds for which a name may stay taken before it is used again: foreground deletion waits for owned objects."""
 QUIET_SECONDS = 30.0
 """A stream without a word for so long is opened again: its connection may be dead without either side knowing."""
 
@@ -228,7 +228,7 @@ async def _own_client() -> tuple[ApiClient, str]:
 
 
 def _is_that(found: Json, body: Json) -> bool:
-    """Whether an object has the labels and owners of one that was to be made."""
+    """True if an object has the labels and owners of one that was to be made."""
     here, asked = found["metadata"], body["metadata"]
     owners = [{owner["uid"] for owner in each.get("ownerReferences") or ()} for each in (here, asked)]
     return owners[0] == owners[1] and (asked.get("labels") or {}).items() <= (here.get("labels") or {}).items()

@@ -26,7 +26,7 @@ from superworkflow.infra.storage.location import Location
 T = TypeVar("T")
 
 NOTE_SECONDS = 20.0
-"""How long a note in the store may keep a stage, or the end of a run, waiting."""
+"""Seconds for which a note in the store may delay a stage, or the end of a run."""
 
 
 class JobBilling:
@@ -59,7 +59,7 @@ class JobBilling:
         return [each for each in attempts if not each.uid or await self._try(True, self._ledger.book, each.uid)]
 
     async def has_debts(self) -> bool:
-        """Whether any Job of this dataset is in no run's record."""
+        """True if any Job of this dataset is in no run's record."""
         return bool(await self._try([], self._ledger.debts))
 
     async def debts(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Attempt]:

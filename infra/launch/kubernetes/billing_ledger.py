@@ -1,4 +1,4 @@
-"""Which Jobs have been paid for: kept in the store, so that each is recorded by one run, whoever followed it.
+"""Ledger of Jobs that have been billed, kept in the store so that exactly one run records each.
 
 `<store>/.jobs/<stage>/<digest>/<uid>.json` says what a Job holds, and once it has ended for how long it did;
 `<uid>.booked` that a run has it in its record. An entry without the second is a debt: its run died.
@@ -76,7 +76,7 @@ class BillingLedger:
         return True
 
     def booked(self, uid: str) -> bool:
-        """Whether a run has this Job in its record."""
+        """True if a run has this Job in its record."""
         return self._folder.join(f"{uid}.booked").size() is not None
 
     def debts(self) -> list[LedgerEntry]:
@@ -90,7 +90,7 @@ class BillingLedger:
         return entries
 
     def read(self, uid: str) -> LedgerEntry | None:
-        """What is known of one Job; a file that somebody edited is worth no more than none."""
+        """Entry of one Job; an edited file counts as none."""
         try:
             entry = LedgerEntry.model_validate_json(self._folder.join(f"{uid}.json").read_text())
         except (ValidationError, FileNotFoundError, UnicodeDecodeError):

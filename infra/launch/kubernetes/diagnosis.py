@@ -33,7 +33,7 @@ _RESOURCES = {
 
 
 def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis | None:
-    """What keeps a pod from starting, or None when nothing does.
+    """Problem that keeps a pod from starting, or None.
 
     These may pass: a node joins, a registry comes back. How long to wait is the caller's choice.
 

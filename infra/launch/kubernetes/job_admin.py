@@ -102,7 +102,7 @@ async def remove_job(api: KubernetesApi, name: str) -> None:
 
 
 def _has_run(pod: Json) -> bool:
-    """Whether a container of the pod has begun, now or earlier."""
+    """True if a container of the pod has begun, now or earlier."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)
 
@@ -119,7 +119,7 @@ def _found(job: Json) -> FoundJob:
 
 
 def is_finished(job: Json) -> bool:
-    """Whether the cluster says that a Job has ended, well or not."""
+    """True if the cluster says that a Job has ended, well or not."""
     return _state(job.get("status") or {}) in ("succeeded", "failed")
 
 

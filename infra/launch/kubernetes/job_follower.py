@@ -29,18 +29,18 @@ RESYNC_SECONDS = 3.0
 """Where no watch tells of a change, the Job is looked at this often."""
 
 LOG_SECONDS = 20.0
-"""How long the end of the log may take to arrive after the end of the container."""
+"""Seconds for the end of the log to arrive after the container ended."""
 
 SETTLE_SECONDS = 15.0
-"""How long the Job's own word on its end may take to arrive after that of its container."""
+"""Seconds for the Job's condition to arrive after its container ended."""
 
 LATE_SECONDS = 15.0
-"""How long after its deadline and the grace of its pod a Job is waited for."""
+"""Seconds for which a Job is awaited after its deadline and its pod's grace period."""
 
 
 @dataclass
 class Ended:
-    """How one Job ended.
+    """End of one Job.
 
     Args:
         diagnosis: why it failed; None when its container ended well.
@@ -66,12 +66,12 @@ class Ended:
 
     @property
     def made_dataset(self) -> bool:
-        """Whether the Job made the dataset that is there: it ended well, and did not find that another one had."""
+        """True if the Job made the dataset that is there: it ended well, and did not find that another one had."""
         return self.exit_code == 0 and not (self.final or {}).get("reused")
 
     @property
     def was_deleted(self) -> bool:
-        """Whether the Job was deleted before anything told how it ended."""
+        """True if the Job was deleted before anything told how it ended."""
         return self.diagnosis is not None and self.diagnosis.reason is Reason.DELETED
 
 
@@ -283,7 +283,7 @@ class JobFollower:
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
 
     def members_held(self) -> tuple[Holding, ...]:
-        """What the members of the Job have held, or hold until now."""
+        """Resources that the members of the Job have held so far."""
         return tuple(held for members in self._members for held in members.holdings(self._pod))
 
     def _kept_event(self) -> Event | None:

@@ -89,7 +89,7 @@ def job_manifest(
 
 
 def owner_references(owner: OwnerPod | None) -> list[dict[str, Any]]:
-    """Who owns a Job, for its metadata."""
+    """Owner references of a Job, for its metadata."""
     if owner is None:
         return []
     return [

@@ -48,16 +48,16 @@ from superworkflow.infra.storage.location import Location
 T = TypeVar("T")
 
 REMOVE_SECONDS = 25.0
-"""How long the removal of one Job and its pods may take."""
+"""Seconds for the removal of one Job and its pods."""
 
 CANCEL_SECONDS = 30.0
-"""How long `cancel` waits for the Jobs to be gone."""
+"""Seconds for which `cancel` waits until the Jobs are gone."""
 
 SETTLE_SECONDS = 90.0
-"""How long to find out what Jobs of dead launchers have held, before what they made is used without that."""
+"""Seconds to find out the holdings of dead launchers' Jobs before their datasets are used without them."""
 
 GUEST_SECONDS = 3.0
-"""How long a run whose Job ended may take to make the next one, before another that waits for it makes its own."""
+"""Seconds in which a run whose Job ended must make the next one before a waiting run makes its own."""
 
 
 @dataclass
@@ -189,7 +189,7 @@ class KubernetesLauncher(Launcher):
         return launched(ended, dataset, resources, paid, reused)
 
     async def _to_success(self, work: _Work) -> tuple[Ended, Dataset, Resources, bool]:
-        """How the last Job ended, the dataset, what the Job held, and whether another run has made it."""
+        """Return the end of the last Job, the dataset, the Job's holdings, and whether another run made it."""
         asked = work.call
         work.call = call = await asyncio.to_thread(make_visible, asked, self._settings)
         sizing = Sizing(call.place.store)

@@ -1,4 +1,4 @@
-"""Whose a Job is: its launcher's for as long as that lives, then the first one's that adopts it.
+"""Job ownership: a launcher owns a Job while its heartbeat is fresh; then another may adopt it.
 
 A launcher renews a heartbeat on each of its Jobs. Another one that wants the same dataset follows the Job as a guest:
 it neither ends nor changes it. Only when the heartbeat has stood still for a time, on the guest's own monotonic clock
@@ -171,7 +171,7 @@ async def is_dead(
 
 
 async def _heartbeats(api: KubernetesApi, launcher: str) -> dict[str, str | None]:
-    """Of each Job of a launcher, by the Job's name."""
+    """Heartbeats of a launcher's Jobs, by the Job's name."""
     selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, LAUNCHER: launcher}.items())
     jobs = await api.items(api.jobs, labelSelector=selector)
     return {job["metadata"]["name"]: (job["metadata"].get("annotations") or {}).get(HEARTBEAT) for job in jobs}
@@ -183,7 +183,7 @@ def this_process() -> str:
 
 
 def has_ended_here(process: str) -> bool | None:
-    """Whether a process of this machine has ended; None where it is another machine's, or that cannot be told."""
+    """True if a process of this machine has ended; None where it is another machine's, or that cannot be told."""
     try:
         told = json.loads(process)
         where, pid, began = str(told["machine"]), int(told["pid"]), str(told["started"])

@@ -1,4 +1,4 @@
-"""What the one who launches, and service accounts, may do in a namespace."""
+"""Permission checks for the launcher and for service accounts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Check:
 
 
 async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
-    """Whether whoever launches may do this."""
+    """True if whoever launches may do this."""
     refused = []
     for verb in verbs:
         what = {"group": group, "resource": resource, "subresource": sub, "verb": verb}
@@ -38,7 +38,7 @@ async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, ver
 async def account_rights(
     api: KubernetesApi, account: str, title: str, resource: str, verbs: Sequence[str], group: str = ""
 ) -> Check:
-    """Whether a service account of the namespace may do this.
+    """True if a service account of the namespace may do this.
 
     Args:
         api: the cluster.

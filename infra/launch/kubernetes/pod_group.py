@@ -26,7 +26,7 @@ ROLE = "superworkflow/role"
 """Label of members: their role."""
 
 END_SECONDS = 10.0
-"""How long members may take to end after the stage's own pod has."""
+"""Seconds for members to end after the stage's own pod has."""
 
 _KNOWS_LITTLE = (Reason.FAILED, Reason.CRASHED)
 """Ends of the stage's own pod that may come from its members; others, such as a deadline, end its members."""
@@ -34,7 +34,7 @@ _OUTSIDE = (Reason.EVICTED, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.IMAGE_M
 
 
 class PodGroup:
-    """What was seen of one group of a Job; pods that are deleted meanwhile are not forgotten.
+    """Pods of one group of a Job as they were seen; deleted ones are remembered.
 
     This base watches pods that the stage itself asks for, and replaces. A member may leave a JSON object as its
     termination message: `cpu_s`, `peak_memory_bytes`, `out_of_memory_kills`, and `error`, its last words.
@@ -66,11 +66,11 @@ class PodGroup:
 
     @property
     def title(self) -> str:
-        """What one of them is called in messages."""
+        """Name of one member in messages."""
         return self.role
 
     def blameless(self, told: Mapping[str, Any]) -> bool:
-        """Whether a member that failed only did so because the stage's own pod had ended, by its own words."""
+        """True if a member that failed only did so because the stage's own pod had ended, by its own words."""
         return False
 
     def hear(self, event: Event) -> bool:
@@ -115,7 +115,7 @@ class PodGroup:
         return [name for name in self._seen if name not in self._gone]
 
     def failure(self, own: Diagnosis) -> Diagnosis | None:
-        """How members ended, where that is why the stage failed and it cannot know.
+        """Failure of members that made the stage fail without its knowledge.
 
         Args:
             own: why the stage failed, as its own pod and log tell.
@@ -148,7 +148,7 @@ class PodGroup:
         return None
 
     def figures(self) -> dict[str, float]:
-        """What they used, by name with its unit; empty where there were none."""
+        """Usage of the members, by name with its unit; empty where there were none."""
         started = [pod for pod in self._seen.values() if _began(pod) is not None]
         if not started:
             return {}
@@ -169,7 +169,7 @@ class PodGroup:
         return figures
 
     def holdings(self, own: Json | None) -> list[Holding]:
-        """What each of them held, in the cluster's own time, so far as was seen.
+        """Holdings of each member in the cluster's own time, as far as was seen.
 
         Args:
             own: the stage's own pod.
@@ -185,7 +185,7 @@ class PodGroup:
         return found
 
     def _size(self, pod: Json) -> Resources:
-        """What a node kept for a pod; what was asked for where it does not say."""
+        """Resources that a node reserved for a pod; the requested ones where it does not report them."""
         containers = (pod.get("spec") or {}).get("containers") or ()
         asked: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
         cpu, memory = quantity(asked.get("cpu", 0)), int(quantity(asked.get("memory", 0)))
@@ -193,8 +193,10 @@ class PodGroup:
         return each.model_copy(update={"cpu": cpu or each.cpu, "memory": memory or each.memory})
 
     def _lost(self) -> int:
-        """How many ended before the stage let them. It lets all go at once, which some then do with status 0; one
-        that was still starting finds nobody."""
+        """Number of members that ended before the stage released them.
+
+        It releases all at once, and some then end with status 0; one that was still starting finds no coordinator.
+        """
         asked = {name: pod for name, pod in self._seen.items() if name not in self._left}
         well = [self._end(pod) for pod in asked.values() if _terminated(pod).get("exitCode") == 0]
         # Elastic ones are also let go while the stage runs, one by one.
@@ -246,7 +248,7 @@ def _terminated(pod: Json) -> Json:
 
 
 def _told(pod: Json) -> dict[str, Any]:
-    """What a member left in its termination message."""
+    """Termination message of a member."""
     with contextlib.suppress(ValueError):
         told = json.loads(_terminated(pod).get("message") or "{}")
         if isinstance(told, dict):
@@ -255,7 +257,7 @@ def _told(pod: Json) -> dict[str, Any]:
 
 
 def is_out_of_memory(pod: Json) -> bool:
-    """Whether the kernel has ended the member, or a process of it, for lack of memory."""
+    """True if the kernel has ended the member, or a process of it, for lack of memory."""
     return _terminated(pod).get("reason") == "OOMKilled" or bool(_told(pod).get("out_of_memory_kills"))
 
 

@@ -17,7 +17,7 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d
 
 
 class LogCursor:
-    """How far a log with timestamps has been read.
+    """Position up to which a log with timestamps has been read.
 
     A stream that is opened again starts a second before the last line; lines that were read are passed over. Stamps of
     standard output and standard error may be out of order, by the time that it takes to write a line to the log.

@@ -1,4 +1,4 @@
-"""What the pods of stages and of their members have in common."""
+"""Pod specification shared by stages and their members."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pod_spec(
 
 
 def container_spec(settings: KubernetesSettings, env: Mapping[str, str], mounts: list[Json]) -> Json:
-    """What every container has: no privilege, a read-only root, environment and Secrets of the profile."""
+    """Base container: no privilege, a read-only root, environment and Secrets of the profile."""
     container: Json = {
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "volumeMounts": mounts,

@@ -26,7 +26,7 @@ RIGHTS = (
     ("", "pods", "log", ("get",)),
     ("", "events", "", ("list",)),
 )
-"""What a launcher does in its namespace: API group, resource, subresource, verbs."""
+"""Permissions that a launcher needs in its namespace: API group, resource, subresource, verbs."""
 
 
 async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
@@ -124,7 +124,7 @@ def _labels(resources: Resources, settings: KubernetesSettings) -> dict[str, str
 
 
 def _needs(resources: Resources, settings: KubernetesSettings) -> dict[str, float]:
-    """What a node must have, by Kubernetes' names."""
+    """Requirements of a node, by Kubernetes' names."""
     needs = {"cpu": resources.cpu, "memory": float(resources.memory)}
     if resources.gpu.count:
         needs[settings.gpu_resource] = resources.gpu.count

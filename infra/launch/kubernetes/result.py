@@ -32,7 +32,7 @@ def job_attempt(
 
 
 def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[Attempt], reused: bool) -> Launched:
-    """What a launcher returns: figures of the Job that ended, and what it used of what it held where it made the
+    """Result of a launch: figures of the Job that ended, and its usage where it made the
     dataset.
     """
     measured: Measurement = dataset.manifest.measured

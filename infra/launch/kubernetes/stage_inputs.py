@@ -1,4 +1,4 @@
-"""What pods can see: files of this machine only where a volume shows them."""
+"""Inputs that pods can read: files of this machine only where a volume shows them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class StartTimeout:
         self._told = ""
 
     def consider(self, found: Diagnosis | None, started: bool) -> Diagnosis | None:
-        """What has lasted for too long, or None.
+        """Problem that has lasted for too long, or None.
 
         Args:
             found: what keeps the pod from starting now.

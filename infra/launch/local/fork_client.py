@@ -29,7 +29,7 @@ _OF_THE_INTERPRETER = (
     "PYTHONINSPECT",
     "PYTHONFAULTHANDLER",
 )
-"""Who sets one of these wants to see an interpreter start."""
+"""Variables whose setting asks for an interpreter of the stage's own."""
 
 
 PROGRAM = (sys.executable, "-P", "-m", "superworkflow")

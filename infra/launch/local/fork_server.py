@@ -121,7 +121,7 @@ def _step(preload: Iterator[None]) -> bool:
 
 
 def _other_threads() -> bool:
-    """Whether this process has threads that a fork would lose."""
+    """True if this process has threads that a fork would lose."""
     names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     return len([name for name in names if name not in _THREADS_OF_LIBRARIES]) > 1
 

@@ -168,7 +168,7 @@ def shared_buffers(group: Any) -> SharedBuffers | None:
 
 
 def _is_there(pid: int, number: int, token: int) -> bool:
-    """Whether the process of this number is the one that told its token, and lets us read its memory."""
+    """True if the process of this number is the one that told its token, and lets us read its memory."""
     if number < 0:
         return False
     try:

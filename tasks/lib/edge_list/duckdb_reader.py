@@ -28,7 +28,7 @@ def connect(memory_bytes: int, threads: int, scratch: Path) -> Any:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether an error is that of a database without room for its work; also one that came through Arrow."""
+    """True if an error is that of a database without room for its work; also one that came through Arrow."""
     return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory Error" in str(error)
 
 

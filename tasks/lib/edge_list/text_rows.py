@@ -78,7 +78,7 @@ def text_rows(stream: BinaryIO, dialect: Dialect) -> Iterator[ParsedRows]:
 
 
 def lone_return(text: NDArray[np.uint8]) -> bool:
-    """Whether text that ends in a newline has carriage returns before anything else."""
+    """True if text that ends in a newline has carriage returns before anything else."""
     for at in range(0, len(text), _CACHED_BYTES):
         part = text[at : at + _CACHED_BYTES + 1]
         if ((part[:-1] == _RETURN) > (part[1:] == _NEWLINE)).any():
@@ -188,7 +188,7 @@ def _separated(text: bytes, dialect: Dialect) -> _Fields | None:
 
 
 def _regular(text: NDArray[np.uint8], outside: NDArray[np.bool_], separator: int) -> bool:
-    """Whether quotes open and close whole fields or stand in pairs within them; the text is whole rows."""
+    """True if quotes open and close whole fields or stand in pairs within them; the text is whole rows."""
     quotes = np.flatnonzero(text == _QUOTE)
     closing = outside[quotes]
     before = np.where(quotes > 0, text[quotes - 1], _NEWLINE)

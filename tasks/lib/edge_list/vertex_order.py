@@ -111,7 +111,7 @@ def _sort_ties(
 
 @nb.njit(cache=True)
 def _label_before(a: Int, b: Int, start: Int, keys: NDArray[np.uint64], arena: NDArray[np.uint8]) -> bool:
-    """Whether label `a` comes before `b` by their bytes from `start` on."""
+    """True if label `a` comes before `b` by their bytes from `start` on."""
     length_a, length_b = label_length(arena, keys[a, 0], keys[a, 1]), label_length(arena, keys[b, 0], keys[b, 1])
     for at in range(start, min(length_a, length_b)):
         byte_a, byte_b = label_byte(arena, keys[a, 0], keys[a, 1], at), label_byte(arena, keys[b, 0], keys[b, 1], at)

@@ -19,7 +19,7 @@ def column(values: NDArray[Any]) -> pa.Array:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that a file is not what it should be; if not, the file could not be reached.
+    """True if an error says that a file is not what it should be; if not, the file could not be reached.
 
     Arrow raises a plain `OSError` without a number for bytes that make no sense; those of file systems have one, or are
     of a class of their own.

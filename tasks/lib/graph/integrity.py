@@ -1,4 +1,4 @@
-"""Whether the files of a dataset fit each other: compiled kernels follow what they are given, wherever it points.
+"""True if the files of a dataset fit each other: compiled kernels follow what they are given, wherever it points.
 
 One pass over the arrays in memory, before the first kernel sees them.
 """

@@ -104,7 +104,7 @@ class EdgeSetSchema:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether the table has the edges the other way round."""
+        """True if the table has the edges the other way round."""
         return (EDGE_TYPE, REVERSED) in self.metadata.extra
 
 

@@ -62,5 +62,5 @@ def single_values(items: Any) -> int:
 
 
 def is_single(feature: Any) -> bool:
-    """Whether a feature is one number for each item."""
+    """True if a feature is one number for each item."""
     return feature.dtype != STRING and None not in feature.shape and math.prod(feature.shape) == 1

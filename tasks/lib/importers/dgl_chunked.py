@@ -90,7 +90,7 @@ def schema_alone(text: str, where: str) -> GraphSchema:
 
 
 def is_chunked(text: str) -> bool:
-    """Whether a description is one of these, and no schema."""
+    """True if a description is one of these, and no schema."""
     return text.lstrip("\ufeff \t\r\n").startswith("{")
 
 

@@ -7,7 +7,7 @@ import numba
 
 
 def has(feature: str) -> bool:
-    """Whether the processor that Numba compiles for has this feature."""
+    """True if the processor that Numba compiles for has this feature."""
     features: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
     if features is not None:
         return f"+{feature}" in features.split(",")

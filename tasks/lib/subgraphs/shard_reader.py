@@ -105,7 +105,7 @@ def _check_columns(schema: pa.Schema, layout: SubgraphLayout) -> None:
 
 
 def _is_read(schema: pa.Schema, name: str) -> bool:
-    """Whether `read_lists` knows such a column: nothing in it can be null."""
+    """True if `read_lists` knows such a column: nothing in it can be null."""
     field = schema.field(name)
     is_list = pa.types.is_list(field.type) and not field.nullable and not field.type.value_field.nullable
     return is_list and field.type.value_type in (pa.int32(), pa.int64())

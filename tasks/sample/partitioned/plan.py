@@ -116,7 +116,7 @@ class SamplePlan:
         return [op for op in self.ops if op.level == level]
 
     def apart(self, edges: EdgePlan) -> bool:
-        """Whether edges between the two nodes of a link seed are left out of this set."""
+        """True if edges between the two nodes of a link seed are left out of this set."""
         return self.links and edges.source == edges.target == self.seed_set
 
     def range_of(self, edge_set: int, nodes: NDArray[Any]) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ def find(indices, base, length, vertex):  # type: ignore[no-untyped-def]
 
 @nb.njit(inline="always")
 def holds(indices, base, length, vertex):  # type: ignore[no-untyped-def]
-    """Whether one of ``length <= PADDING`` entries from ``base`` is the vertex; no branch, one vector compare."""
+    """True if one of ``length <= PADDING`` entries from ``base`` is the vertex; no branch, one vector compare."""
     found = 0
     for i in range(PADDING):
         found |= (indices[base + np.uint64(i)] == vertex) & (np.uint64(i) < length)

@@ -17,7 +17,7 @@ def table_bytes(vertices: int, edges: int, directed: bool) -> tuple[int, bool]:
 
 
 def has_tries(q: float, vertices: int, directed: bool) -> bool:
-    """Whether second-order steps are made by tries and a dart (`mixture`) or by darts alone (`rejection`).
+    """True if second-order steps are made by tries and a dart (`mixture`) or by darts alone (`rejection`).
 
     Tries save what a dart above the certain part costs where its answer is not in the cache.
     """

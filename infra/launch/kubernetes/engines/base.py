@@ -1,4 +1,4 @@
-"""What an engine adds to a stage on Kubernetes, beside the stage's own Job."""
+"""Kubernetes part of an engine, in addition to the stage's own Job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OnCluster:
         """
 
     def secret(self) -> Mapping[str, str]:
-        """What a Job that has members and these share and nobody else may know; it is in a Secret of the Job's name,
+        """Secret that only a Job and its members share; it is in a Secret of the Job's name,
         which must be there before the Job. Empty for nothing."""
         return {}
 
@@ -57,7 +57,7 @@ class OnCluster:
         groups: Mapping[str, Group],
         tell: Callable[[str], None],
     ) -> Sequence[PodGroup]:
-        """Who follows the members of a Job, one for each group.
+        """Followers of the members of a Job, one for each group.
 
         Args:
             api: the cluster.
@@ -69,7 +69,7 @@ class OnCluster:
         return ()
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """What `check` looks at beforehand where some stage needs groups of this engine."""
+        """Checks of `superworkflow check` where some stage needs groups of this engine."""
         return []
 
     def account(self, settings: KubernetesSettings) -> str | None:

@@ -14,7 +14,7 @@ from superworkflow.infra.launch.kubernetes.permissions import Check, account_rig
 from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
 
 _LEFT_ALONE = "disassociated"
-"""What an executor says that ends because its driver has."""
+"""Message of an executor that ends because its driver did."""
 
 
 class ExecutorPods(PodGroup):
@@ -56,7 +56,7 @@ class SparkOnCluster(OnCluster):
         return [ExecutorPods(api, settings, job, role, group, tell) for role, group in groups.items()]
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """Whether drivers may ask for executors."""
+        """True if drivers may ask for executors."""
         account = settings.spark_service_account
         title = f"spark account: {account}"
         if account is None:

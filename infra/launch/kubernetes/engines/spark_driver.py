@@ -36,7 +36,7 @@ HEAP_SHARE = 0.4
 what is left is what Java takes beside its heap."""
 
 POD_VERBS = ("create", "get", "list", "watch", "patch", "delete")
-"""What the account of drivers may do with pods in its namespace, and all that it needs."""
+"""Permissions of the drivers' account on pods in its namespace; it needs no others."""
 
 _FOLDER = "/etc/superworkflow"
 _TEMPLATE, _USERS = "executor.json", "passwd"

@@ -37,10 +37,10 @@ LOSSES = 5
 """Pods of one role that are replaced; when more are lost, something is wrong with all of them. Of an elastic role one
 more is for each member that it may have."""
 HOST_CHARACTERS = 63
-"""Of its name, so much is what a pod's container takes for its host."""
+"""Characters of a pod's name that its container takes as host name."""
 
 RIGHTS = (("", "pods", "", ("create",)), ("", "secrets", "", ("create", "patch", "delete")))
-"""What a launcher does for worker groups, beyond what it does for all stages."""
+"""Permissions that a launcher needs for worker groups, beyond those for all stages."""
 
 _OF_THE_JOB = ("job-name", "controller-uid")
 """Labels that the cluster gives to pods of Jobs; also below `batch.kubernetes.io/`."""
@@ -106,7 +106,7 @@ class WorkerPods(PodGroup):
         self._seen[made["metadata"]["name"]] = made
 
     async def _waiting(self) -> Diagnosis | None:
-        """What has kept one of them from starting for too long: ranks need all of them."""
+        """Problem that has kept a member from starting for too long: ranks need all of them."""
         for name in self._present():
             if not state_of(self._seen[name]).keys() & {"running", "terminated"}:
                 found = waiting_problem(self._seen[name], await self._events(self._seen[name]))
@@ -202,11 +202,11 @@ class ElasticPods(WorkerPods):
         return None
 
     def _runs(self, name: str) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return name not in self._gone and "terminated" not in state_of(self._seen[name])
 
     def _stays(self, name: str) -> bool:
-        """Whether it has not ended, and nobody has asked it to."""
+        """True if it has not ended, and nobody has asked it to."""
         leaving = name in self._left or "deletionTimestamp" in self._seen[name]["metadata"]
         return self._runs(name) and not leaving
 
@@ -261,7 +261,7 @@ class WorkersOnCluster(OnCluster):
         return found
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
-        """Whether the launcher may make workers, and the Secrets of their groups."""
+        """True if the launcher may make workers, and the Secrets of their groups."""
         return [await own_right(api, *right) for right in RIGHTS]
 
 

@@ -187,7 +187,7 @@ class DistNeighborSampler:
         return [*told, positions, *weights]
 
     def _is_direct(self, hop: int, number: int) -> bool:
-        """Whether the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
+        """True if the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
         return hop == len(self.draws.levels) - 1 and number in self.draws.direct
 
     def _block(

@@ -19,7 +19,7 @@ DECODERS = ("dot", "distmult")
 
 
 def reads_means(model: str, aggregator: str) -> bool:
-    """Whether a network's layers read means of neighbours' rows."""
+    """True if a network's layers read means of neighbours' rows."""
     return model == "rgcn" or (model == "sage" and aggregator == "mean")
 
 
@@ -114,7 +114,7 @@ class NetworkConfig:
 
     @property
     def reads_means(self) -> bool:
-        """Whether layers read means of neighbours' rows, so that the first one can take them from tables of all."""
+        """True if layers read means of neighbours' rows, so that the first one can take them from tables of all."""
         return reads_means(self.model, self.aggregator)
 
     def numbers(self) -> dict[str, int]:

@@ -150,7 +150,7 @@ class SageLayer(nn.Module):
         ]  # fmt: skip
 
     def _is_apart(self, given: LayerInputs, relation: Relation) -> bool:
-        """Whether edges have weights, or it is less work to multiply the senders' rows and take means of that.
+        """True if edges have weights, or it is less work to multiply the senders' rows and take means of that.
 
         That is so where it is narrower, and there are not many more senders than receivers.
         """

@@ -122,7 +122,7 @@ class Network(nn.Module):
         )  # fmt: skip
 
     def reads_table(self, block: Block, known: NetworkInputs, name: str) -> bool:
-        """Whether a layer reads rows of a node set from the table that `known` has alone."""
+        """True if a layer reads rows of a node set from the table that `known` has alone."""
         if not self.shape.reads_means or not _is_table(known.features.get(name)):
             return False
         apart = {*block.direct, *known.means}
@@ -213,7 +213,7 @@ class Network(nn.Module):
         return {name: values.detach().cpu().numpy() for name, values in self.state_dict().items()}
 
     def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Whether these can be its weights; see `arrays`.
+        """True if these can be its weights; see `arrays`.
 
         Raises:
             ValueError: names, shapes or dtypes are another network's.
@@ -235,7 +235,7 @@ class Network(nn.Module):
 
 
 def _is_table(values: object) -> bool:
-    """Whether the kernels read rows of it where they are."""
+    """True if the kernels read rows of it where they are."""
     if isinstance(values, RowTable):
         return True
     return isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16) and values.flags.c_contiguous

@@ -69,7 +69,7 @@ class Objective(Protocol):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the same items make the same example in every step."""
+        """True if the same items make the same example in every step."""
 
     def items(self, split: str) -> NDArray[np.int64]:
         """Numbers of the items of one of `splits.SPLITS`, ascending."""

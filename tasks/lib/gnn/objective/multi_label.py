@@ -41,7 +41,7 @@ class ManyTargets(NodeTargets):
 
 
 def has_several(graph: HeteroGraph, label: str) -> bool:
-    """Whether the feature that is learned lists labels of a node.
+    """True if the feature that is learned lists labels of a node.
 
     Raises:
         UserError: there is no such feature, or it is no label.

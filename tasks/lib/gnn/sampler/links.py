@@ -49,7 +49,7 @@ class HeldOut:
 
 
 def has_links(dataset: Dataset) -> bool:
-    """Whether links of the graph were held out, to be predicted."""
+    """True if links of the graph were held out, to be predicted."""
     return LINKS_FILE in dataset
 
 

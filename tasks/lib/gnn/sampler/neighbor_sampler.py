@@ -174,5 +174,5 @@ def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int6
 
 
 def is_constant(fanouts: Sequence[int]) -> bool:
-    """Whether the blocks around the same targets are the same in every step."""
+    """True if the blocks around the same targets are the same in every step."""
     return all(size == ALL_NEIGHBORS for size in fanouts)

@@ -34,7 +34,7 @@ class ByWeight:
         self._left = np.empty(most, np.float32)
 
     def draws(self, number: int, size: int) -> bool:
-        """Whether a hop of this fan-out draws the edges of a set by weight; all neighbours need no draw."""
+        """True if a hop of this fan-out draws the edges of a set by weight; all neighbours need no draw."""
         return number in self._weights and size != ALL_NEIGHBORS
 
     def positions(

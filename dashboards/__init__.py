@@ -1,1 +1,1 @@
-"""What people look at: the terminal's tables, comparisons of runs, and pictures."""
+"""Dashboards: the terminal's tables, comparisons of runs, pictures, and the web pages."""

@@ -47,7 +47,7 @@ def data_digest(data: Mapping[str, str]) -> str:
 
 
 def _why(version: Version) -> str:
-    """What was decided of it, and each move of `current` to it."""
+    """Decision on a version, and each move of `current` to it."""
     lines = [str(version.decision.get("why", ""))]
     lines += [f"{each.kind} {each.when} by {each.who}: {each.why.removeprefix('promoted: ')}" for each in version.moves]
     if version.moves and version.decision.get("verdict") == "promoted":

@@ -17,7 +17,7 @@ LAST = 15
 
 
 def print_sweep(report: Mapping[str, Any], *, result: bool = False) -> None:
-    """What a study has come to.
+    """Summary of a study.
 
     Args:
         report: the document of a sweep's report.

@@ -36,7 +36,7 @@ def console() -> Console:
 
 
 def program(name: str) -> str:
-    """How to call a program of this environment from here: its name if that is enough, else its path."""
+    """Command of a program of this environment: its name if that suffices, else its path."""
     path = Path(sys.executable).parent / name
     if shutil.which(name) == str(path) or not path.exists():
         return name
@@ -146,7 +146,7 @@ def print_run(run: RunRecord, tracking_uri: str | None, tracking_page: str | Non
 
 
 def _print_addresses(out: Console, run: RunRecord, tracking_uri: str | None, tracking_page: str | None) -> None:
-    """Where this run is to be seen: addresses on servers that run, else what starts one."""
+    """Print the addresses of this run on running servers, else the command that starts one."""
     out.print("\nView this run:")
     if run.page:
         lines = [(run.page, "in Prefect")]

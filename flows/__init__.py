@@ -25,7 +25,7 @@ _FLOWS: Registry[Superworkflow] = Registry(
 
 @dataclass(frozen=True)
 class Listed:
-    """What there is of one name.
+    """Entry of the list of superworkflows.
 
     Args:
         name: of the superworkflow.

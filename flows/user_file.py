@@ -65,7 +65,7 @@ def stage_of_file(name: str, code: CodeFile) -> Stage[Any]:
 
 
 def superworkflow_in(code: CodeFile) -> Superworkflow:
-    """What a file calls `SUPERWORKFLOW`.
+    """Load the `SUPERWORKFLOW` of a file.
 
     Raises:
         UserError: it fails, or defines none or several.

@@ -145,7 +145,7 @@ def tables_from(options: argparse.Namespace) -> list[str]:
 
 
 def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
-    """What it takes for a run's model to be promoted."""
+    """Add the options that control promotion."""
     parser.add_argument(
         "--gate", metavar="METRIC>=NUMBER", action="append", default=[],
         help="limit that a model must keep to be promoted, such as evaluate.macro_f1>=0.4; may be repeated",
@@ -167,7 +167,7 @@ def add_promotion_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def registration_from(options: argparse.Namespace, superworkflow: Superworkflow, name: str | None) -> Registration:
-    """What becomes of the models, as the arguments say.
+    """Registration of models by the arguments.
 
     Args:
         options: with those of `add_promotion_arguments`.

@@ -46,7 +46,7 @@ PULL_STEP = f"{__name__}.installed"
 
 
 def installed() -> dict[str, str]:
-    """What Prefect runs to get the code: it is there already; the answer says which."""
+    """Pull step of Prefect: the code is installed already; the result names its version."""
     return {"version": __version__}
 
 

@@ -34,7 +34,7 @@ Schema = dict[str, Any]
 
 
 def pages() -> dict[Path, str]:
-    """What each file holds."""
+    """Content of each generated file."""
     profiles = ROOT / "docs" / "profiles.md"
     written = profiles.read_text().partition(MARK)[0] if profiles.is_file() else ""
     return {
@@ -99,7 +99,7 @@ def profile_tables() -> str:
 
 
 def _kind(entry: Schema) -> str:
-    """What a key of a profile takes."""
+    """Type of a key of a profile."""
     if "$ref" in entry:
         return "mapping"
     options: list[Schema] = entry.get("anyOf", [])

@@ -1,4 +1,4 @@
-"""What the servers of docker-compose.yml need before they start: `python -m superworkflow.servers`.
+"""Preparation of the servers of docker-compose.yml before they start: `python -m superworkflow.servers`.
 
 Makes the databases, the tables of sweeps and the bucket where there are none, as often as it is called: also where the
 volumes are older than a database that came later. Servers are found as by every client: PostgreSQL by `PGHOST`,

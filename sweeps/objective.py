@@ -1,4 +1,4 @@
-"""What a sweep tries to make better: quality figures that stages report, or what a trial costs."""
+"""Objectives of a sweep: quality figures that stages report, or the cost of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sampler proposes trials, and which pruner stops them early."""
+"""Sampler that proposes trials, and pruner that stops them early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POPULATION = 40
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and the reason that is told."""
+    """Choice, and the reason that is shown."""
 
     name: str
     reason: str

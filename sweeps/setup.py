@@ -32,7 +32,7 @@ DEFAULT_TRIALS = 20
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user may say of a sweep; None leaves it to the defaults.
+    """Settings of a sweep by its user; None leaves one to the defaults.
 
     Args:
         fixed: dotted names of the parameters that were set.
@@ -206,7 +206,7 @@ def _group(request: Request, space: Space, kept: Sequence[str], group: tuple[str
 
 
 def describe(setup: SweepSetup, objectives: Sequence[SweepObjective]) -> list[str]:
-    """What was chosen, in lines for people."""
+    """Describe the choices, in lines for people."""
     spec = setup.spec
     lines = [f"objective  {', '.join(f'{each.direction} {each.name}' for each in objectives)}"]
     lines += [

@@ -102,7 +102,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched, in the order of the stages and of their parameters."""
+    """Search space, in the order of the stages and of their parameters."""
 
     dimensions: tuple[Dimension, ...]
 

@@ -1,4 +1,4 @@
-"""Where studies are kept: a database that any number of sweep processes share, and the lock among them.
+"""Storage of studies: a database that any number of sweep processes share, and the lock among them.
 
 An outage of the database is waited out: every access goes through `patiently`, and is written so that it can be done
 twice.
@@ -92,7 +92,7 @@ class StudyStorage:
 
     @property
     def url_without_password(self) -> str:
-        """What opens it where the password is given in `PGPASSWORD` or `~/.pgpass`."""
+        """URL that opens it where the password is given in `PGPASSWORD` or `~/.pgpass`."""
         return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
 
     @contextmanager

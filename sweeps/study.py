@@ -48,7 +48,7 @@ RUN = "tracking_run"
 
 @dataclass(frozen=True)
 class StudySpec:
-    """What defines a study; the same for every process that takes part.
+    """Definition of a study; the same for every process that takes part.
 
     Args:
         superworkflow: name of the pipeline.
@@ -81,7 +81,7 @@ class StudySpec:
     steps: int = 0
 
     def identity(self) -> dict[str, Any]:
-        """What makes two sweeps the same search, however it is sampled or started."""
+        """Identity of a search, however it is sampled or started."""
         keys = ("superworkflow", "sources", "params", "space", "objectives", "shared", "group", "trial_budget_usd")
         return {key: value for key, value in asdict(self).items() if key in keys}
 
@@ -187,7 +187,7 @@ class SweepStudy:
         return self._study()
 
     def attributes(self) -> dict[str, Any]:
-        """What is kept with the study."""
+        """Attributes that are kept with the study."""
         return self.storage.patiently(lambda: _attributes(self.storage, self.name))
 
     def once(self, key: str, make: Callable[[], T]) -> T:

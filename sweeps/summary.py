@@ -1,4 +1,4 @@
-"""What a study has come to: its trials as plain rows, what they cost, and what reuse saved."""
+"""Summary of a study: its trials as plain rows, their cost, and the savings of reuse."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def best_rows(rows: Sequence[TrialRow], objectives: Sequence[SweepObjective]) ->
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What a study has come to.
+    """Summary of a study.
 
     Args:
         study: its name.

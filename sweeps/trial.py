@@ -25,7 +25,7 @@ State = Literal["complete", "pruned", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended.
+    """Outcome of a trial.
 
     Args:
         state: `interrupted` when the sweep stopped it; such a trial has not ended and is gone on with later.
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def full_usd(self) -> float:
-        """What the configuration costs when nothing is there yet."""
+        """Cost of the configuration when nothing is cached."""
         return self.paid_usd + self.reused_usd
 
 
@@ -211,7 +211,7 @@ class TrialRun:
         )
 
     def _cost(self, stage: StageRecord) -> float:
-        """What a stage costs when nothing is there yet, in USD.
+        """Cost of a stage when nothing is cached, in USD.
 
         On a machine that trials share, wall time says how busy the others were; CPU seconds say what was done. A GPU is
         one trial's own for as long as it is held.

@@ -1,4 +1,4 @@
-"""What a stage does: one module or folder for each stage, found by its name.
+"""Stages: one package for each, found by its name; `lib` holds what they share.
 
 Installed packages add stages by entry points of the group `superworkflow.stages`.
 """
@@ -24,7 +24,7 @@ def is_shipped(name: str) -> bool:
 
 
 def stage_origins(name: str) -> list[str]:
-    """Who defines a stage of this name, for people."""
+    """Packages that define a stage of this name, for people."""
     return _STAGES.origins(name)
 
 

@@ -39,7 +39,7 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Sources:
-    """Where pages read from.
+    """Sources that pages read.
 
     Args:
         store: URI of the store whose runs they are, to show it.

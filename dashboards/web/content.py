@@ -1,4 +1,4 @@
-"""What the page of a run and its report share: the content, and how values are written."""
+"""Content of a run's page and its report, and the format of values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES = {"FINISHED": "completed", "FAILED": "failed", "RUNNING": "running", "K
 
 
 def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: str = "") -> dict[str, Any]:
-    """What the template of a run is filled with.
+    """Content of the template of a run.
 
     Args:
         run: the run.
@@ -46,7 +46,7 @@ def run_content(run: DetailedRun, stages: Sequence[RecordedStageRun], prefect: s
 
 
 def state_of(run: DetailedRun) -> str:
-    """How a run ended, in a word: what became of its model where that says more."""
+    """State of a run in a word: the verdict on its model where that says more."""
     if run.status == "FINISHED" and run.outcome in ("rejected", "unchanged"):
         return run.outcome
     return _STATES.get(run.status, run.status.lower())
@@ -61,4 +61,4 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "usd": format_usd, "seconds": format_seconds, "size": format_bytes, "moment": moment, "state": state_of,
     "used": used_text,
 }  # fmt: skip
-"""How templates write values, by name."""
+"""Filters by which templates format values."""

@@ -21,7 +21,7 @@ RUN_COLUMNS = (
 )  # fmt: skip
 COST_COLUMNS = ("day", "superworkflow", "stage", "run_id", "cost_usd")
 DRIFT = "drift/"
-"""What metrics of drift begin with."""
+"""Prefix of metrics of drift."""
 
 
 def runs_frame(runs: Sequence[DetailedRun]) -> pd.DataFrame:
@@ -70,7 +70,7 @@ def by_day(costs: pd.DataFrame, of: str, days: int, today: date) -> pd.DataFrame
 
 @dataclass(frozen=True)
 class Summary:
-    """What runs of a period have come to.
+    """Summary of the runs of a period.
 
     Args:
         runs: all of them.
@@ -109,7 +109,7 @@ def summary(table: pd.DataFrame) -> Summary:
 
 @dataclass(frozen=True)
 class Month:
-    """What a calendar month has cost, and what it will come to.
+    """Cost of a calendar month so far, and its projection.
 
     Args:
         days: since its first day, cumulative USD of each, as (day, USD).

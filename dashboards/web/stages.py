@@ -1,4 +1,4 @@
-"""What the stages of a run did when, and whether their resources fit: pure functions of `RecordedStageRun`."""
+"""Timeline of a run's stages, and the fit of their resources: pure functions of `RecordedStageRun`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from superworkflow.infra.contract.resources import Resources, format_bytes
 from superworkflow.infra.tracking.run_reader import RecordedStageRun
 
 ROOM = 1.25
-"""What a stage is given is to be so many times what it used."""
+"""Ratio of recommended to used resources."""
 STEP_MEMORY, LEAST_MEMORY = 128 << 20, 256 << 20
 STEP_CPU = 0.5
 TIGHT = 0.9
@@ -67,7 +67,7 @@ def _at(moment: datetime, start: datetime) -> float:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a stage asked for, what it used, and what would fit better.
+    """Requested and used resources of a stage, and a better fit.
 
     Args:
         cpu_used: mean over its runtime.
@@ -95,7 +95,7 @@ class Fit:
 
 
 def fits(stages: Sequence[RecordedStageRun], prices: PriceTable | None) -> list[Fit]:
-    """Of each stage that ran, in their order."""
+    """Fit of each stage that ran, in their order."""
     return [_fit(each, prices) for each in stages if each.state == "ran" and each.seconds > 0 and each.memory]
 
 

@@ -57,7 +57,7 @@ def _resolved(entry: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[st
 
 
 def values_text(entry: Mapping[str, Any]) -> str:
-    """Which values a JSON schema allows, in words: `integer, at least 1`."""
+    """Values that a JSON schema allows, in words: `integer, at least 1`."""
     *first, last = _alternatives(entry)
     if not first:
         return last

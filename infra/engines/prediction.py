@@ -57,7 +57,7 @@ class StagePrediction:
 
 
 def in_own_process(estimate: Estimate, threads: int) -> StagePrediction:
-    """Where the stage's own process does the work."""
+    """Predict a stage whose own process does the work."""
     return StagePrediction(estimate, threads, estimate.runtime_s(threads) - estimate.start_s)
 
 
@@ -89,7 +89,7 @@ class EngineStartup:
 def by_members(
     estimate: Estimate, resources: Resources, groups: Mapping[str, Group], begins: EngineStartup = EngineStartup()
 ) -> StagePrediction:
-    """Where members do the work, each as much as it has vCPUs, and the stage's own process waits for them.
+    """Predict a stage whose members do the work, each in proportion to its vCPUs, while its own process waits.
 
     First the stage's process starts, then the engine in it, then, while that goes on starting, the members with theirs.
 

@@ -85,7 +85,7 @@ def close_task_runs(client: SyncPrefectClient, run: UUID, why: str) -> None:
 
 
 def _died(last: float | None) -> str:
-    """What their states say. The server takes the time at which it is told for their end, and lets no client set it."""
+    """Message of their state. The server takes the time of the report for their end, and lets no client set it."""
     if last is None:
         return "Its process died."
     return f"Its process died; it was last seen at {datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC."

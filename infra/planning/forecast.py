@@ -35,9 +35,9 @@ FORK_S = 0.05
 _COMPILED_S = 0.2
 """A run that compiled for longer says nothing of memory: the compiler needs some too."""
 _ALWAYS = 3
-"""Where so many runs all compiled, as in pods that keep no kernels, the next one will too."""
+"""Runs that all compiled, as in pods that keep no kernels, after which the next one is expected to compile too."""
 _DELAYED = 0.1
-"""Where threads waited for processors for a larger share of the time, others kept the machine busy: then CPU seconds
+"""Share of the time that threads waited for processors, above which others kept the machine busy: then CPU seconds
 say more of the time that the work takes than the clock does."""
 
 

@@ -216,7 +216,7 @@ def _variables(options: argparse.Namespace, profile: Profile, kind: str) -> dict
 
 
 def _tracking(kind: str) -> Mapping[str, str]:
-    """Where this command's own environment says that runs are recorded, so that the deployed ones are there too: at the
+    """Tracking by this command's own environment, so that the deployed ones are there too: at the
     address at which workers reach it, where that is another one.
     """
     where = WORKER_TRACKING if os.environ.get(WORKER_TRACKING) else "MLFLOW_TRACKING_URI"

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_change_arguments(parser: argparse.ArgumentParser, version: str) -> None:
-    """What `promote` and `rollback` share."""
+    """Add the options that `promote` and `rollback` share."""
     parser.add_argument("name", metavar="NAME", help="registered name")
     parser.add_argument("version", metavar="VERSION", nargs="?", type=int, help=version)
     parser.add_argument("--why", required=True, metavar="TEXT", help="reason, kept with the version")

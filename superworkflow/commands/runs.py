@@ -13,7 +13,7 @@ from superworkflow.infra.storage.location import Location
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the records are."""
+    """Add the options that locate the records."""
     parser.add_argument("--store", default=default_store(), metavar="URI", help="store whose recorded runs are read")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -79,7 +79,7 @@ def _known(name: str) -> str:
 
 
 def _code(given: Sequence[str]) -> str:
-    """What `--code` names."""
+    """File that `--code` names."""
     for place, text in enumerate(given):
         if text == "--code" and place + 1 < len(given):
             return given[place + 1]

@@ -128,7 +128,7 @@ def _compile_parts(graph: HeteroGraph, spec: Path, folder: Path) -> None:
 
 
 def _compile_batches(graph: HeteroGraph) -> None:
-    """What training calls for a batch, without torch, which the image that compiles has not."""
+    """Kernels that training calls for a batch, without torch, which the compiling image lacks."""
     level = LayerSchema(("node",), (Relation(0, "edge", "node", "node"),), ("node",))
     sampler = NeighborSampler({0: graph.rows("edge")}, {"node": _VERTICES}, Draws([level], [2], False, frozenset(), 0))
     (block,) = sampler.batch({"node": order_of(np.arange(_VERTICES), 0, 0)}, 0, 0, 0).blocks
@@ -171,7 +171,7 @@ def _compile_batches(graph: HeteroGraph) -> None:
 
 
 def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nodes: NDArray[np.int64]) -> None:
-    """What a worker that has a part calls, as one of two that has the first half of the nodes."""
+    """Kernels of a worker with a part: one of two that has the first half of the nodes."""
     table, half = np.ones((_VERTICES // 2, 1), np.float32), _VERTICES // 2
     numbers, starts, senders = np.arange(half, dtype=np.int32), indptr.copy(), np.arange(len(indices))
     place_in_rows(indptr, nodes, indptr[:-1], starts, senders.copy(), senders)

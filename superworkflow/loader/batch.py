@@ -21,7 +21,7 @@ from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.records.features import READOUT, READOUT_ENDS, FeatureSource, Items
 
 _CACHED_BYTES = 1 << 20
-"""Of features: more of them would drive all else out of a core's cache, and themselves before they are used."""
+"""Bytes of features: more would drive all else out of a core's cache, and themselves before they are used."""
 
 
 class RaggedTensor(NamedTuple):
@@ -47,7 +47,7 @@ class Nodes:
 
     @property
     def subgraph(self) -> Tensor:
-        """Which subgraph each belongs to, int64 [n]."""
+        """Subgraph of each item, int64 [n]."""
         return torch.repeat_interleave(torch.arange(len(self.starts) - 1), torch.diff(self.starts))
 
 

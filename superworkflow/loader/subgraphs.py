@@ -36,12 +36,12 @@ Names = Mapping[str, Sequence[str]]
 
 
 class Origin(Protocol):
-    """Where subgraphs come from."""
+    """Origin of subgraphs."""
 
     def __len__(self) -> int: ...
 
     def window(self, numbers: NDArray[np.int64], without_positions: frozenset[int]) -> Any:
-        """What the subgraphs of these numbers are made from, in their order.
+        """Window of the subgraphs of these numbers, in their order.
 
         Args:
             numbers: of the subgraphs.
@@ -272,7 +272,7 @@ class Subgraphs:
     def _pieces(
         self, spans: Iterator[range], seed: int, epoch: int, shuffle: bool
     ) -> Iterator[list[tuple[Any, int, int]]]:
-        """What each batch is made from: stretches of one or several windows, of which the next one is read ahead."""
+        """Pieces of each batch: stretches of one or several windows, of which the next one is read ahead."""
         ordered = windows(len(self), seed, epoch, shuffle)
         with ThreadPoolExecutor(1) as reader:
 
@@ -310,7 +310,7 @@ class _Batches(torch.utils.data.IterableDataset[Batch]):
         self._subgraphs, self._size, self._options = subgraphs, size, dict(options)
 
     def set_epoch(self, epoch: int) -> None:
-        """Of the next iteration."""
+        """Set the epoch of the next iteration."""
         self._options["epoch"] = epoch
 
     def __iter__(self) -> Iterator[Batch]:

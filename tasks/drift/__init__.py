@@ -29,7 +29,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 
 class DriftParams(StageParams):
-    """How embeddings are compared; graphs are compared as a whole."""
+    """Parameters of the comparison of embeddings; graphs are compared as a whole."""
 
     sample: int = Field(
         default=20_000, ge=2, le=10_000_000,
@@ -48,7 +48,7 @@ _PROCESS_BYTES = 140 << 20
 """Resident set of the interpreter with NumPy and Arrow."""
 _START_S = 0.5
 _ARC_BYTES = 90
-"""Of an arc that is being looked for."""
+"""Bytes of an arc in the search."""
 
 
 def estimate(params: DriftParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

@@ -113,7 +113,7 @@ def shared_edges(graph: IndexedGraph, before: IndexedGraph, there: NDArray[np.in
 
 
 def _count(graph: IndexedGraph, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
-    """How many of these arcs the graph has."""
+    """Count the given arcs that the graph has."""
     low, ends = graph.indptr[sources], graph.indptr[sources + 1]
     high, last = ends.copy(), len(graph.indices) - 1
     while (left := low < high).any():

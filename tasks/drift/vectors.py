@@ -32,7 +32,7 @@ def compare_vectors(now: Vectors, before: Vectors, params: DriftParams) -> dict[
 
 
 def neighbours_changed(now: Vectors, before: Vectors, queries: int, neighbours: int) -> float:
-    """Of the nearest neighbours of the first `queries` nodes, the mean share that were not before; unit vectors."""
+    """Mean share of new nearest neighbours of the first `queries` nodes; vectors have unit length."""
     count, kept, asked = min(neighbours, len(now) - 1), 0, min(queries, len(now))
     for begin in range(0, asked, QUERIES_AT_ONCE):
         end = min(begin + QUERIES_AT_ONCE, asked)

@@ -148,7 +148,7 @@ def _peak(norms: Floats, count: int, limit: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _step(rate: Any, bound: float, curvature: Any, adagrad: bool, squares: Any) -> np.float32:
-    """What a row's gradient is multiplied by; `squares` is AdaGrad's sum for the row."""
+    """Step size of a row's gradient; `squares` is AdaGrad's sum for the row."""
     scale = np.float32(rate)
     if adagrad:
         scale = np.float32(rate / np.sqrt(squares + np.float32(1e-10)))

@@ -58,7 +58,7 @@ def _aligned(rows: int, dimensions: int) -> Floats:
 
 @dataclass
 class EmbeddingPosition:
-    """How far training is: shards finished of an epoch, and the loss sampled so far in that epoch."""
+    """Position of training: shards finished of an epoch, and the loss sampled so far in that epoch."""
 
     epoch: int = 0
     shard: int = 0

@@ -175,7 +175,7 @@ def train(
 
 
 def learned_share(loss: float, negative: int) -> float:
-    """How much of the loss of zero vectors, (1 + negative) log 2 for a pair, training has removed; at most 1."""
+    """Share of the loss of zero vectors, (1 + negative) log 2 for a pair, that training has removed; at most 1."""
     return 1 - loss / ((1 + negative) * math.log(2))
 
 

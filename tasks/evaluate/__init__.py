@@ -23,7 +23,7 @@ _LABELS = 40
 _PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels, before anything is read."""
 _KEPT = 3
-"""Of the memory of the protocol that needs less the allocator keeps about a third while the other runs."""
+"""Share of the smaller protocol's memory that the allocator keeps while the other runs."""
 _START_S = 0.55
 
 LinkOperator = Literal["average", "hadamard", "weighted-l1", "weighted-l2", "cosine", "dot"]
@@ -31,7 +31,7 @@ Ratio = Annotated[float, Field(gt=0, lt=1)]
 
 
 class EvaluateParams(StageParams):
-    """How embeddings are judged."""
+    """Parameters of the evaluation of embeddings."""
 
     train_ratios: tuple[Ratio, ...] = Field(
         default=(0.1, 0.5, 0.9),

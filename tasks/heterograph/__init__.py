@@ -71,13 +71,13 @@ class HeterographParams(StageParams):
 _PROCESS_BYTES = 256 << 20
 """Resident set of the interpreter with NumPy, Arrow and the compiled kernels."""
 _TEXT_BYTES, _MOST_TEXT = 48 << 20, 256 << 20
-"""What DuckDB takes by itself, and at most for reading text."""
+"""Bytes that DuckDB takes by itself, and at most for reading text."""
 _FILL_BYTES = 136 << 20
 """Pages of a feature's file that are held while it is filled, and batches of rows with the pages they are from."""
 _NODE_BYTES, _EDGE_BYTES, _REVERSED_BYTES = 90, 30, 50
-"""Of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
+"""Bytes of a node: its id in a table, and its rank. Of an edge of the largest set, and if that is reversed as well."""
 _TASK_BYTES = 608 << 20
-"""Of a task on Spark: a part of a table and the ids or features of a range, as they come, sorted, and as they go."""
+"""Bytes of a task on Spark: a part of a table and the ids or features of a range: read, sorted, written."""
 _SPARK_START_S, _SPARK_WORK = 27, 4.0
 """CPU seconds of Java and of some forty small jobs, whatever the size; and how many times the work costs in process."""
 _START_S = 1.3

@@ -66,7 +66,7 @@ def order_edges(edges: csr.Edges, rows: NDArray[np.int32], sources: int, targets
 
 
 def first_of_each(edges: Ordered) -> Ordered:
-    """Of the edges between the same two nodes only the one of the first row."""
+    """Keep the edge of the first row among those between the same two nodes."""
     repeats = np.zeros(len(edges.indices), bool)
     repeats[1:] = edges.indices[1:] == edges.indices[:-1]
     begins = edges.indptr[:-1][np.diff(edges.indptr) > 0]

@@ -1,4 +1,4 @@
-"""How many different values a column has, from a sample of its rows: for plans, not for results."""
+"""Estimate of a column's distinct values from a sample of its rows: for plans, not for results."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from superworkflow.tasks.lib.graph.heterograph import Feature, Ragged, feature_s
 from superworkflow.tasks.lib.graph.heterograph_writer import write_feature
 
 _HELD_BYTES = 64 << 20
-"""Of a file that is being filled, pages that this process keeps mapped, where each item is on pages of its own."""
+"""Bytes of pages that stay mapped of a file being filled, where each item is on pages of its own."""
 
 
 class FeatureOwner(NamedTuple):
-    """Whose features they are: the kind and number in the names of their files, and their number of items."""
+    """Owner of features: the kind and number in the names of their files, and their number of items."""
 
     kind: str
     number: int | None

@@ -1,4 +1,4 @@
-"""What a look at some parts of a file says about all of it: for plans, not for results."""
+"""Sample of parts of a file, extrapolated to all of it: for plans, not for results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARTS = 32
 
 
 def table_stats(source: Source, look_bytes: int) -> dict[str, int | bool]:
-    """What `sample_table` finds in a source that is a file, for `Input.stats`; nothing of one that is not local."""
+    """Stats of a source that is a local file, by `sample_table`, for `Input.stats`; none of any other."""
     path = source.location.local_path
     return {} if path is None else sample_table(path, look_bytes)
 

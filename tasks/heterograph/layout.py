@@ -1,4 +1,4 @@
-"""What a schema's sets are to each other: which have tables, and which reverse another one."""
+"""Layout of a schema's sets: which have tables, and which reverse another one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def keeps_ends(naming: list[tuple[EdgeSetSchema, list[str]]]) -> bool:
 
 
 def _reversed(edge_set: EdgeSetSchema, others: list[EdgeSetSchema], where: str) -> EdgeSetSchema:
-    """Of the sets with its table the one that an edge set reverses."""
+    """Edge set of the same table that an edge set reverses."""
     ends = (edge_set.target, edge_set.source)
     match = next((each for each in others if (each.source, each.target) == ends), None)
     if match is None:

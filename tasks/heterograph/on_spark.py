@@ -86,7 +86,7 @@ from superworkflow.tasks.lib.importers.dgl_chunked import schema_alone
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 RANGE_NODES, RANGE_BYTES = 1 << 20, 128 << 20
-"""Of a range of nodes, at most: ids, and bytes of the table that they come from."""
+"""Largest range of nodes: ids, and bytes of the table that they come from."""
 
 
 def run(job: StageRun[HeterographParams]) -> Output:
@@ -123,10 +123,10 @@ class _Maker:
     layout: SchemaLayout
     wanted: int | None
     spans: dict[str, list[RowSpan]] = field(default_factory=dict)
-    """Of large files that are split, by URI."""
+    """Pieces of large files that are split, by URI."""
     parts: list[TablePart] = field(default_factory=list)
     scans: dict[str, list[Scan]] = field(default_factory=dict)
-    """Of each node set with a table, as `nodes …`, and of each edge set that has one of its own, as `edges …`."""
+    """Parts of each node set with a table, as `nodes …`, and of each edge set that has one of its own, as `edges …`."""
     scanned: dict[int, Scanned] = field(default_factory=dict)
     ranges: list[Ranges] = field(default_factory=list)
     bases: list[NDArray[np.int64]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the stage heterograph refuses of rows, in the same words on every engine."""
+"""Refusals of rows by the stage heterograph, in the same words on every engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from superworkflow.tasks.heterograph.values import BadValue, ids_of
 from superworkflow.tasks.lib.graph.schema import EdgeSetSchema
 
 MOST_NODES = MOST_EDGES = 2**31 - 1
-"""Of a set."""
+"""Errors of one set."""
 UNKNOWN = -1
 """In place of the number of what is no node."""
 DUPLICATE = "Give each node one row, or give the rows ids of their own"

@@ -1,4 +1,4 @@
-"""What plans are told of a graph's tables: from the schema, the sizes of files, and a look at some of them."""
+"""Sizes of a graph's tables for plans: from the schema, the sizes of files, and a sample of some of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_LOOKED_AT = 16
 _RECORDS, _MOST_RECORD = 4000, 1 << 20
 _GZIP_RATIO = 3
 _ROW_BYTES = 16
-"""Of an edge or an id in a file that cannot be looked at."""
+"""Bytes of an edge or an id in a file that cannot be sampled."""
 _EDGES_PER_NODE = 8
 """Guess for the nodes of a set without a table."""
 
@@ -76,7 +76,7 @@ def graph_stats(source: Source, look_bytes: int) -> Stats:
 
 
 def _chunked_stats(source: Source, graph: ChunkedGraph) -> Stats:
-    """Of DGL's chunked format, whose counts are there; each edge type is reversed as well."""
+    """Stats of DGL's chunked format, which has counts; each edge type is reversed as well."""
     counts = [sum(each.edges.counts) for each in graph.edges]
     of_features = [chunks for each in graph.features.values() for chunks in each.values()]
     of_features += [chunks for each in graph.edges for chunks in each.features.values()]
@@ -155,7 +155,7 @@ def _table_bytes(source: Source, layout: SchemaLayout, items: NodeSetSchema | Ed
 
 
 def _fixed_bytes(features: tuple[SchemaFeature, ...]) -> int:
-    """Of the features of fixed size of one item."""
+    """Bytes of one item's features of fixed size."""
     fixed = [each for each in features if each.dtype != STRING and None not in each.shape]
     widths = [int(np.prod([size or 0 for size in each.shape])) for each in fixed]
     return sum(width * np.dtype(DTYPES[each.dtype]).itemsize for each, width in zip(fixed, widths, strict=True))

@@ -20,23 +20,23 @@ from superworkflow.tasks.heterograph.spark_tables import ROW_BITS, row_keys
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 
 BLOCK_EDGES, BLOCK_NODES = 1 << 22, 1 << 20
-"""Of a block, at most, but for the edges of a bucket."""
+"""Most edges of a block, unless one bucket has more."""
 _BUCKETS = 1 << 12
 
 
 class Buckets(NamedTuple):
-    """How the nodes of a set are counted: `width` consecutive ones together."""
+    """Buckets in which the nodes of a set are counted: `width` consecutive ones each."""
 
     nodes: int
     width: int
 
     @classmethod
     def of(cls, nodes: int) -> Buckets:
-        """Of a set of so many nodes."""
+        """Buckets of a set of that many nodes."""
         return cls(nodes, max(1, -(-nodes // _BUCKETS)))
 
     def count_of(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
-        """How many of these nodes are in each bucket."""
+        """Count the given nodes in each bucket."""
         return np.bincount(numbers // self.width, minlength=-(-self.nodes // self.width)).astype(np.int64)
 
     def cut(self, counts: NDArray[np.int64], blocks: int | None) -> NDArray[np.int64]:
@@ -55,7 +55,7 @@ class Buckets(NamedTuple):
 
 
 class EdgePartSummary(NamedTuple):
-    """What is known of the edges of a part.
+    """Summary of the edges of a part.
 
     Args:
         dropped: edges with an end that is no node.
@@ -91,7 +91,7 @@ def keep_edges(
 
 
 def edges_name(item: int) -> str:
-    """Of the edges of a part."""
+    """Name of the edges of a part."""
     return f"edges/{item:06d}"
 
 
@@ -226,7 +226,7 @@ def block_of(sets: Sequence[EdgeBlocks], task: int) -> tuple[EdgeBlocks, int]:
 
 
 def block_name(number: int, file: str, place: int) -> str:
-    """Of a block's part of a file of an edge set: `indptr` (where rows end there), `indices`, `origin` or `row`."""
+    """Name of a block's part of an edge set's file: `indptr` (where rows end there), `indices`, `origin` or `row`."""
     return f"blocks/{number:06d}-{file}-{place:06d}"
 
 

@@ -68,7 +68,7 @@ def send_features(task: SendFeatures) -> Iterator[tuple[int, Any]]:
 
 @dataclass(frozen=True)
 class Placed:
-    """Whose features the tasks of an exchange have.
+    """Placement of features on the tasks of an exchange.
 
     Args:
         kind: `nodes` or `edges`.
@@ -114,5 +114,5 @@ def place_features(kept: TaskOutputs, sets: Sequence[Placed], task: int, sent: l
 
 
 def part_name(stem: str, place: int) -> str:
-    """Of a part of a feature's file."""
+    """Name of a part of a feature's file."""
     return f"features/{stem}-{place:06d}"

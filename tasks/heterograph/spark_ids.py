@@ -35,7 +35,7 @@ class Scan:
 
     @property
     def name(self) -> str:
-        """Of what is left."""
+        """Name of the remaining file."""
         return f"scanned/{self.part.number:06d}"
 
     def ids(self) -> list[pa.Array]:
@@ -53,7 +53,7 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranges:
-    """How the ids of a node set are cut.
+    """Ranges into which the ids of a node set are cut.
 
     Args:
         number: of the set.
@@ -169,12 +169,12 @@ def range_of(sets: Sequence[Ranges], task: int) -> tuple[Ranges, int]:
 
 
 def ids_name(number: int, place: int) -> str:
-    """Of the sorted ids of a range of a node set."""
+    """Name of the sorted ids of a range of a node set."""
     return f"ids/{number:06d}-{place:06d}"
 
 
 def rows_name(kind: str, number: int, place: int) -> str:
-    """Of the keys of the rows of a range of nodes or a block of edges, in the order of these."""
+    """Name of the keys of the rows of a range of nodes or a block of edges, in their order."""
     return f"rows/{kind}-{number:06d}-{place:06d}"
 
 

@@ -55,7 +55,7 @@ class FileChunk(NamedTuple):
 
 
 class ChunkStarts(NamedTuple):
-    """What begins in a piece.
+    """Starts of chunks in a piece.
 
     Args:
         spans: (bytes, rows) of each, one behind the other; a CSV file's header counts as a row.
@@ -67,7 +67,7 @@ class ChunkStarts(NamedTuple):
 
 
 def pieces_of(location: Location, size: int, most: int) -> list[FileChunk]:
-    """What is to be looked at of a file of so many bytes; nothing if it is one span, or cannot be split.
+    """Pieces of a file to inspect; none if it is one span, or cannot be split.
 
     Args:
         location: of the file.
@@ -90,7 +90,7 @@ def pieces_of(location: Location, size: int, most: int) -> list[FileChunk]:
 
 
 def look(piece: FileChunk) -> ChunkStarts | None:
-    """What begins in a piece; None if its file is not to be split."""
+    """Find the starts of chunks in a piece; None if its file is not to be split."""
     with Location.of(piece.uri).open() as stream:
         try:
             return _records(stream, piece.most) if piece.format == "tfrecord" else _lines(stream, piece)

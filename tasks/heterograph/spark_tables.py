@@ -25,7 +25,7 @@ from superworkflow.tasks.heterograph.tables import PARQUET, Table, TableBatch, b
 PART_BYTES = 64 << 20
 """Bytes of a file that a task reads, unless a row group is larger, or the file cannot be split."""
 ROW_BITS = 32
-"""Of a row's key: its number in a part; the number of the part is above. Keys have the order of the table's rows."""
+"""Bits of a row's number in its part; the part's number is above. Keys have the order of the table's rows."""
 
 
 class TablePart(NamedTuple):
@@ -116,7 +116,7 @@ class _OneFile:
 
 
 def large_pieces(source: Source, tables: Iterable[str]) -> list[FileChunk]:
-    """What is to be looked at of tables before it is known how their files are split."""
+    """Pieces of tables to inspect before their files are split."""
     names = dict.fromkeys(name for table in tables for name in source.files(table))
     members = [source.members[name] for name in names]
     return [piece for each in members for piece in pieces_of(each.location, each.state.size, PART_BYTES)]

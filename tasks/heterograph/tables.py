@@ -209,7 +209,7 @@ def _is_absent(column: pa.ChunkedArray) -> bool:
 
 
 def format_of(magic: bytes, where: str) -> str:
-    """Of a file, by its first bytes and its name: `parquet`, `tfrecord` or `csv`.
+    """Format of a file, by its first bytes and its name: `parquet`, `tfrecord` or `csv`.
 
     Raises:
         UserError: neither tells.

@@ -105,9 +105,9 @@ _SQL_ROW_BYTES = 140
 _DRIVER_S, _DRIVER_BYTES = 13, 220 << 20
 """CPU seconds and memory of a driver that plans some sixty small jobs; measured with 1 vCPU and 1 GiB."""
 _HEAP_SHARE = 0.2
-"""Of an executor's memory, what Java takes for its shuffles where that is less; measured with 1 GiB."""
+"""Share of an executor's memory that Java takes for its shuffles where that is less; measured with 1 GiB."""
 _SHUFFLE_BYTES = 620 << 20
-"""What Java takes for its shuffles beside what it takes for moving few rows, where its heap has room for them."""
+"""Bytes that Java takes for its shuffles on top of those for moving few rows, where its heap has room."""
 SMALL_BYTES = 2 << 20
 """SQL is through with files smaller than this before a new machine has compiled the kernels."""
 

@@ -33,12 +33,12 @@ _WRITTEN = "block int, n bigint, rows bigint"  # of a block: items, and the sum 
 
 
 FILES = ("indptr.npy", "indices.npy", "vertices.parquet", "weights.npy")
-"""Of a graph; the last one where edges have weights."""
+"""Files of a graph; the last one where edges have weights."""
 
 
 @dataclass(frozen=True)
 class VertexBlocks:
-    """How the vertices are cut.
+    """Blocks into which the vertices are cut.
 
     Args:
         firsts: first vertex of each block, and the number of vertices, [blocks + 1].
@@ -193,7 +193,7 @@ def _placed(firsts: NDArray[np.int64], batches: Iterator[pa.RecordBatch]) -> Ite
 
 
 def part_name(file: str, block: int) -> str:
-    """Where a block's part of a file is, inside the dataset's folder."""
+    """Path of a block's part of a file, inside the dataset's folder."""
     return f"{PARTS_FOLDER}/{file}-{block:06d}"
 
 

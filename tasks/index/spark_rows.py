@@ -31,7 +31,7 @@ _READER_MEMORY = 256 << 20
 
 @dataclass(frozen=True)
 class FilePart:
-    """What one task reads of a file.
+    """Part of a file that one task reads.
 
     Args:
         first, last: of text, the lines that begin in these bytes; of Parquet, its row groups; both 0 for all.
@@ -42,7 +42,7 @@ class FilePart:
 
 
 def parts_of(location: Location, dialect: Dialect) -> list[FilePart]:
-    """How tasks share a file. What is compressed as a whole is read by one."""
+    """Parts in which tasks share a file; one task reads a file that is compressed as a whole."""
     if dialect.gzipped:
         return [FilePart()]
     if dialect.kind == "parquet":
@@ -64,7 +64,7 @@ def rows_of(session: Any, uri: str, dialect: Dialect, parts: list[FilePart]) -> 
 
 
 def arrow_schema(weighted: bool) -> pa.Schema:
-    """Of the rows."""
+    """Arrow schema of the rows."""
     ends = [("source", pa.string()), ("target", pa.string())]
     return pa.schema([*ends, ("weight", pa.float32())] if weighted else ends)
 

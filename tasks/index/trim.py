@@ -14,7 +14,7 @@ _U = np.uint64
 def kept_edges(
     edges: Edges, degree: NDArray[np.int64], directed: bool, max_degree: int, seed: int
 ) -> NDArray[np.bool_]:
-    """Which edges stay when no vertex may have more than `max_degree` neighbours.
+    """Edges that remain when no vertex may have more than `max_degree` neighbours.
 
     Each vertex above the limit keeps the neighbours whose edges have the smallest hashes of (seed, edge). Without
     direction both ends are asked, and an edge stays if no end drops it.

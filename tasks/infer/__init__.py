@@ -37,7 +37,7 @@ class InferParams(StageParams):
 _PROCESS_BYTES = 420 << 20
 _START_S = 2.6
 _NODE_BYTES, _WORKER_NODE_BYTES = 300, 400
-"""Of a node: its name, label, split and class as columns; of the first worker's also its places in parts."""
+"""Bytes of a node: its name, label, split and class as columns; of the first worker's also its places in parts."""
 
 
 def estimate(params: InferParams, inputs: Mapping[str, Stats], resources: Resources) -> Estimate:

@@ -120,7 +120,7 @@ def _written(
 
 
 def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -> dict[str, NDArray[np.float32]]:
-    """What the first layer reads of this worker's nodes."""
+    """Inputs of the first layer for this worker's nodes."""
     embeddings = read_embeddings(trained, shape)
     return {
         name: embeddings[name][mine.piece.numbers[name]] if name in embeddings else mine.piece.features[name]

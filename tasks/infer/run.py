@@ -43,7 +43,7 @@ _PIECE = 1 << 16
 READ = 40
 """Multiplications that a processor does in the time in which it reads a number of a row somewhere in memory."""
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
-"""Of nodes, by node set."""
+"""Rows of nodes, by node set."""
 
 
 def run(job: StageRun[InferParams]) -> Output:
@@ -188,7 +188,7 @@ def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
 
 
 def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
-    """What the first layer reads of all nodes."""
+    """Inputs of the first layer for all nodes."""
     rows: dict[str, NDArray[Any]] = {}
     for name in network.shape.levels()[0].senders:
         if name in network.embedded:
@@ -202,7 +202,7 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
 def all_rows(
     network: Network, data: Data, batch: int, tell: Callable[[int, int, str], None]
 ) -> tuple[dict[str, NDArray[np.float32]], RowsByNodeSet]:
-    """What the last layer makes of the nodes of its sets, and what it reads of them; of one layer twice the first.
+    """Outputs and inputs of the last layer for the nodes of its sets; with one layer the outputs twice.
 
     Args:
         network: trained.

@@ -22,7 +22,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 
 class LabelParams(StageParams):
-    """How labels are read."""
+    """Parameters that say how labels are read."""
 
     retired: ClassVar[Mapping[str, Any]] = {"unknown_nodes": "error"}
 

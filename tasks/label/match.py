@@ -17,7 +17,7 @@ _SHOWN = 3
 
 
 def match(rows: LabelRows, where: str, nodes: pa.ChunkedArray, most: float) -> tuple[Labels, int]:
-    """Which vertices have which labels, and how many rows are about nodes that the graph does not have.
+    """Match labels with vertices, and count the rows of nodes that the graph does not have.
 
     Args:
         rows: of the file; at least one.

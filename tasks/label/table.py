@@ -1,4 +1,4 @@
-"""Which nodes of a graph have which labels: the table in memory, and the files of a label dataset."""
+"""Labels of nodes: the table in memory, and the files of a label dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superworkflow.tasks.lib.graph.integrity import check_labels
 
 @dataclass(frozen=True)
 class Labels:
-    """Which nodes have which labels.
+    """Labels of nodes.
 
     Args:
         vertices: int64 `[n]`, vertex ids of the labelled nodes, ascending.

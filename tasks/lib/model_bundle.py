@@ -1,4 +1,4 @@
-"""What bundles of every kind have: the names of their nodes, and facts in `bundle.json`."""
+"""Bundles of every kind: the names of their nodes, and facts in `bundle.json`."""
 
 from __future__ import annotations
 

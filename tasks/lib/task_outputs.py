@@ -1,4 +1,4 @@
-"""What tasks on executors leave for later ones: in the folder of the dataset that is made, or on their own disk."""
+"""Outputs of tasks on executors for later ones: in the folder of the dataset that is made, or on their own disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_MAPPED = 4096
 
 @dataclass(frozen=True)
 class TaskOutputs:
-    """What tasks leave for later tasks, below the folder of the dataset that is made.
+    """Outputs of tasks for later tasks, below the folder of the dataset that is made.
 
     Args:
         output: URI of that folder.
@@ -42,7 +42,7 @@ class TaskOutputs:
                     stream.write(values)
 
     def location(self, name: str) -> Location:
-        """Where it is."""
+        """Location of the outputs."""
         return Location.of(self.output).join(PARTS_FOLDER, name)
 
     def array(self, name: str, dtype: Any) -> NDArray[Any]:

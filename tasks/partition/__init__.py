@@ -29,7 +29,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 AUTO: Literal["auto"] = "auto"
 MOST_PARTS = 1024
 MOST_ENTRIES = 10_000_000
-"""Of rows that METIS divides by itself: of ten times as many it needs minutes for each level of bisection."""
+"""Most rows that METIS divides by itself: of ten times as many it needs minutes for each level of bisection."""
 _NODES_A_PART = 50_000
 _LEAST_AUTO, _MOST_AUTO = 8, 256
 
@@ -74,9 +74,9 @@ class PartitionParams(StageParams):
 
 _PROCESS_BYTES = 140 << 20
 _ENTRY_BYTES, _COARSE_BYTES = 24.0, 38.0
-"""Of an entry where METIS divides the graph: the graph, METIS's copy and the next coarser one; and all coarser ones."""
+"""Bytes of an entry where METIS divides the graph: it, METIS's copy and the next coarser one; and all coarser ones."""
 _CLUSTERED_BYTES, _CLUSTERED_S = 18.5, 1e-6
-"""Of an entry where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
+"""Bytes of an entry where METIS divides clusters: the graph while its rows are merged; and CPU seconds."""
 _START_S = 0.7
 _CACHED = 100_000
 """Nodes of which what METIS keeps of each lies in the cache."""

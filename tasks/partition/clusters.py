@@ -26,8 +26,8 @@ _CLUSTERS_A_PART = 16
 _SWEEPS, _SETTLED = 6, 0.05
 """Times that vertices are asked for another label; fewer once so small a share of them took one."""
 _LOSSES = (1.0, 0.8, 0.5, 0.0)
-"""What a vertex leaves a part for that has too much: a part that it has at least so many edges to, as a share of those
-to its own."""
+"""Threshold at which a vertex leaves an overfull part: its edges to the other part, at least, as a share of those to
+its own."""
 _AHEAD = 16
 
 

@@ -23,7 +23,7 @@ TRAINING, EDGES = "training_nodes", "edges"
 
 
 class Constraint(NamedTuple):
-    """What parts are to be even in: a name, and the weight of each vertex by node set, int64 [nodes]."""
+    """Balance constraint of parts: a name, and the weight of each vertex by node set, int64 [nodes]."""
 
     name: str
     weights: dict[str, NDArray[np.int64]]

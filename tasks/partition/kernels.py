@@ -114,7 +114,7 @@ def count_cut(
     stamps: NDArray[np.int32],
     stamp: int,
 ) -> tuple[int, int]:
-    """What a range of parts reads of others along one edge set.
+    """Count the remote reads of a range of parts along one edge set.
 
     Args:
         indptr, indices: rows of the edge set.

@@ -70,7 +70,7 @@ def run(job: StageRun[PartitionParams]) -> Output:
 
 
 def bisection_imbalance(imbalance: float, parts: int) -> float:
-    """What each bisection may add, since the imbalance of a part is the product of those on its way."""
+    """Imbalance allowed to each bisection: that of a part is the product of those on its way."""
     return float(imbalance ** (1 / max(1, parts.bit_length() - 1)))
 
 
@@ -94,7 +94,7 @@ def _levels(
     job: StageRun[PartitionParams], graph: HeteroGraph, part_of: PartOf, orders: dict[str, NDArray[Any]],
     book: NDArray[np.int64], constraints: list[Constraint],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """What 1, 2, 4, … ranges of parts cut, read of each other, and how uneven they are."""
+    """Cut edges, remote reads and imbalance of 1, 2, 4, … ranges of parts."""
     parts, numbers = book.shape[1] - 1, {name: number for number, name in enumerate(graph.node_sets)}
     loads = {each.name: np.zeros(parts) for each in constraints}
     for each in constraints:

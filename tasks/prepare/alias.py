@@ -26,7 +26,7 @@ def alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.uint32], NDArr
 
 
 def alias_probabilities(threshold: NDArray[np.uint32], alias: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the table gives each outcome, in units of 1 / (n 2**32); adds up to exactly n 2**32."""
+    """Probability of each outcome by the table, in units of 1 / (n 2**32); adds up to exactly n 2**32."""
     own = threshold.astype(np.int64)
     np.add.at(own, alias, 2**32 - threshold.astype(np.int64))
     return own

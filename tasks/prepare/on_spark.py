@@ -32,7 +32,7 @@ Range = tuple[int, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class PrepareContext:
-    """What all tasks know: walks, where the vocabulary goes, vertices of the graph and of a range, parameters."""
+    """Context of all tasks: walks, where the vocabulary goes, vertices of the graph and of a range, parameters."""
 
     walks: str
     output: str

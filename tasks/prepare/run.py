@@ -41,7 +41,7 @@ def run(job: StageRun[PrepareParams]) -> Output:
 
 
 FILES = ("kept.npy", "remap.npy", "counts.npy", "negative_threshold.npy", "negative_alias.npy", "keep.npy")
-"""Of a vocabulary; the last one where frequent vertices are subsampled."""
+"""Files of a vocabulary; the last one where frequent vertices are subsampled."""
 
 
 def write_vocabulary(output: FileWriter, counts: NDArray[np.int64], walks: Dataset, params: PrepareParams) -> Output:

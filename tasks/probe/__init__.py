@@ -25,12 +25,12 @@ _CLASSES, _DIMENSIONS = 60, 512
 """Taken for granted: of labels the inputs' stats tell nothing, of features only those that are new enough."""
 _PROCESS_BYTES = 250 << 20
 _ENTRY_BYTES = 80
-"""Of a node or an edge of the subgraphs that are read together."""
+"""Bytes of a node or an edge of the subgraphs that are read together."""
 _START_S = 0.6
 
 
 class ProbeParams(StageParams):
-    """How subgraphs are judged."""
+    """Parameters of the evaluation of subgraphs."""
 
     label: str = Field(
         default="",

@@ -34,7 +34,7 @@ def end_of(graph: HeteroGraph, path: Path, seed_set: str) -> str:
 def weights_along(
     graph: HeteroGraph, block: SubgraphBlock, paths: Iterable[Path], seed_set: str
 ) -> Iterator[tuple[Path, NDArray[np.float64]]]:
-    """How much each node counts in the mean that comes along a path: 1 is divided evenly at every node.
+    """Weight of each node in the mean along a path: 1 is divided evenly at every node.
 
     Args:
         graph: that was sampled.

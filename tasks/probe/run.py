@@ -131,7 +131,7 @@ def _judge(
 
 
 def _rows(subgraphs: Dataset, split: str) -> int:
-    """How many subgraphs a split has."""
+    """Number of subgraphs of a split."""
     total = 0
     for name in shard_names(subgraphs, split):
         with subgraphs.parquet(name) as file:

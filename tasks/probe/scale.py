@@ -19,7 +19,7 @@ _NEGLIGIBLE = 1e-5
 
 
 def scales_of(blocks: Sequence[Singles]) -> list[float]:
-    """What narrow blocks are divided by: the root of the mean squared length of their rows. See `WIDE` for others."""
+    """Divisors of narrow blocks: the root of the mean squared length of their rows. See `WIDE` for others."""
     return [
         (WIDE if (block < 0).any() else WIDE_COUNTS) if block.shape[1] >= DIRECTIONS
         else float(np.sqrt(max(np.square(block, dtype=np.float64).sum() / max(len(block), 1), 1e-30)))

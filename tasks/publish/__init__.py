@@ -18,7 +18,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 
 
 class PublishParams(StageParams):
-    """How embeddings are published."""
+    """Parameters of the publication of embeddings."""
 
     metric: Literal["cosine", "dot"] = Field(
         default="cosine", description="Similarity that ranks neighbours: cosine or dot."

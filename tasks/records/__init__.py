@@ -23,7 +23,7 @@ from superworkflow.infra.contract.stage import Input, Stage
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
 
 SHARD_BYTES = 128 << 20
-"""Of a shard before compression, where their number is not given."""
+"""Bytes of a shard before compression, where the number of shards is not given."""
 MOST_SHARDS = 100_000
 FORMATS = ("tfrecord", "parquet")
 
@@ -37,7 +37,7 @@ def _formats(value: Any) -> Any:
 
 
 class RecordsParams(StageParams):
-    """Which files are made of the subgraphs."""
+    """Parameters of the files that are made of the subgraphs."""
 
     formats: Annotated[
         Literal["tfrecord", "parquet", "tfrecord,parquet", "none"], BeforeValidator(_formats)
@@ -112,7 +112,7 @@ def _number(stats: Stats, name: str) -> float:
 _PROCESS_BYTES = 170 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
 _THREAD_BYTES, _GROUP_BYTES = 30 << 20, 60 << 20
-"""Of a thread, and of the row group of subgraphs that it reads, where that is full."""
+"""Bytes of a thread, and of the full row group of subgraphs that it reads."""
 _CHUNK_BYTES = 2 << 20
 _GROUP_SUBGRAPHS = 512
 _ID_BYTES = 16

@@ -49,7 +49,7 @@ READOUT_ENDS = (f"{READOUT}/source", f"{READOUT}/target")
 """A node set of one node, and the edge sets that lead to it from the two seeds of a link."""
 
 _INTEGER_BYTES = 2.0
-"""Of a varint, about."""
+"""Bytes of a varint, about."""
 
 
 class Items(NamedTuple):
@@ -219,13 +219,13 @@ class FeatureSource:
         }
 
     def _columns_of(self, kind: str) -> Iterator[tuple[str, str, NodeSet | EdgeSet]]:
-        """Of each set of a kind, the column of its list in shards of `sample`, and the kind."""
+        """Column of each set's list in shards of `sample`, and its kind."""
         sets: Mapping[str, NodeSet | EdgeSet] = self.graph.node_sets if kind == "nodes" else self.graph.edge_sets
         for number, of in enumerate(sets.values()):
             yield f"{'nodes' if kind == 'nodes' else 'source'}.{number}", kind, of
 
     def _bytes(self, kind: str, of: NodeSet | EdgeSet, feature: Feature) -> float:
-        """Of a feature of one item, on average over all."""
+        """Bytes of a feature of one item, on average over all."""
         if feature.dtype == STRING:
             lists, offsets, _ = self._strings(kind, of.name, feature.name, of)
             return float(offsets[-1] - offsets[0] + 2 * (len(offsets) - 1) + len(lists)) / max(1, of.count)

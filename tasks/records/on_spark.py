@@ -23,7 +23,7 @@ from superworkflow.tasks.records.shards import SplitSubgraphs
 
 @dataclass(frozen=True)
 class RecordInputs:
-    """Where tasks find what they read.
+    """Inputs of the tasks.
 
     Args:
         graph, subgraphs: URIs of the datasets.

@@ -104,7 +104,7 @@ def open_source(graph: Dataset, subgraphs: Dataset) -> FeatureSource:
 
 
 def plan_of(dataset: Dataset, source: FeatureSource, params: RecordsParams, kept: int = 0) -> Plan:
-    """What is to be written of the subgraphs in a dataset; for `kept` see `SplitSubgraphs`."""
+    """Plan of the records to write of the subgraphs in a dataset; for `kept` see `SplitSubgraphs`."""
     splits = {split: SplitSubgraphs(dataset, split, kept) for split in SPLITS}
     shards: list[RecordShard] = []
     stats: dict[str, Stat] = {"formats": params.formats, "records": sum(map(len, splits.values()))}

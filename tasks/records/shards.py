@@ -1,4 +1,4 @@
-"""Which subgraphs stand in which file, and how one file is written."""
+"""Shards of records: the subgraphs of each file, and the writer of one file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNK_BYTES = 4 << 20
 """Records that are encoded and then written together; what was encoded is still in the cache when it is summed."""
 GZIP_LEVEL = 6
 _RECORD_BYTES = 200
-"""Of a record, about: frame, ids of seed and sample, names of features."""
+"""Bytes of a record, about: frame, ids of seed and sample, names of features."""
 
 
 class SubgraphGroup(NamedTuple):
@@ -137,7 +137,7 @@ def record_ends(subgraphs: SplitSubgraphs, source: FeatureSource) -> NDArray[np.
 
 
 def values_of(splits: Iterable[SplitSubgraphs]) -> dict[str, int]:
-    """How many values the lists of each column hold in all of them."""
+    """Number of values of each column's lists, in total."""
     return dict(sum((Counter(values) for subgraphs in splits for values in subgraphs.values), Counter[str]()))
 
 
@@ -161,7 +161,7 @@ def shard_file(split: str, number: int, count: int, ending: str) -> str:
 
 
 class Sink(Protocol):
-    """What takes the bytes of a file, such as a `SummedStream`."""
+    """Sink of a file's bytes, such as a `SummedStream`."""
 
     def room(self, size: int) -> memoryview:
         """Memory to put the next `size` bytes into."""

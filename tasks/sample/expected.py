@@ -1,4 +1,4 @@
-"""What sampling will take, before it runs: from the sizes of the graph's sets and the spec."""
+"""Estimate of sampling, from the sizes of the graph's sets and the spec."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _PROCESS_BYTES = 232 << 20
 """Resident set of the interpreter with NumPy, Arrow and compiled kernels, before a graph is read."""
 _THREAD_BYTES, _GROUP_BYTES = 12 << 20, 45 << 20
-"""Of each thread, and of a full row group that it samples, holds as columns and encodes."""
+"""Bytes of each thread, and of a full row group that it samples, holds as columns and encodes."""
 _SEED_SET_BYTES, _SEED_BYTES = 60, 60
-"""Of each node of the seeds' set, and of each seed, in a table of them."""
+"""Bytes of each node of the seeds' set, and of each seed, in a table of them."""
 _START_S = 1.1
 """CPU seconds until then."""
 _HUB_BIAS = 1.3
 """Times the mean degree that nodes have which edges lead to."""
 _EDGE_NS = 60.0
 _VALUE_BYTES = {"RANDOM_WEIGHTED": 4, "TOP_K": 8, "LATEST_K": 8}
-"""What an edge has for an op of this strategy."""
+"""Bytes of an edge for an op of this strategy."""
 _EDGE_BYTES, _NODE_BYTES = 1.7, 1.2
 
 

@@ -77,7 +77,7 @@ class Program(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """What to sample: node numbers [b, 1], of links [b, 2]; latest timestamp and repeat of each, int64 [b]."""
+    """Seeds: node numbers [b, 1], of links [b, 2]; latest timestamp and repeat of each, int64 [b]."""
 
     nodes: NDArray[Any]
     times: NDArray[np.int64]

@@ -41,7 +41,7 @@ def run(job: StageRun[SampleParams]) -> Output:
 
 
 def mode(params: SampleParams, inputs: Mapping[str, Stats], resources: Resources) -> Mode:
-    """How to sample: replicated while all rows fit what an executor gives to Python.
+    """Mode of sampling: replicated while all rows fit the memory that an executor gives to Python.
 
     Args:
         params: of sampling; `spark_mode` may force one.

@@ -21,7 +21,7 @@ MOST_DIGITS = 6 << 11
 
 @nb.njit(inline="always")
 def slot_of(table: Any, shift: Any, node: Any) -> Any:
-    """Where a node is, or the free slot that it would take."""
+    """Slot of a node, or the free slot that it would take."""
     slot = np.int64((np.uint64(node) * GAMMA) >> shift)
     mask = np.int64((np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1))
     while table[slot] != node and table[slot] != FREE:

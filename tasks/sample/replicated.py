@@ -38,7 +38,7 @@ from superworkflow.tasks.sample.spec import SamplingSpec
 
 @dataclass(frozen=True)
 class SampleContext:
-    """What a task samples from, and how.
+    """Context of sampling in a task.
 
     Args:
         uri: the heterograph dataset.

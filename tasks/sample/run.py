@@ -45,7 +45,7 @@ class SampleShard(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """Name of the file."""
         return shard_name(self.split, self.number)
 
 
@@ -100,7 +100,7 @@ def run(job: StageRun[SampleParams]) -> Output:
 
 
 class Sampled(Protocol):
-    """What is told of whoever samples."""
+    """Facts that every sampler reports."""
 
     @property
     def spec(self) -> SamplingSpec: ...
@@ -151,7 +151,7 @@ def write_shard(path: Path, sampler: SpecSampler, seeds: SeedRows) -> Sizes:
 
 
 def sizes_of(path: Path, sampler: SpecSampler) -> Sizes:
-    """Of the subgraphs in a shard that is there."""
+    """Sizes of the subgraphs in an existing shard."""
     sizes = Sizes(sampler.layout)
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
@@ -160,7 +160,7 @@ def sizes_of(path: Path, sampler: SpecSampler) -> Sizes:
 
 
 def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seeds: SeedTable) -> dict[str, object]:
-    """What `sampled.json` says."""
+    """Document in `sampled.json`."""
     return {
         "format": 2, "spec": sampler.spec.canonical(), "aggregation": params.aggregation, "inputs": params.inputs,
         "repeats": params.repeats, "seed_node_set": graph.node_number(sampler.spec.node_set),
@@ -171,7 +171,7 @@ def description(graph: HeteroGraph, sampler: Sampled, params: SampleParams, seed
 
 
 def sample_output(graph: HeteroGraph, spec: SamplingSpec, sizes: Sizes, seeds: SeedTable) -> Output:
-    """What the stage says of its dataset, on every engine."""
+    """Output of the stage, on every engine."""
     stats = sizes.stats(list(graph.node_sets), list(graph.edge_sets))
     stats |= {f"subgraphs.{split}": seeds.count(split) for split in SPLITS}
     known = stats_of(list(graph.node_sets.values()), list(graph.edge_sets.values()))

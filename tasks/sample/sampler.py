@@ -28,7 +28,7 @@ WEIGHT, TIMESTAMP = "weight", "timestamp"
 
 
 class SeedRows(NamedTuple):
-    """What to sample, a subgraph each.
+    """Rows of seeds, a subgraph each.
 
     Args:
         ids: of the samples, string [b].

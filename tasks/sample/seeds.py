@@ -234,7 +234,7 @@ def _hash_texts(offsets: Any, data: Any, numbers: Any, words: Any) -> None:
 
 
 def _earlier(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of each seed, how many rows before it have the same nodes, int64 [n]."""
+    """Number of earlier rows with the same nodes, for each seed, int64 [n]."""
     if numbers.shape[1] == 1 and (np.diff(numbers[:, 0]) > 0).all():
         return np.zeros(len(numbers), np.int64)
     order = np.lexsort(numbers.T[::-1])

@@ -1,4 +1,4 @@
-"""How large subgraphs are: exact distributions of the sizes of each set."""
+"""Sizes of subgraphs: exact distributions for each set."""
 
 from __future__ import annotations
 

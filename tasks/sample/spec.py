@@ -32,7 +32,7 @@ _OP_FIELDS = ("op_name", "input_op_names", "edge_set_name", "sample_size", "stra
 
 
 class EdgeSetEndpoints(Protocol):
-    """What a spec must know of an edge set."""
+    """Endpoints of an edge set, as a spec needs them."""
 
     @property
     def source(self) -> str: ...

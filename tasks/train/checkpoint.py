@@ -31,7 +31,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 @dataclass
 class TrainingPosition:
-    """How far training is.
+    """Position of training.
 
     Args:
         epoch, step: that come next.
@@ -54,12 +54,12 @@ class TrainingPosition:
 
     @property
     def slot(self) -> str:
-        """Where the last state is."""
+        """Slot of the last state."""
         return f"state-{self.saves % 2}"
 
 
 class CheckpointStore(Protocol):
-    """Where checkpoints are."""
+    """Store of checkpoints."""
 
     def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the arrays of this name."""
@@ -124,7 +124,7 @@ def save_checkpoint(
 
 
 def noted_position(kept: CheckpointStore, tell: Callable[[str], None]) -> TrainingPosition | None:
-    """How far the last state is; None where there is none. `tell` is called with why one cannot be read."""
+    """Position of the last state; None where there is none. `tell` is called with why one cannot be read."""
     try:
         text = kept.noted()
         return None if text is None else TypeAdapter(TrainingPosition).validate_json(text)
@@ -134,7 +134,7 @@ def noted_position(kept: CheckpointStore, tell: Callable[[str], None]) -> Traini
 
 
 class SavedNetwork(NamedTuple):
-    """Of a checkpoint that is whole, and of this network: weights, the best ones, and the optimizers' states."""
+    """State of a whole checkpoint of this network: weights, the best ones, and the optimizers' states."""
 
     weights: Arrays
     best: Arrays

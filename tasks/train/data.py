@@ -1,4 +1,4 @@
-"""What training and inference read of a graph."""
+"""Inputs of training and inference."""
 
 from __future__ import annotations
 

@@ -291,16 +291,16 @@ class DistributedTrainer(Trainer):
         self._saved_at, self._all_save = time.monotonic(), False
 
     def _slot(self, position: TrainingPosition) -> str:
-        """Of the rows; those of another graph in parts would not fit."""
+        """Slot of the rows; those of another partitioning would not fit."""
         return f"{self._mine.digest}-{position.slot}"
 
 
 def _nothing(message: str) -> None:
-    """Who of the workers leaves it to the first one to tell."""
+    """Log function of ranks other than 0."""
 
 
 def shares(owners: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Who trains on each target of a step: its owner, as long as nobody has more than one more than another.
+    """Assignment of a step's targets to workers: to their owners, as long as counts differ by at most one.
 
     Args:
         owners: rank of each target's owner.

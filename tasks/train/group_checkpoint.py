@@ -25,7 +25,7 @@ _PIECE_BYTES = 32 << 20
 _KEPT = "optimizer."
 """Names of what the optimizer keeps begin with it."""
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
-"""Of this worker's rows of each node set, where those of each part begin and end."""
+"""Bounds of each part among this worker's rows of each node set."""
 
 
 class GroupKept:
@@ -96,7 +96,7 @@ def save_tables(
 
 
 class SavedTables(NamedTuple):
-    """Of a checkpoint that is whole: by node set the rows of a worker's parts and the best ones; by number of the table
+    """State of a whole checkpoint: by node set the rows of a worker's parts and the best ones; by number of the table
     what the optimizer keeps."""
 
     rows: Arrays
@@ -114,7 +114,7 @@ def read_tables(
     kept: CheckpointStore, slot: str, parts: Parts, tables: DistEmbedding, optimizer: Optimizer, has_best: bool,
     tell: Callable[[str], None],
 ) -> SavedTables | None:  # fmt: skip
-    """What was saved of the rows of this worker's parts; None where it is not whole, or not of these tables.
+    """Saved rows of this worker's parts; None where they are not whole, or not of these tables.
 
     Args:
         kept: where it is.

@@ -1,4 +1,4 @@
-"""Which epoch's weights are kept, and which epochs are progress to early stopping."""
+"""Model selection: the epoch whose weights are kept, and progress in terms of early stopping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOSS, FIGURE, BOTH = "loss", "figure", "both"
 
 
 class EpochVerdict(NamedTuple):
-    """Of an epoch.
+    """Verdict on an epoch.
 
     Args:
         is_kept: its weights replace those that were kept so far.
@@ -42,7 +42,7 @@ class ModelSelection:
                 self.compare(row)
 
     def compare(self, row: Mapping[str, float]) -> EpochVerdict:
-        """What the next epoch is worth.
+        """Compare the next epoch with the best one.
 
         Args:
             row: its `validation_loss`, which is finite, and its figure.

@@ -110,7 +110,7 @@ def train(
 def trainer_of(
     worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
 ) -> DistributedTrainer:
-    """What trains on this rank, before its first step; all workers call it together.
+    """Trainer of this rank, before its first step; all workers call it together.
 
     Args:
         worker, graph_uri, shards_uri, sums_uri: see `train`.
@@ -182,7 +182,7 @@ def store_of(
 
 
 def _scaled_sums(store: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
-    """What GCN's first layer reads of the owned nodes: see `data.data_of`."""
+    """Inputs of GCN's first layer for the owned nodes: see `data_of`."""
     ((number, rows),) = store.piece.rows.items()
     ((name, features),) = store.piece.features.items()
     scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)

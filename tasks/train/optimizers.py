@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 State = dict[str, Any]
-"""Of one parameter: `step`, int, how many it has taken; and tensors of its shape."""
+"""State of one parameter: `step`, int, how many it has taken; and tensors of its shape."""
 Saved = Mapping[int, Mapping[str, NDArray[Any]]]
 """States as arrays, by the number of the parameter: `step` int64 [], the others float32 of its shape."""
 _STEP = "step"
@@ -58,7 +58,7 @@ class Optimizer(ABC):
             self._change(parameter, parameter.grad, state)
 
     def states(self) -> dict[int, State]:
-        """What it keeps, by the number of the parameter; of none before its first step."""
+        """States by the number of the parameter; empty before the first step."""
         return self._states
 
     def check(self, states: Saved) -> None:

@@ -101,7 +101,7 @@ def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
 
 
 def task_of(graph: HeteroGraph, params: TrainParams) -> Objective:
-    """What is to be learned: links where some were held out of the graph, else classes of nodes.
+    """Objective of training: links where some were held out of the graph, else classes of nodes.
 
     Raises:
         UserError: the graph has nothing to learn from, or a step would leave no edges that pass messages.

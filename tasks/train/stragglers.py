@@ -1,4 +1,4 @@
-"""How fast the workers of a group are: one that is much slower than the others is named, with the wait it causes."""
+"""Stragglers of a worker group: one that is much slower than the others is named, with the wait it causes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StragglerStats:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """What is done meanwhile is to wait."""
+        """Count the block as waiting."""
         began = time.monotonic()
         yield
         self._waited += time.monotonic() - began

@@ -190,7 +190,7 @@ class Trainer:
         return loss / count, figure / count
 
     def _judge(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> Evaluation:
-        """What a batch of items to validate on is worth."""
+        """Evaluate a batch of validation items."""
         return self.task.judge(self.network, self.network(batch, known), example)
 
     def _over_all(self, loss: float, figure: float) -> tuple[float, float]:

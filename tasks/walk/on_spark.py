@@ -33,7 +33,7 @@ def run(job: StageRun[WalkParams]) -> Output:
 
 
 def mode(params: WalkParams, graph: Stats, resources: Resources) -> Mode:
-    """How to walk: replicated while the walker of the whole graph fits what an executor gives to Python.
+    """Mode of walking: replicated while the whole graph's walker fits the memory that an executor gives to Python.
 
     Args:
         params: of the walks; `spark_mode` may force one.

@@ -32,7 +32,7 @@ from superworkflow.tasks.walk.walker import Walker
 
 @dataclass(frozen=True)
 class WalkGraph:
-    """Where a task finds the graph to walk on.
+    """Location of the graph that a task walks on.
 
     Args:
         uri: the index dataset.

@@ -92,7 +92,7 @@ def count_tokens(shard: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 def walk_output(params: WalkParams, starts: int, vertices: int, weighted: bool, tokens: int, stopped: int) -> Output:
-    """What the stage says of its dataset, on every engine.
+    """Output of the stage, on every engine.
 
     Args:
         params: of the walks.

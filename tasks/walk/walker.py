@@ -143,7 +143,7 @@ class Walker:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the walks: that of the graph's indices."""
+        """Type of the walks: that of the graph's indices."""
         return self._indices.dtype
 
     @property

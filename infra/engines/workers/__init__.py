@@ -31,7 +31,7 @@ _PROCESSES = EngineStartup(own_cpu_s=0.8, member_cpu_s=0.1, wait_s=0.3, engine_b
 _AGENT_CPU_S = 0.9
 _ELASTIC_BYTES = 40 << 20
 _ELASTIC_PODS = EngineStartup(own_cpu_s=0.1, member_cpu_s=0.2, wait_s=2.0, engine_bytes=_ELASTIC_BYTES)
-"""Where all roles are elastic, nobody imports torch."""
+"""Start-up without torch, which no process imports where all roles are elastic."""
 _ELASTIC_PROCESSES = replace(_ELASTIC_PODS, wait_s=0.2, forked=True)
 
 

@@ -26,7 +26,7 @@ from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
 RESYNC_SECONDS = 3.0
-"""Where no watch tells of a change, the Job is looked at this often."""
+"""Seconds between reads of a Job whose watch reports no change."""
 
 LOG_SECONDS = 20.0
 """Seconds for the end of the log to arrive after the container ended."""

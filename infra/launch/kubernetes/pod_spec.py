@@ -11,7 +11,7 @@ from superworkflow.infra.contract.resources import Resources
 Json = dict[str, Any]
 
 WRITTEN_BY_THE_STAGE = "FallbackToLogsOnError"
-"""Where a container leaves no message, the last lines of its log are kept with its status: the stage's own error."""
+"""Policy by which a container without a message keeps the last lines of its log with its status: the stage's error."""
 
 
 def pod_spec(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LEAST = 256
-"""Of room: few nodes vary by much, and cost nothing."""
+"""Minimum slack in elements: few nodes vary by much, and cost little."""
 
 
 class SizeKey(NamedTuple):
-    """What the length of an array is reckoned by; the worker that sends it and the one that gets it know the same.
+    """Key by which sender and receiver predict the length of an array alike.
 
     Args:
         series: arrays of a series are about as long as each other, for as many items.

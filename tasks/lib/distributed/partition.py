@@ -25,7 +25,7 @@ def order_file(node_set: int) -> str:
 
 @dataclass(frozen=True)
 class NodePartition:
-    """Who has which nodes.
+    """Assignment of nodes to parts.
 
     Args:
         orders: the old number of each new one, by node set; parts one after the other, ascending within a part.

@@ -1,4 +1,4 @@
-"""Who of the workers owns which nodes, and what is asked of each."""
+"""Partition book: the worker that owns each node, and requests routed to owners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 
 class PartitionBook:
-    """Who owns which nodes, by their old numbers.
+    """Owners of nodes, by their old numbers.
 
     Args:
         orders: old number of each new one, by node set.
@@ -38,14 +38,14 @@ class PartitionBook:
 
 
 class Route(NamedTuple):
-    """How nodes are asked for: places that sort them by owner, and how many each owner has."""
+    """Route of requests: places that sort nodes by owner, and the count for each owner."""
 
     order: NDArray[np.int64]
     counts: NDArray[np.int64]
 
 
 class RoutedNodes(NamedTuple):
-    """What is to be asked of each owner, who answers with rows.
+    """Nodes to request of each owner, which responds with rows.
 
     Args:
         node_set: of the nodes.

@@ -49,7 +49,7 @@ def weights_file(edge_set: int, place: int) -> str:
 
 
 def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[ShardedEdges]) -> dict[str, Any]:
-    """What `shards.json` holds."""
+    """Document in `shards.json`."""
     return {
         "format": FORMAT, "parts": parts,
         "node_sets": [each._asdict() for each in nodes], "edge_sets": [each._asdict() for each in edges],
@@ -117,7 +117,7 @@ class Shards:
         return int(self.book.shape[1]) - 1
 
     def bounds(self, workers: int) -> NDArray[np.int64]:
-        """Which parts each worker has: from ``[w]`` to below ``[w + 1]``.
+        """Bounds of each worker's parts: from ``[w]`` to below ``[w + 1]``.
 
         Raises:
             UserError: there are more workers than parts.

@@ -23,7 +23,7 @@ _TOKEN_BYTES = 8
 
 
 class _Told(NamedTuple):
-    """What a worker tells another one in an exchange.
+    """Header that a worker sends to another in an exchange.
 
     Args:
         number, size: descriptor of its buffer, and bytes that this has.
@@ -64,7 +64,7 @@ class SharedBuffers:
         self._turn = 0
 
     def room(self, size: int) -> NDArray[np.uint8]:
-        """Where to write what the next exchange sends, so that it need not be copied; not filled."""
+        """Buffer in which to write the data of the next exchange without a copy; not filled."""
         own = self._own[self._turn]
         if own is None or len(own.bytes) < size:
             own = self._own[self._turn] = _Buffer(max(_LEAST, 1 << (size - 1).bit_length()))
@@ -94,7 +94,7 @@ class SharedBuffers:
             received[places[rank] : places[rank + 1]] = out[own] if rank == self._rank else share
 
     def everyone(self, out: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """What each worker has written, where all wrote equally much; to read before the next exchange but one.
+        """Data of each worker, where all wrote equal lengths; valid until the next exchange but one.
 
         Args:
             out: see `room`.

@@ -1,4 +1,4 @@
-"""How an edge list file is written: found from its first bytes and what the parameters say."""
+"""Detection of an edge list's format, from its first bytes and the parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
-"""How a weight may be written: for SQL and for the search for bad rows; the kernels take the same."""
+"""Pattern of a weight, for SQL and for the search for bad rows; the kernels accept the same."""
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_ROWS = 1000
@@ -46,7 +46,7 @@ class ReadParams(Protocol):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written.
+    """Dialect of an edge list file.
 
     Args:
         kind: csv, tsv, whitespace or parquet.

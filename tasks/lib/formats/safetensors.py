@@ -79,7 +79,7 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, NDArray[Any]]:
 
 
 def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """What the header says of a tensor: dtype, shape, and where its bytes begin and end."""
+    """Entry of a tensor in the header: dtype, shape, and the range of its bytes."""
     try:
         dtype, shape = np.dtype(_KINDS[entry["dtype"]]), tuple(entry["shape"])
         first, last = entry["data_offsets"]

@@ -60,7 +60,7 @@ def _field(data: Any, at: int, stop: int) -> Any:
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _wanted(data: Any, begin: int, end: int, names: Any, name_starts: Any) -> int:
-    """Which of the names the bytes are; -1 for none."""
+    """Index of the name that the bytes equal; -1 for none."""
     for k in range(len(name_starts) - 1):
         first = name_starts[k]
         if name_starts[k + 1] - first == end - begin:

@@ -28,9 +28,9 @@ from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 load_kernels_fast()
 
 FRAME_BYTES = 16
-"""What a record takes besides its own bytes."""
+"""Bytes of a record's frame."""
 MOST_BYTES = (1 << 31) - 1
-"""Of a record: protobuf reads no longer message."""
+"""Most bytes of a record: protobuf reads no longer message."""
 _BLOCK_BYTES = 16 << 20
 _MOST_RECORDS = 1 << 16
 _WHOLE, _BAD_LENGTH, _BAD_DATA, _TOO_LONG = 0, 1, 2, 3

@@ -43,7 +43,7 @@ CHUNK_VALUES = 1 << 23
 _LOCAL = 0.7
 """Share of the edges whose second end is drawn from the community of the first."""
 _SIGNAL = 4_000
-"""Of the communities' centroids in each feature, where the noise around them has a standard deviation of 37,836."""
+"""Standard deviation of the communities' centroids in each feature; the noise around them has 37,836."""
 _NAMES_STREAM, _EDGES_STREAM, _FEATURES_STREAM = range(2_000, 2_003)
 """Set the random streams apart."""
 _PARQUET = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}

@@ -47,7 +47,7 @@ GROUP_ROWS = 1 << 20
 SHARD_ROWS = 1 << 23
 
 _VENUE_POWER = 2.0
-"""Of the sizes of venues: paper number p of n belongs to venue (p / n) ^ (1 / power)."""
+"""Power of the sizes of venues: paper number p of n belongs to venue (p / n) ^ (1 / power)."""
 _OFFSET = 2.0
 """A drawn node of rank r has a weight of about (r + this)^(power - 1)."""
 _SIGNAL = 9_000
@@ -293,7 +293,7 @@ _NAMES_STREAM, _FEATURES_STREAM, _YEARS_STREAM, _EDGES_STREAM = range(1_000, 1_0
 
 
 def _key(seed: int, node_set: str) -> np.uint64:
-    """Of the permutation from a node's place to its number."""
+    """Key of the permutation from a node's place to its number."""
     return key_of_seed(seed, _NAMES_STREAM, list(NODES).index(node_set))
 
 
@@ -327,7 +327,7 @@ def _degrees(
     first: int, count: int, total: int, least: int, power: float, offset: float, key: np.uint64,
     out: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """How many edges each node draws: differences of rounded cumulative weights, so that all of them sum to `total`."""
+    """Number of edges that each node draws: differences of rounded cumulative weights, which sum to `total`."""
     low, high = offset**power, (count + offset) ** power
     size = np.uint64(count)
     half_bits = half_bits_of(size)

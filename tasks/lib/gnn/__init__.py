@@ -1,4 +1,4 @@
-"""What the stages of mini-batch training share: the graph as it is learned on, batches, networks and their files.
+"""Library of mini-batch training: the graph as it is learned on, batches, networks and their files.
 
 A mini-batch is a function of (seed, epoch, step) alone: targets, neighbours and dropout masks come from a hash of these
 with hop, edge set and node number (`streams`). Whoever prepares a batch, in whatever order or after whatever restart,

@@ -9,7 +9,7 @@ from superworkflow.tasks.lib.graph.heterograph import CsrRows
 
 
 def degrees_of(rows: CsrRows, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
-    """How many edges each node has, or the sum of their weights, float32 [nodes].
+    """Degree of each node, or the sum of its edges' weights, float32 [nodes].
 
     Args:
         rows: of the nodes.

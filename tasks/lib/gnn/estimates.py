@@ -1,4 +1,4 @@
-"""What estimates read from the facts of a typed graph; see `_heterograph_files.stats_of`."""
+"""Facts of a typed graph that estimates read; see `_heterograph_files.stats_of`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class PipelineTimer:
 
     @contextlib.contextmanager
     def on(self, stage: str) -> Iterator[None]:
-        """What is done meanwhile belongs to this stage; one thread works on a stage."""
+        """Count the block towards this stage; one thread works on a stage."""
         began = time.monotonic()
         yield
         span = BusySpan(stage, began, time.monotonic())

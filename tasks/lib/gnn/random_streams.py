@@ -1,13 +1,13 @@
-"""Where random numbers of training come from: states of streams by what they are for, never by who draws them."""
+"""Random streams of training: their states follow from their purpose, never from the thread or worker."""
 
 from __future__ import annotations
 
 from superworkflow.tasks.lib.kernels.random import GAMMA
 
 ORDER, DRAW, MASK, ATTENTION, SELF_ATTENTION, SPLIT, EMBEDDING, NEGATIVE, HIDDEN, NON_LINK = range(10)
-"""What a stream is for."""
+"""Purposes of streams."""
 TRAINING, VALIDATION = 0, 1
-"""Whose batches."""
+"""Purposes of batches."""
 
 _WORD = (1 << 64) - 1
 

@@ -22,7 +22,7 @@ class Relation(NamedTuple):
 
 
 class LayerSchema(NamedTuple):
-    """What one layer computes.
+    """Schema of one layer.
 
     Args:
         receivers: node sets that get new rows.

@@ -82,14 +82,14 @@ def merge_edges(
 
 
 def count_ends(edges: Edges, vertices: int, threads: int) -> EndCounts:
-    """How often each vertex is first, and second, in each worker's part of `edges`."""
+    """Count each vertex as first, and as second, in each worker's part of `edges`."""
     counts = np.zeros((2, _workers(threads), vertices), np.int32)
     _count_ends(edges, counts)
     return counts
 
 
 def degrees(counts: EndCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How often each vertex is first, and second, in all edges."""
+    """Count each vertex as first, and as second, in all edges."""
     first, second = counts.sum(axis=1, dtype=np.int64)
     return first, second
 

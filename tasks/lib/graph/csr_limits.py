@@ -1,4 +1,4 @@
-"""How much `_csr` has in hand at a time; known without compiled kernels."""
+"""Limits of CSR construction, known without compiled kernels."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Ragged(NamedTuple):
 
 
 Values = Any
-"""Of a feature: an array [items, *shape], a `Ragged`, or an Arrow column of strings."""
+"""Values of a feature: an array [items, *shape], a `Ragged`, or an Arrow column of strings."""
 
 
 class HeteroGraph:
@@ -165,7 +165,7 @@ class HeteroGraph:
         return self._rows[edge_set]
 
     def origin(self, edge_set: str) -> NDArray[np.int64] | None:
-        """Of a set that reverses another one, each edge's position there, int64 [edges]; None of any other.
+        """Position of each edge in the set that this one reverses, int64 [edges]; None for any other set.
 
         Raises:
             DatasetDamaged: it is not that.

@@ -55,7 +55,7 @@ class SchemaFeature:
 
 @dataclass(frozen=True)
 class Metadata:
-    """Where a set's table is, and what else is known of it.
+    """Metadata of a set: its table, and other facts.
 
     Args:
         filename: of the table; empty for none.

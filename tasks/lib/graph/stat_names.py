@@ -1,4 +1,4 @@
-"""What sets of a heterograph are called in the names of stats, and what their items take in records of subgraphs."""
+"""Names of a heterograph's sets in stats, and the bytes of their items in records of subgraphs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_sche
 
 LISTS = "/var/lib/apt/lists"
 PLACES = 512
-"""Of words."""
+"""Hash of words."""
 SPEC_FILE, SEEDS_FILE = "spec.pbtxt", "seeds.parquet"
 _HOPS = (
     ("tags", "seed", "tagged", 16), ("needs", "seed", "depends", 8), ("users", "seed", "needed_by", 8),
@@ -180,7 +180,7 @@ def _relations(records: Mapping[str, Record], fields: Sequence[str], known: Mapp
 
 
 def _values(records: Mapping[str, Record], field: str) -> list[tuple[str, str]]:
-    """What a field names: a maintainer, tags, or a source, which has the package's name where none is given."""
+    """Values of a field: a maintainer, tags, or a source, which has the package's name where none is given."""
     found = []
     for name, record in records.items():
         given = " ".join(record.get(field, "").split())

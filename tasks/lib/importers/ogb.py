@@ -25,7 +25,7 @@ from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_sche
 _SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 _FEATURE_FILES = {"node-feat": "feat", "edge-feat": "feat", "node-label": "labels"}
 _NODES, _EDGES = "nodes", "edges"
-"""What the sets of a homogeneous graph are called."""
+"""Names of the sets of a homogeneous graph."""
 _BATCH = 1 << 16
 
 

@@ -26,7 +26,7 @@ def widened(bits: Any) -> Any:
 
 
 def value_of(number: Any) -> Any:
-    """What a number of a table is, as kernels are given it: see `as_read`."""
+    """Value of a table's number as kernels get it: see `as_read`."""
     raise NotImplementedError("kernels alone call it")
 
 

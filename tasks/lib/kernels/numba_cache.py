@@ -56,7 +56,7 @@ def _load_overload(cache: Any, signature: Any, target_context: Any) -> Any:
 
 
 def _rebuild_env(module: str, constants: Any, name: str) -> Any:
-    """What Numba's function of this name does, without importing Numba's own modules that a kernel was inlined from.
+    """Rebuild an environment as Numba's function of this name does, without the modules that a kernel was inlined from.
 
     They would be there for interpreted code that a kernel falls back to, which ours and Numba's do not. Among them are
     those for strings, and for sums, which looks for SciPy's BLAS.

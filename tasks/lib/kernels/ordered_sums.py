@@ -87,7 +87,7 @@ def transposed_product(a: Array, b: Array) -> Array:
 
 @nb.njit(cache=True, nogil=True)
 def inverse(matrix: Array) -> Array:
-    """Of a symmetric positive definite matrix, by Gauss and Jordan's elimination; it needs no pivots then."""
+    """Inverse of a symmetric positive definite matrix, by Gauss-Jordan elimination, which needs no pivots then."""
     out = matrix.copy()
     for k in range(len(out)):
         scale = 1.0 / out[k, k]

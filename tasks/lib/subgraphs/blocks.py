@@ -62,12 +62,12 @@ class SubgraphBlock(NamedTuple):
 
     @property
     def subgraphs(self) -> int:
-        """How many."""
+        """Width of the part."""
         return len(self.sample_ids)
 
 
 class SubgraphLayout(NamedTuple):
-    """What all blocks of a dataset have in common.
+    """Layout that all blocks of a dataset share.
 
     Args:
         node_sets, edge_sets: how many the heterograph has.

@@ -20,7 +20,7 @@ load_kernels_fast()
 def split_positions(
     starts: NDArray[np.int64], sources: NDArray[np.int32], positions: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64], NDArray[Any]]:
-    """What is stored of positions.
+    """Split positions into their stored form.
 
     Args:
         starts: int64 [b + 1]: edges of subgraph s are those from ``starts[s]`` on to ``starts[s + 1]``.

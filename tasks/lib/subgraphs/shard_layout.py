@@ -1,4 +1,4 @@
-"""How sampled subgraphs are cut into shards and row groups: by their numbers and sizes alone."""
+"""Layout of sampled subgraphs in shards and row groups, by their numbers and sizes alone."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class SubgraphShard:
 
 @contextmanager
 def damage_named(where: str) -> Iterator[None]:
-    """What goes wrong with the bytes of a file, told with its name.
+    """Raise faults of a file's bytes with its name.
 
     Raises:
         DatasetDamaged: in place of Arrow's errors, of those of whoever looks for what is not there, and of one that

@@ -72,7 +72,7 @@ def join(plan: SamplePlan, routes: Routes, task: int, requests: list[EdgesAsked]
 
 
 def begins_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each of consecutive groups of these lengths begins, and the end of the last."""
+    """Offsets of consecutive groups of these lengths, and the end of the last."""
     begins = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=begins[1:])
     return begins

@@ -66,7 +66,7 @@ class _Edges:
         return ShardEdges(sources, targets, edges["position"].to_numpy().astype(np.int64))
 
     def counts(self, subgraphs: int) -> NDArray[np.int64]:
-        """How many each subgraph has, of all sets and ops."""
+        """Counts of each subgraph, of all sets and ops."""
         total = np.zeros(subgraphs, np.int64)
         for parts in self._of:
             for each in parts:

@@ -43,7 +43,7 @@ from superworkflow.tasks.sample.spec import SamplingSpec
 
 TASKS_PER_CORE = 2
 SHARDS_PER_CORE = 8
-"""Of a batch: what these have drawn is in the dataset's folder meanwhile."""
+"""Subgraphs of a batch, whose draws are kept in the dataset's folder until the end."""
 _PIECE = 1 << 20  # nodes whose degrees one task reads, at least
 _LEAST_RANGE = 1 << 20  # edges of a set that are cut at all, unless memory asks for it
 
@@ -169,7 +169,7 @@ class _Work:
         return sizes
 
     def summary(self, edges: int) -> str:
-        """What has travelled, for people."""
+        """Summary of the exchanged bytes, for people."""
         shuffled = shuffled_bytes(self._session) - self._before
         return f"{shuffled} bytes were shuffled, {shuffled / max(edges, 1):.1f} for each of {edges} edges"
 

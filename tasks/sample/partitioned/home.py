@@ -34,7 +34,7 @@ class ShardSeeds(NamedTuple):
 
 
 class ShardRequest(NamedTuple):
-    """What a shard asks a task for, of one op.
+    """Request of a shard to a task, of one op.
 
     Args:
         shard: place of the shard among those of the exchange.
@@ -58,7 +58,7 @@ class ShardRequest(NamedTuple):
 
 
 class ShardResponse(NamedTuple):
-    """What was drawn for a request.
+    """Draws for a request.
 
     Args:
         op: number.
@@ -85,12 +85,12 @@ def keys_of(subgraphs: NDArray[Any], nodes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def subgraphs_of(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of keys."""
+    """Decode keys."""
     return keys >> np.int64(NODE_BITS)
 
 
 def nodes_of(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of keys."""
+    """Decode keys."""
     return keys & np.int64(_NODE)
 
 
@@ -136,7 +136,7 @@ def summed(keys: NDArray[np.int64], paths: NDArray[np.int64]) -> tuple[NDArray[n
 
 
 def counts_asked(plan: SamplePlan, shard: ShardSeeds, level: int) -> list[NDArray[np.int64]]:
-    """Of each range of each edge set, how many rows a level asks for."""
+    """Number of rows that a level requests of each range of each edge set."""
     counts = [np.zeros(len(cuts) - 1, np.int64) for cuts in plan.cuts]
     for op in plan.of_level(level):
         nodes = nodes_of(asked(plan, shard, op)[0])
@@ -173,7 +173,7 @@ def compact(values: NDArray[Any]) -> NDArray[Any]:
 def ask(
     plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeeds]
 ) -> Iterator[tuple[int, ShardRequest]]:
-    """What a shard asks for in a level of ops."""
+    """Requests of a shard in a level of ops."""
     place, shard = item
     none = np.zeros(0, np.int64)
     for op in plan.of_level(level):

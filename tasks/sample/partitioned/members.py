@@ -80,7 +80,7 @@ def _members(plan: SamplePlan, fronts: list[NDArray[np.int64]], own: NDArray[Any
 
 
 def _firsts(seeds: NDArray[Any]) -> NDArray[np.int64]:
-    """How many different seeds each subgraph has."""
+    """Number of different seeds of each subgraph."""
     count, columns = seeds.shape
     if columns < 2:
         return np.full(count, columns, np.int64)
@@ -107,7 +107,7 @@ class EdgesAsked(NamedTuple):
 
 
 class EdgesFound(NamedTuple):
-    """What was found for `EdgesAsked`: counts of each source; positions less `base`; places among the targets."""
+    """Response to `EdgesAsked`: counts of each source; positions less `base`; places among the targets."""
 
     edge_set: int
     task: int
@@ -123,7 +123,7 @@ def _all_keys(members: ShardNodes) -> NDArray[np.int64]:
 
 
 def counts_joined(plan: SamplePlan, shard: ShardSeeds) -> list[NDArray[np.int64]]:
-    """Of each range of each edge set, how many rows have edges between nodes to be found."""
+    """Number of rows of each range of each edge set that have edges between nodes to find."""
     members = members_of(plan, shard)
     return [
         np.bincount(plan.range_of(place, nodes_of(_all_keys(members[edges.source]))), minlength=len(cuts) - 1)
@@ -132,7 +132,7 @@ def counts_joined(plan: SamplePlan, shard: ShardSeeds) -> list[NDArray[np.int64]
 
 
 def ask_edges(plan: SamplePlan, routes: Routes, item: tuple[int, ShardSeeds]) -> Iterator[tuple[int, EdgesAsked]]:
-    """What a shard asks for."""
+    """Requests of a shard."""
     place, shard = item
     members = members_of(plan, shard)
     for number, edges in enumerate(plan.edge_sets):

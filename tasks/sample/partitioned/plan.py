@@ -1,4 +1,4 @@
-"""What all tasks of a partitioned sample have to know: the spec in numbers, the sets, and who has which rows."""
+"""Plan of a partitioned sample: the spec in numbers, the sets, and the owners of rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from superworkflow.tasks.sample.sampler import (
 from superworkflow.tasks.sample.spec import STRATEGIES, Op, SamplingSpec
 
 NODE_BITS = 50
-"""Of a key of (subgraph, node) or (subgraph, position): the second is below, the number in a shard above."""
+"""Bits of the lower half of a key (subgraph, node) or (subgraph, position); the number in a shard is above."""
 
 
 class OpPlan(NamedTuple):
@@ -72,7 +72,7 @@ class EdgePlan:
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """What all tasks have to know.
+    """Plan that all tasks share.
 
     Args:
         graph: URI of the heterograph dataset.
@@ -108,7 +108,7 @@ class SamplePlan:
 
     @property
     def levels(self) -> int:
-        """Of ops."""
+        """Levels of ops."""
         return 1 + max((op.level for op in self.ops), default=-1)
 
     def of_level(self, level: int) -> list[OpPlan]:
@@ -125,7 +125,7 @@ class SamplePlan:
 
 
 class Routes(NamedTuple):
-    """Which tasks draw, in one exchange.
+    """Tasks that draw, in one exchange.
 
     Args:
         first: of each range of each edge set, its first task; it has those up to the next range's first. Where a range
@@ -136,7 +136,7 @@ class Routes(NamedTuple):
 
     @property
     def tasks(self) -> int:
-        """How many there are, at least one."""
+        """Number of tasks, at least one."""
         return max(1, int(self.first[-1][-1])) if self.first else 1
 
     @classmethod

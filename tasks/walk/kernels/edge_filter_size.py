@@ -1,4 +1,4 @@
-"""How large the table of pairs is (`edge_filter`), and what follows from it; known without compiled kernels."""
+"""Size of the table of pairs (`edge_filter`) and its consequences, known without compiled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a random word becomes an edge, a height, an answer: the rules that every way of walking shares.
+"""Maps random words to edges, acceptance heights and outcomes: rules that all second-order kernels share.
 
 Walkers in memory (`first_order`, `rejection`, `mixture`) and walkers that travel between partitions (`advance`) must
 draw the same walks to the last bit, so what decides stands here once. Rows may stand anywhere: a row is where it
@@ -16,7 +16,7 @@ FEW = 3
 FRACTION = 2.0**-52  # a 52-bit fraction times a degree rounds to less than the degree
 _WIDEST = 2.0**62
 TRIAL_WORDS = np.uint64((3 * int(GAMMA)) % 2**64)
-"""What a trial with tries adds to the state, for the dart, the coin of a weighted edge and the number of tries."""
+"""State increments of a trial: for the dart, the coin of a weighted edge and the number of tries."""
 _TRIES = np.uint64(0xA24BAED4963EE407)
 _2, _12, _32 = np.uint64(2), np.uint64(12), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -75,7 +75,7 @@ def extra_width(edges, share, beside):  # type: ignore[no-untyped-def]
 
 @nb.njit(inline="always")
 def few_tries(u, edges, width, q):  # type: ignore[no-untyped-def]
-    """How many tries for a neighbour of t come before the dart of a trial, up to `FEW`; no branch.
+    """Number of tries for a neighbour of t before the dart of a trial, up to `FEW`; no branch.
 
     Each draw of the trial is a try with the same probability, until one is the dart. ``u`` is uniform in [0, 1),
     ``edges`` the degree and ``width`` that of the dart's target, as float64.
@@ -107,7 +107,7 @@ def near_tries(u, edges, width, q, most):  # type: ignore[no-untyped-def]
 
 @nb.njit(inline="always")
 def try_state(state):  # type: ignore[no-untyped-def]
-    """Where the words of a trial's tries begin, from the state behind the trial."""
+    """State from which the words of a trial's tries begin, from the state behind the trial."""
     return state ^ _TRIES
 
 

@@ -1,4 +1,4 @@
-"""Where a walk starts, and the first state of its random stream: functions of the seed and the walk's number alone.
+"""Start of a walk, and the first state of its random stream: functions of the seed and the walk's number alone.
 
 The start vertices of a round are visited in a pseudo-random order: a balanced Feistel network on the smallest
 even number of bits that holds them, cycle-walked back into the range (Black & Rogaway, "Ciphers with

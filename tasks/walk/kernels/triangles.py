@@ -1,4 +1,4 @@
-"""Which edges lie in no triangle: what a second-order step knows before it looks into memory.
+"""Edges without a triangle: a second-order step knows them before it reads memory.
 
 A walker that came to v by an edge t -> v of no triangle finds no neighbour of v at distance 1 from t, so that the
 height of a dart alone decides. In a sparse graph that is most of the steps. The answer changes no walk.

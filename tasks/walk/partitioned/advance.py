@@ -40,7 +40,7 @@ from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 from superworkflow.tasks.walk.partitioned.mixture_step import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 
 ARRIVE, TRY, ASK, EXACT, ENDED = 0, 1, 2, 3, 4
-"""Where a walker is in its step: come to its vertex; back there for more darts; with darts to ask about; with a row
+"""State of a walker in its step: arrived at its vertex; back there for more darts; with darts to ask about; with a row
 to draw from; at its end."""
 
 MOST_VERTICES = 1 << 40  # a noted dart is certain << 63 | words drawn << 40 | vertex

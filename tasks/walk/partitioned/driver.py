@@ -164,7 +164,7 @@ class _SparkJobs:
         return made
 
     def summary(self) -> str:
-        """How even the work was, for people."""
+        """Balance of the work, for people."""
         walkers, seconds = self._work.value
         share, largest = 1 / len(walkers), seconds.max() / max(1e-9, seconds.sum())
         return (

@@ -23,7 +23,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
 )
 
 TAKEN, ASKS, WANTS_NEAR, WANTS_EDGE, NO_SPACE = 0, 1, 2, 3, 4
-"""How it ends: with the next vertex; with tries to ask about; with a row to draw from at the task of t, what is left
+"""Outcome: the next vertex; with tries to ask about; with a row to draw from at the task of t, what is left
 of its tries or all of it; with more words than there is space for."""
 
 _LOW = np.uint64(0xFFFFFFFF)

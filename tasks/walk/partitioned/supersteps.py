@@ -1,4 +1,4 @@
-"""What the tasks of a partitioned walk do: let walkers begin, go on and rest, and put walks together.
+"""Tasks of a partitioned walk: start, advance and park walkers, and assemble walks.
 
 Each function is that of one task of Spark. Between tasks go pairs (task, walkers in bytes).
 """
@@ -29,7 +29,7 @@ Sent = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class WalkPlan:
-    """What tasks have to know.
+    """Plan that tasks share.
 
     Args:
         graph: URI of the index dataset.

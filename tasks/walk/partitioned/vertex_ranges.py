@@ -26,7 +26,7 @@ from superworkflow.tasks.walk.kernels.alias_table import build_alias
 
 @dataclass(frozen=True)
 class VertexRanges:
-    """Who has which rows.
+    """Owners of rows.
 
     Args:
         cuts: int64[ranges + 1]; range r has the vertices cuts[r]..cuts[r + 1] - 1.

@@ -25,7 +25,7 @@ _COUNTS = 3 * 8
 
 @dataclass(frozen=True)
 class WalkRules:
-    """What decides of a walk, beside the graph.
+    """Rules of a walk, in addition to the graph.
 
     Args:
         p, q: see `Walker`; 1 and 1 for first-order walks.
@@ -103,7 +103,7 @@ class WalkerBatch:
 
     @property
     def visited(self) -> WalkerBatch:
-        """What walkers have visited and still have with them, apart from what their step needs."""
+        """Vertices that walkers have visited and still carry, apart from those that their step needs."""
         walkers = self.walkers[self.walkers["tokens"] > 0]
         walkers["words"] = 0
         return WalkerBatch(walkers, self.words[:0], self.tokens)

@@ -1,4 +1,4 @@
-"""How workers that each have a part of a graph draw blocks and read rows of all of it, from those who own the nodes.
+"""Distributed sampler: workers that each have a part of a graph draw blocks and pull rows from the nodes' owners.
 
 All workers ask at a time, for a window of batches together, so that there are two exchanges for each hop and two for
 the rows, however many batches the window has: nodes to their owners, and what is asked for back.
@@ -40,7 +40,7 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
 _KINDS = (np.int64, np.int64, np.float32)
-"""Of what owners tell of edges: senders, positions, weights."""
+"""Types of the columns returned per edge: senders, positions, weights."""
 _NOTHING_LOST = read_only(_NONE)
 
 
@@ -64,14 +64,14 @@ class BatchRequest(NamedTuple):
 
 @dataclass
 class BatchInputs(NetworkInputs):
-    """What is read for one batch: all but the rows that are learned, for which others are asked in its own step."""
+    """Inputs of one batch: all but learned rows, which are pulled in the batch's own step."""
 
     learned_rows: list[KVRequest] = field(default_factory=list)
 
 
 @dataclass
 class DistNeighborSampler:
-    """What a worker has of the graph, and how it asks for the rest.
+    """Sampler of a worker that has a part of the graph and pulls the rest.
 
     Args:
         piece: its parts.
@@ -215,7 +215,7 @@ class DistNeighborSampler:
         return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
 
     def _known(self, batches: Sequence[MiniBatch], window: Sequence[BatchRequest]) -> list[BatchInputs]:
-        """What the network reads of the nodes of each batch, and questions about rows that are learned."""
+        """Network inputs of each batch, and requests for learned rows."""
         owners, first = self.owners, self.draws.levels[0].relations
         summed = [each for each in first if each.number in self.draws.summed]
         direct = [each for each in first if each.number in self.draws.direct]
@@ -257,7 +257,7 @@ class DistNeighborSampler:
         return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.array)
 
     def _own_sums(self, relation: Relation, block: Block, dropout: float) -> PartialSumSource:
-        """What this worker answers others of a direct edge set from, for one batch."""
+        """Source of this worker's partial sums over a direct edge set, for one batch."""
         name = relation.senders
         dropped = of_senders(block.state, dropout_threshold(dropout), self.numbers[name])
         return PartialSumSource(self.piece.features[name], self.piece.low[name], self.piece.numbers[name], dropped)
@@ -292,7 +292,7 @@ class DistNeighborSampler:
 
     @cached_property
     def degrees(self) -> NDArray[np.float32]:
-        """Of the owned nodes in the one edge set, float32 [nodes, 1]; of edges with weights the sum of these."""
+        """Degrees of the owned nodes in the one edge set, float32 [nodes, 1]; weighted where edges have weights."""
         ((number, rows),) = self.piece.rows.items()
         return degrees_of(rows, self.weights.get(number))[:, None]
 

@@ -30,7 +30,7 @@ def place_in_rows(
     indptr: NDArray[np.int64], rows: NDArray[np.int64], begins: NDArray[np.int64], starts: NDArray[np.int64],
     positions: NDArray[np.int64], places: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Where drawn edges stand among those of the worker's nodes.
+    """Places of drawn edges among those of the worker's nodes.
 
     Args:
         indptr: of these.
@@ -75,7 +75,7 @@ def place_edges(
 
 @nb.njit(inline="always")
 def _owner(bounds: Any, node: Any) -> Any:
-    """Who of the workers, whose nodes begin at bounds, has a node."""
+    """Owner of a node among workers whose nodes begin at `bounds`."""
     low, high = 0, len(bounds) - 1
     while low + 1 < high:
         middle = (low + high) >> 1
@@ -91,7 +91,7 @@ def count_senders(
     starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], edges: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """How many edges come from each worker's nodes, and to how many receivers, each of which needs one sum of them.
+    """Count the edges from each worker's nodes, and their receivers, each of which needs one sum.
 
     Args:
         starts, senders: of drawn edges [r + 1], [e].

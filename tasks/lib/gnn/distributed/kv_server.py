@@ -1,4 +1,4 @@
-"""What the owner of nodes answers others' questions from."""
+"""Tables from which a worker serves requests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 
 class RowSource(Protocol):
-    """What an owner answers questions from."""
+    """Source from which an owner serves requests."""
 
     @property
     def width(self) -> int:
-        """Of a row."""
+        """Width of a row."""
 
     def count(self, asked: NDArray[np.int64]) -> int:
-        """How many rows the answer has."""
+        """Number of rows in the response."""
 
     def write(self, asked: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """The answer, one row behind the other, [rows * width]."""

@@ -23,7 +23,7 @@ _NONE = np.empty(0, np.float32)
 
 
 class KVRequest(NamedTuple):
-    """What was asked of the owners of nodes, and what this worker was asked in turn.
+    """Request to the owners of nodes, and the requests that this worker received in turn.
 
     Args:
         node_set: of the nodes.

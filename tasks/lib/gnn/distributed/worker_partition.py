@@ -63,7 +63,7 @@ class WorkerPartition:
             first + at: {name: (int(own[i, at]), int(own[i, at + 1])) for i, name in enumerate(shards.node_sets)}
             for at in range(last - first)
         }
-        """Of this worker's rows of each node set, where those of each part begin and end."""
+        """Bounds of each part among this worker's rows of each node set."""
         self._targets = {j: each.target for j, each in enumerate(shards.edge_sets)}
 
     def near(self, owners: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -78,7 +78,7 @@ class WorkerPartition:
         return np.concatenate([table, others])
 
     def places(self, edge_set: int) -> NDArray[np.int32]:
-        """Where in `near` the neighbours of this worker's nodes are, of each edge."""
+        """Place in `near` of each edge's sender."""
         name, indices = self._targets[edge_set], self.piece.rows[edge_set].indices
         low, high = self.piece.low[name], self.piece.high[name]
         others = high - low + np.searchsorted(self.piece.halo[name], indices)

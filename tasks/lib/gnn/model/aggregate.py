@@ -55,7 +55,7 @@ class SampledEdges:
         return out.scatter_reduce(0, places, rows, "amax", include_self=False)
 
     def _rows(self, values: torch.Tensor) -> torch.Tensor:
-        """What each edge brings: [edges, d]."""
+        """Messages of the edges: [edges, d]."""
         return values.index_select(0, self.senders)
 
     def add(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> None:

@@ -1,4 +1,4 @@
-"""What a layer's product reads: a node's own row and means of its neighbours', side by side, and their gradients."""
+"""Inputs of a layer's product: a node's own row and means of its neighbours', side by side, and their gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConstantPart(Protocol):
 
     @property
     def width(self) -> int:
-        """How many."""
+        """Width of the part."""
 
     def fill(self, out: NDArray[np.float32], at: int) -> None:
         """Write them, from column `at` on."""
@@ -176,7 +176,7 @@ class _Joined(torch.autograd.Function):
 
 
 def _by_sender(edges: SampledEdges | None, senders: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Where the edges of each receiver begin, and of each sender, and their receivers; there may be none."""
+    """Edge offsets by receiver and by sender, and the receivers; there may be none."""
     begins = np.zeros(senders + 2, np.int64)
     if edges is None:
         return _NO_EDGES, read_only(begins), _NOBODY

@@ -1,4 +1,4 @@
-"""What a network is made of: all that is known of it without torch, as it is kept beside its weights."""
+"""Configuration of a network: all that is known of it without torch, stored with its weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reads_means(model: str, aggregator: str) -> bool:
 
 @dataclass(frozen=True)
 class Head:
-    """What a network's last layer makes, and for which task.
+    """Output of a network's last layer, and its task.
 
     Args:
         task: its name.
@@ -48,7 +48,7 @@ class Head:
     several: bool = False
 
     def fault(self) -> str:
-        """What is wrong with it; empty where nothing is."""
+        """Fault of the head; empty where there is none."""
         texts = (self.task, self.label, self.edges, self.decoder, *self.node_sets, *self.classes)
         if not self.node_sets or not all(isinstance(each, str) for each in texts):
             return "no node set, or one without a name"
@@ -118,7 +118,7 @@ class NetworkConfig:
         return reads_means(self.model, self.aggregator)
 
     def numbers(self) -> dict[str, int]:
-        """Of the node sets, in random streams."""
+        """Numbers of the node sets in random streams."""
         return {name: number for number, name in enumerate(sorted(self.nodes))}
 
     def embedded(self) -> list[str]:

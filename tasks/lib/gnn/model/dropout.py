@@ -32,7 +32,7 @@ def dropout_threshold(dropout: float) -> int:
 
 
 def of_senders(state: int, share: int, node_set: int) -> RowDropout:
-    """Of a layer's senders.
+    """Dropout of a layer's senders.
 
     Args:
         state: of the layer's masks; see `batches.Block`.

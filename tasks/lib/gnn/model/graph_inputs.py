@@ -33,7 +33,7 @@ class Data:
 
 
 def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums_outermost: bool) -> Data:
-    """What the network reads.
+    """Inputs of the network.
 
     Args:
         graph: that is learned on.

@@ -30,7 +30,7 @@ _SLOPE = 0.2
 
 @dataclass
 class LayerInputs:
-    """What a layer reads.
+    """Inputs of a layer.
 
     Args:
         receivers: how many of each node set; they come first among the senders.
@@ -108,7 +108,7 @@ class SageLayer(nn.Module):
         return {name: self._made(given, name, rows) for name, rows in read.items()}
 
     def read(self, given: LayerInputs) -> dict[str, torch.Tensor]:
-        """What the products read: a receiver's own row and means of its neighbours' side by side."""
+        """Inputs of the products: a receiver's own row and means of its neighbours' side by side."""
         device = next(self.parameters()).device
         found = {}
         for name in self.sets:

@@ -34,8 +34,9 @@ _LAYERS = {"sage": SageLayer, "rgcn": SageLayer, "gcn": GcnLayer, "gat": GatLaye
 
 @dataclass
 class NetworkInputs:
-    """What is read of the graph beside its edges. What a worker has asked for is read from `RowTable`s in place of
-    arrays.
+    """Inputs that are read of the graph in addition to its edges.
+
+    Rows that a worker has pulled are read from `RowTable`s in place of arrays.
 
     Args:
         features: float32 or float16 [nodes, values] by node set, of those that have them.
@@ -101,7 +102,7 @@ class Network(nn.Module):
         return rows
 
     def first_rows(self, block: Block, known: NetworkInputs) -> dict[str, torch.Tensor]:
-        """What the first layer reads of its senders, but for what it reads from tables of all nodes."""
+        """Inputs of the first layer's senders, except those read from tables of all nodes."""
         rows = {}
         for name, nodes in block.senders.items():
             if name in known.learned:
@@ -150,7 +151,7 @@ class Network(nn.Module):
     def inputs(
         self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
     ) -> LayerInputs:
-        """What a layer reads; see `layer`."""
+        """Inputs of a layer; see `layer`."""
         device = self.device
         mask = _Masks(block, dropout, device)
         means = known.means if number == 0 else {}
@@ -195,7 +196,7 @@ class Network(nn.Module):
     def _tables(
         self, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, mask: _Masks
     ) -> dict[str | int, ConstantPart]:
-        """What is read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
+        """Inputs read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
         found: dict[str | int, ConstantPart] = {}
         for name, nodes in block.receivers.items():
             if name not in rows:
@@ -299,7 +300,7 @@ class _Masks:
         return RowDropout(self._dropped, random_streams.state(self._state, *kind))
 
     def senders(self, node_set: int) -> RowDropout:
-        """Of rows of senders, by the number of their set."""
+        """Dropout of rows of senders, by the number of their set."""
         return of_senders(self._state, self._dropped, node_set)
 
     def rows(self, values: torch.Tensor, numbers: NDArray[np.int64], *kind: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a worker's layers read of nodes of which some are others': rows, and means of drawn neighbours."""
+"""Feature rows and neighbour means of nodes that other workers may own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network learns, behind one interface: which targets a step has, its loss, and how it is validated.
+"""Training objective behind one interface: the targets of a step, its loss, and its validation.
 
 Training goes through the items of a task, such as labelled nodes, in the order of their hash, so many of them in a
 step. It asks the task for the example that a step learns from, has blocks drawn around the example's nodes, and gives
@@ -22,12 +22,12 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
 
 Step = tuple[int, int, int]
-"""What makes a step another than all others: whose it is (`streams.TRAINING`, `streams.VALIDATION`), epoch, step."""
+"""Key of a step: its purpose (`streams.TRAINING`, `streams.VALIDATION`), epoch, step."""
 RowsByNodeSet = Mapping[str, torch.Tensor]
 
 
 class Example(NamedTuple):
-    """What one step learns from.
+    """Example of one step.
 
     Args:
         nodes: by node set those whose rows the loss reads: int64, distinct, ascending.
@@ -57,11 +57,11 @@ def alone(rows: torch.Tensor) -> torch.Tensor:
 
 
 class Objective(Protocol):
-    """What a network learns. Examples are made by several threads at a time."""
+    """Objective of a network. Several threads make examples at a time."""
 
     @property
     def head(self) -> Head:
-        """What the network's last layer is to make."""
+        """Head that the network needs."""
 
     @property
     def figure(self) -> str:
@@ -84,13 +84,13 @@ class Objective(Protocol):
         """Edges that pass no messages in a step with these items; see `Example`."""
 
     def example(self, items: NDArray[np.int64], step: Step) -> Example:
-        """What a step learns from: a function of its items and of the step, never of who asks."""
+        """Example of a step: a function of its items and of the step alone."""
 
     def loss(self, network: Network, rows: RowsByNodeSet, example: Example) -> torch.Tensor:
         """Mean loss of the items, from the rows that the network made of the example's nodes."""
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
-        """What the rows are worth; without gradients. An example may be empty where others have a part of its step."""
+        """Evaluate rows, without gradients. An example may be empty where others have a part of its step."""
 
     def save(self, output: FileWriter) -> None:
         """Write what inference and scores have to know of the items."""

@@ -1,4 +1,4 @@
-"""What is learned: classes of the nodes of one set, and who of them is trained on, validated on, and tested."""
+"""Labels: classes of the nodes of one set, and their split into training, validation and test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEFAULT = "node.label"
 
 @dataclass(frozen=True)
 class NodeTargets:
-    """Who of the nodes of a set is trained on, validated on, and tested.
+    """Labelled nodes of a set, split into training, validation and test.
 
     Args:
         node_set: whose.
@@ -96,7 +96,7 @@ def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
 
 
 def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
-    """What to say where some labels are on no node to train on: their names, and how many such nodes each has."""
+    """Warning of labels without training nodes: their names, and the count of other nodes of each."""
     lacking = [name for name, count in zip(names, trained, strict=True) if not count]
     return UserError(
         "a class has no node to train on", where=where, value=", ".join(lacking)[:200],

@@ -99,7 +99,7 @@ class MultiLabel(NodeTask):
     """
 
     figure = "r_precision"
-    """Of a node with k labels, the share of them among the k of highest score."""
+    """Metric: of a node with k labels, the share of them among the k of highest score."""
 
     def __init__(self, targets: ManyTargets):
         super().__init__(targets, several=True)

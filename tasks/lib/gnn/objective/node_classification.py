@@ -19,7 +19,7 @@ from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 
 
 class NodeTask:
-    """What tasks share whose items are labelled nodes.
+    """Base of objectives whose items are labelled nodes.
 
     Args:
         targets: their labels and splits.
@@ -84,5 +84,5 @@ class Classification(NodeTask):
 
 
 def wanted_of(example: Example, scores: torch.Tensor) -> torch.Tensor:
-    """What the nodes of a batch are to be, where their scores are."""
+    """Targets of a batch's nodes, in the order of their scores."""
     return torch.from_numpy(example.wanted[0]).to(scores.device)

@@ -1,3 +1,3 @@
-"""Who of what is learned is trained on, validated on, and tested."""
+"""Names of the splits."""
 
 SPLITS = ("train", "validation", "test")

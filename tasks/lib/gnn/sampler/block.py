@@ -49,12 +49,12 @@ class Lost(NamedTuple):
     weights: NDArray[np.float32] | None = None
 
     def counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many edges each of these receivers has lost."""
+        """Number of lost edges of each of these receivers."""
         first, end = np.searchsorted(self.receivers, nodes, "left"), np.searchsorted(self.receivers, nodes, "right")
         return np.asarray(end - first, np.int64)
 
     def sums(self, nodes: NDArray[np.int64], weights: NDArray[np.float32] | None) -> NDArray[Any]:
-        """What each of these receivers has lost: weights of edges, or how many they are.
+        """Sum of the weights of each receiver's lost edges, or their number.
 
         Args:
             nodes: the receivers.
@@ -75,7 +75,7 @@ class Lost(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What one layer reads and makes.
+    """Block of one layer: its receivers, senders and edges.
 
     Args:
         receivers, senders: nodes of each node set, int64; the receivers come first among the senders.

@@ -57,7 +57,7 @@ def count_draws(
     starts: NDArray[np.int64],
     renumbered: Renumbered | None,
 ) -> None:
-    """Where the drawn edges of each receiver will begin.
+    """Offsets of each receiver's drawn edges.
 
     Args:
         indptr, indices: rows of the edge set.
@@ -151,7 +151,7 @@ def draw_edges(
 
 @nb.njit(nogil=True)
 def moved_on(renumbered: Any, row: Any, first: Any) -> Any:
-    """How much further on a row stands in the whole edge set."""
+    """Offset of a row within the whole edge set."""
     if renumbered is None:
         return np.int64(0)
     return renumbered.begins[row] - first
@@ -167,7 +167,7 @@ def _node(renumbered: Any, number: Any) -> Any:
 
 @nb.njit(inline="always")
 def _lost_in(lost: Any, first: Any, last: Any) -> Any:
-    """Where the lost edges of a row begin and end."""
+    """Range of a row's lost edges."""
     if len(lost) == 0:
         return 0, 0
     return np.searchsorted(lost, first), np.searchsorted(lost, last)

@@ -28,7 +28,7 @@ _PAIRS = 1 << 16
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What was held out of an edge set.
+    """Edges held out of an edge set.
 
     Args:
         edges: the set.
@@ -54,7 +54,7 @@ def has_links(dataset: Dataset) -> bool:
 
 
 def read_held_out(graph: HeteroGraph) -> HeldOut:
-    """What was held out of a graph.
+    """Read the edges held out of a graph.
 
     Raises:
         DatasetDamaged: files do not fit each other.
@@ -103,7 +103,7 @@ def links_of(rows: CsrRows, one_set: bool) -> Pairs:
 def scores_of(
     sources: NDArray[np.float32], targets: NDArray[np.float32], factors: NDArray[np.float32], pairs: Pairs
 ) -> NDArray[np.float32]:
-    """What the decoder makes of pairs, float32 [pairs].
+    """Scores of pairs by the decoder, float32 [pairs].
 
     Args:
         sources, targets: vectors of the nodes, float32 [nodes, width].
@@ -118,7 +118,7 @@ def scores_of(
 
 
 class Places:
-    """Where the edges of links stand: in their set, and in all that reverse it.
+    """Places of the links' edges: in their set, and in all that reverse it.
 
     Args:
         graph: that has them.

@@ -33,7 +33,7 @@ class LookAhead:
         self._pool = ThreadPoolExecutor(threads) if window else None
 
     def each(self, prepare: Callable[[NeighborSampler, S], T], steps: Iterable[S]) -> Iterator[T]:
-        """What `prepare` makes of each step with a sampler that no other thread has meanwhile."""
+        """Results of `prepare` for each step, with a sampler that no other thread uses at the same time."""
         if self._pool is None:
             yield from (self._prepare(prepare, step) for step in steps)
             return

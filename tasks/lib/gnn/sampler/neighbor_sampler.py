@@ -31,7 +31,7 @@ _NOBODY = np.empty(0, np.int64)  # kernels are compiled for receivers that are n
 
 
 class Draws(NamedTuple):
-    """How neighbours are drawn.
+    """Rules by which neighbours are drawn.
 
     Args:
         levels: of the network, the first layer's first.

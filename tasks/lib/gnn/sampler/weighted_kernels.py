@@ -23,7 +23,7 @@ def count_weighted(
     starts: NDArray[np.int64],
     renumbered: Renumbered | None,
 ) -> None:
-    """Where the edges of each receiver that `draw_by_weight` draws will begin.
+    """Offsets of each receiver's edges that `draw_by_weight` draws.
 
     Args:
         indptr: rows of the edge set.

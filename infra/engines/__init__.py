@@ -1,6 +1,7 @@
 """Engines compute inside a stage: one package for each, found by its name. `base` is their contract.
 
-What the tasks of members share, whatever the engine: `files` writes to the dataset from there, `shared` reads.
+What the tasks of members share, whatever the engine: `task_writer` writes to the dataset from there, `shared_dataset`
+reads.
 """
 
 from __future__ import annotations

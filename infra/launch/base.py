@@ -35,7 +35,7 @@ class StageCall:
         expected_memory: peak in bytes by the stage's own estimate, 0 when there is none.
         sources: those of the inputs that are sources, where the caller has opened them.
         code: reference to the user's file that defines the stage (`infra.contract.code_file.read_code`); empty for
-        none.
+            none.
     """
 
     node: str

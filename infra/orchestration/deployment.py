@@ -59,8 +59,7 @@ class Deployment:
         watcher: import path of the flow that watches its sources where it will run. With one the schedule says when
             that looks, and the deployment runs when they have been written; empty for none.
         notify: whom to give word of runs that want a person, see `infra.orchestration.notifications`; empty leaves that
-        as
-            it is.
+            as it is.
     """
 
     superworkflow: Superworkflow

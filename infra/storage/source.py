@@ -203,7 +203,7 @@ class Source:
             raise _unreadable(self.location, error) from None
 
     def files(self, name: str = "*") -> list[str]:
-        """Paths of the members that a name stands for (see `tables`), sorted, without the description's own."""
+        """Paths of the members that a name stands for (see `table_files`), sorted, without the description's own."""
         return sorted(path for path in matching(self.members, name) if path != self._own_name)
 
     @property

@@ -118,7 +118,7 @@ def find_tables(folder: Location, names: Iterable[str], where: str, reach: Table
 
     Args:
         folder: of the description, with those that lie beside it.
-        names: as `tables.find_files` takes them, or such names after an absolute path or URI of a folder.
+        names: as `table_files.find_files` takes them, or such names after an absolute path or URI of a folder.
         where: the description, for people.
         reach: what it may name.
 

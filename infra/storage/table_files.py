@@ -109,7 +109,7 @@ def find_files(folder: Location, names: Iterable[str], where: str) -> dict[str, 
 
 
 def matching(paths: Iterable[str], name: str) -> list[str]:
-    """Those of the paths that a name stands for, as in `find_files` and `elsewhere.find_tables`."""
+    """Those of the paths that a name stands for, as in `find_files` and `table_access.find_tables`."""
     wanted = [each.split("/") for each in shards(plain(name).removeprefix("./").rstrip("/"))]
     return [path for path in paths if any(_begins(path.split("/"), parts) for parts in wanted)]
 

@@ -27,7 +27,7 @@ class Ordered(NamedTuple):
 
 
 def pack(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> csr.Edges:
-    """Edges of `_csr` from their ends, without copies of a larger type."""
+    """Edges of `tasks.lib.graph.csr` from their ends, without copies of a larger type."""
     edges = np.empty(len(sources), "<u8")
     halves = edges.view("<u4").reshape(-1, 2)
     halves[:, 0], halves[:, 1] = targets, sources

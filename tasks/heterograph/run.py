@@ -174,7 +174,7 @@ class _Maker:
                 )
 
     def _ends(self, edges: EdgeSetSchema, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int32], int]:
-        """Edges packed as `_csr` has them, the row of each, and the number of rows."""
+        """Edges packed as `tasks.lib.graph.csr` has them, the row of each, and the number of rows."""
         if edges.name in self.kept:
             packed = _concatenated(self.kept.pop(edges.name), np.uint64)
             renumber(packed, self.ids[edges.source].rank, self.ids[edges.target].rank)

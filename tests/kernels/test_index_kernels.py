@@ -135,6 +135,6 @@ def test_vertices_are_in_order_and_edges_follow_them(
         number = np.zeros(len(names), np.uint32)
         number[order] = np.arange(len(order), dtype=np.uint32)
         ends = rng.integers(0, len(names), (300, 2))
-        edges = run._csr.pack(*ends.T)
+        edges = run.csr.pack(*ends.T)
         run._renumber(edges, number)
-        np.testing.assert_array_equal(run._csr.unpack(edges), number[ends])
+        np.testing.assert_array_equal(run.csr.unpack(edges), number[ends])

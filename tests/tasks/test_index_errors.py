@@ -159,9 +159,9 @@ def test_a_damaged_page_late_in_a_parquet_file(tmp_path, engine):
 SHORT = """
 import sys
 from superworkflow.__main__ import main
-from superworkflow.tasks.index import duck
-connect = duck.connect
-duck.connect = lambda memory, threads, scratch: connect(4_000_000, threads, scratch)
+from superworkflow.tasks.lib.edge_list import duckdb_reader
+connect = duckdb_reader.connect
+duckdb_reader.connect = lambda memory, threads, scratch: connect(4_000_000, threads, scratch)
 sys.exit(main(sys.argv[1:]))
 """
 

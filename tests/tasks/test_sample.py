@@ -44,9 +44,9 @@ def test_reading_text_starts_no_thread(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("".join(f"{i},{i + 1}\n" for i in range(10_000)))
     script = (
-        "import os, sys\nfrom pathlib import Path\nimport superworkflow.tasks.heterograph.file_sample\n"
+        "import os, sys\nfrom pathlib import Path\nfrom superworkflow.tasks.heterograph import file_sample\n"
         "threads = lambda: len(os.listdir('/proc/self/task'))\n"
-        "before = threads()\nsuperworkflow.tasks._sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
+        "before = threads()\nfile_sample.sample_table(Path(sys.argv[1]))\nprint(before, threads())"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     before, after = ended.stdout.split()

@@ -195,15 +195,15 @@ import os, signal, sys
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
-from superworkflow.tasks.train import STAGE, loop
+from superworkflow.tasks.train import STAGE, trainer
 import json
-save, left = loop.save_checkpoint, [int(sys.argv[4])]
+save, left = trainer.save_checkpoint, [int(sys.argv[4])]
 def then_die(*given):
     save(*given)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
-loop.save_checkpoint, loop.CHECKPOINT_SECONDS = then_die, -1.0
+trainer.save_checkpoint, trainer.CHECKPOINT_SECONDS = then_die, -1.0
 graph, output, params = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30), Progress("train"))
 """

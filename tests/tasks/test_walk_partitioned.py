@@ -15,8 +15,7 @@ from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines.spark.session import SETTINGS_VARIABLE
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
-from superworkflow.tasks import walk
-from superworkflow.tasks.walk import STAGE
+from superworkflow.tasks.walk import STAGE, estimates
 from tests.spark import needs_spark
 from tests.tasks.test_walk_stage import make, write_graph
 
@@ -46,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Several shards, batches and jobs for walks on a small graph."""
     from superworkflow.tasks.walk.partitioned import driver
 
-    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 6 * 2048)
+    monkeypatch.setattr(estimates, "SHARD_BYTES", 4 * 6 * 2048)
     monkeypatch.setattr(driver, "MOST_WALKERS", 1400)
     monkeypatch.setattr(driver, "SUPERSTEPS", 5)
     return driver

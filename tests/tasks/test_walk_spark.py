@@ -19,8 +19,7 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import PARTS_FOLDER
 from superworkflow.infra.storage.store import Store
-from superworkflow.tasks import walk
-from superworkflow.tasks.walk import STAGE
+from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.on_spark import mode
 from superworkflow.tasks.walk.params import WalkParams
 from tests.spark import needs_spark
@@ -33,7 +32,7 @@ SECOND_ORDER = {"p": 0.5, "q": 2.0, "walk_length": 20, "num_walks": 7}
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several shards of small graphs."""
-    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 20 * 2048 * 2)
+    monkeypatch.setattr(estimates, "SHARD_BYTES", 4 * 20 * 2048 * 2)
 
 
 def make(graph: Dataset, output: str | Path, params: dict[str, Any], engine: str, cpu: int = 2) -> Dataset:

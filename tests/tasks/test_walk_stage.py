@@ -20,8 +20,7 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import Measurement
-from superworkflow.tasks import walk
-from superworkflow.tasks.walk import STAGE
+from superworkflow.tasks.walk import STAGE, estimates
 from superworkflow.tasks.walk.estimates import estimate, shard_walks
 from superworkflow.tasks.walk.params import WalkParams
 from superworkflow.tasks.walk.walker import Walker
@@ -63,7 +62,7 @@ def all_walks(dataset: Dataset) -> np.ndarray:
 
 @pytest.mark.parametrize(("p", "q"), [(1, 1), (0.5, 2)])
 def test_shards_stats_and_bounded_size(tmp_path, monkeypatch, p, q):
-    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 20 * 2048 * 2)
+    monkeypatch.setattr(estimates, "SHARD_BYTES", 4 * 20 * 2048 * 2)
     graph = write_graph(tmp_path / "graph", 3000, 20_000)
     made = make(graph, tmp_path / "walks", {"num_walks": 7, "walk_length": 20, "p": p, "q": q})
     assert made.files() == [f"walks-{i:05d}.npy" for i in range(6)]
@@ -191,6 +190,7 @@ from superworkflow.infra.storage.manifest import WHOLE_FOLDER
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.tasks import walk
+from superworkflow.tasks.walk import estimates
 
 class Deadly(Progress):
     def update(self, done, total, unit, **figures):
@@ -199,7 +199,7 @@ class Deadly(Progress):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
-walk.SHARD_BYTES = 4 * 20 * 2048 * 2
+estimates.SHARD_BYTES = 4 * 20 * 2048 * 2
 params = {"num_walks": 7, "walk_length": 20}
 execute(walk.STAGE, params, {"graph": sys.argv[1]}, sys.argv[2], Resources(cpu=2), Deadly("walk"))
 """
@@ -207,7 +207,7 @@ execute(walk.STAGE, params, {"graph": sys.argv[1]}, sys.argv[2], Resources(cpu=2
 
 def test_shards_that_were_whole_are_not_made_again(tmp_path, monkeypatch, capsys):
     """SIGKILL in the middle; one of the shards that it leaves is damaged meanwhile."""
-    monkeypatch.setattr(walk, "SHARD_BYTES", 4 * 20 * 2048 * 2)
+    monkeypatch.setattr(estimates, "SHARD_BYTES", 4 * 20 * 2048 * 2)
     graph = write_graph(tmp_path / "graph", 3000, 20_000, directed=True)
     expected = make(graph, tmp_path / "expected", {"num_walks": 7, "walk_length": 20})
     killed = subprocess.run(

@@ -1,7 +1,8 @@
 """Spark as an engine of stages.
 
 `session` opens it for a stage, `tasks` is what runs on executors. On Kubernetes the stage's pod is the driver
-(`driver`), which asks the cluster for its executors (`executor` is their process, `cluster` the launcher's side).
+(`infra.launch.kubernetes.engines.spark_driver`), which asks the cluster for its executors (`executor` is their process,
+`infra.launch.kubernetes.engines.spark` the launcher's side).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Worker groups as an engine: workers beside the stage's own process, which coordinates them and does no work.
 
 `session.worker_group(job)` is what a stage's author uses. On one machine the workers are processes, started by the
-stage; on Kubernetes they are pods, which the launcher keeps (`cluster`). Only `rendezvous`, `agent` and `ranks` import
-torch, and only while a group with fixed roles is open. Elastic roles (`elastic`, `elastic_member`) do without.
+stage; on Kubernetes they are pods, which the launcher keeps (`infra.launch.kubernetes.engines.workers`). Only
+`rendezvous`, `agent` and `rank` import torch, and only while a group with fixed roles is open. Elastic roles
+(`elastic_role`, `elastic_member`) do without.
 """
 
 from __future__ import annotations

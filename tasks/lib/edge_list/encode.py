@@ -78,7 +78,7 @@ class Encoder:
 
         Returns:
             Ends of row after row, with more room behind them than they take; the number of rows; weights [rows] or
-            None; and the labels by number: their keys [labels, 2] and the arena (see `table.py`).
+            None; and the labels by number: their keys [labels, 2] and the arena (see `label_table.py`).
         """
         keys, _ = self.keys()
         self._slots = self._slots[:0]
@@ -168,7 +168,7 @@ class Encoder:
         return numbers
 
     def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """The labels by number: their keys [labels, 2] and the arena (see `table.py`)."""
+        """The labels by number: their keys [labels, 2] and the arena (see `label_table.py`)."""
         keys = np.empty((self.labels, 2), np.uint64)
         labels_by_number(self._slots, keys)
         return keys, self._arena

@@ -253,7 +253,7 @@ def encode_text(
             two; else it is the quote, which is a fault, or the separator again.
         blanks: fields are set apart by white space; lines that begin with # or % are comments.
         source, target, weight: number of each column from 0; weight is -1 when there is none.
-        slots, counters, arena: the table of labels, see `table.py`.
+        slots, counters, arena: the table of labels, see `label_table.py`.
         quota: a part stops before it has made more new labels than this.
         ends: [2 * rows]: source and target of each row; part i writes from room[i].
         weights: [rows] or empty.

@@ -1,6 +1,7 @@
 """A table of labels that threads fill together: each distinct label gets the next number.
 
-Which number a label gets depends on the threads' timing; `rank.py` puts the vertices in their final order later.
+Which number a label gets depends on the threads' timing; `vertex_order.py` puts the vertices in their final order
+later.
 
 An entry is two words of `slots`, and four entries share a cache line; a label is looked for in its hash's line, then
 in the ones after it. The first word of an entry holds the first eight bytes of the label, padded with zeros. The

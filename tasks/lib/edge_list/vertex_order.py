@@ -21,7 +21,7 @@ def order_by_degree(degree: NDArray[np.int64], keys: NDArray[np.uint64], arena: 
     Args:
         degree: [labels].
         keys: [labels, 2] and
-        arena: of the labels, see `table.py`.
+        arena: of the labels, see `label_table.py`.
 
     Returns:
         Numbers of labels, [vertices].

@@ -3,7 +3,7 @@
 Every label shares the features, so that the passes over them become matrix products: truncated Newton steps for
 all labels together, with conjugate gradients as inner solver. The inverse of I + mean(D)·AᵀA, the mean over rows and
 labels, is near that of each label's Hessian I + AᵀDA, and as a preconditioner leaves few inner iterations.
-All sums are in a fixed order (`_ordered`): the same weights on every machine, to the last bit.
+All sums are in a fixed order (`tasks.lib.kernels.ordered_sums`): the same weights on every machine, to the last bit.
 """
 
 from __future__ import annotations

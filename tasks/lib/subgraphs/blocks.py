@@ -8,8 +8,7 @@ seeds and repeats. Columns, by the numbers of node set i and edge set j in the h
 - `nodes.<i>`: list of node numbers; the seeds first in their set, all others ascending.
 - `source.<j>`, `target.<j>`: lists of places in the lists of nodes of the edge's ends.
 - `first.<j>`, `step.<j>`: positions of the edges in the heterograph, see `tasks.lib.subgraphs.edge_positions`: lists of
-those of
-  the first edge of each source, and of the differences of all others from the edge before.
+  those of the first edge of each source, and of the differences of all others from the edge before.
 
 Edges are ordered by (source, target, position). Sets that the spec cannot reach have no columns.
 """

@@ -214,7 +214,7 @@ def test_checkpoint_that_was_not_sent_leaves_the_one_before(
 
 STOPPED = """
 import sys
-from superworkflow.infra.process import ending
+from superworkflow.infra.process import shutdown
 from superworkflow.infra.storage import lease
 from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.lease import LeaseClaim
@@ -223,7 +223,7 @@ from superworkflow.infra.contract.resources import Resources
 from tests.toy_stages import SCALE
 lease.RENEW_SECONDS = 3600.0  # it wakes up in the middle of its work, not in its keeper
 def lost(error):
-    ending.end_process(1)
+    shutdown.end_process(1)
 execute(SCALE, {"seconds": 3.0, "factor": 7.0}, {"number": sys.argv[1]}, sys.argv[2], Resources(),
         Progress("scale"), on_lost=lost, claim=LeaseClaim("stopped"))
 """

@@ -30,7 +30,7 @@ print(json.dumps([imported, pa.array(pd.Series([1.0, float("nan")])).null_count]
 """
 
 MINE = """
-from superworkflow.infra.contract.diagram import Superworkflow
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.stage import Input, Output, Stage

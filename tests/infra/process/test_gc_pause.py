@@ -14,7 +14,7 @@ from superworkflow.infra.process.gc_pause import collect, not_collecting
 MINE = """
 import gc
 
-from superworkflow.infra.contract.diagram import Superworkflow
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.stage import Input, Output, Stage

@@ -15,7 +15,7 @@ from superworkflow.infra.launch.local.fork_client import PROGRAM, ForkServer
 from superworkflow.infra.process.threads import sleep_soon
 
 MINE = """
-from superworkflow.infra.contract.diagram import Superworkflow
+from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.contract.params import StageParams
 from superworkflow.infra.contract.estimate import Estimate
 from superworkflow.infra.contract.stage import Input, Output, Stage

@@ -25,15 +25,15 @@ DIGEST = "0" * 32
 
 HOLDER = """
 import hashlib, sys, threading
-from superworkflow.infra.process import ending
+from superworkflow.infra.process import shutdown
 from superworkflow.infra.storage import lease, lock
 from superworkflow.infra.storage.location import Location
 lease.RENEW_SECONDS = 0.3
 def lost(error):
     print(error, flush=True)
-    ending.end_process(1)
+    shutdown.end_process(1)
 where, claim = Location.of(sys.argv[1]), lease.LeaseClaim(sys.argv[2])
-with ending.when_asked(), lock.exclusive(where, on_lost=lost, claim=claim):
+with shutdown.when_asked(), lock.exclusive(where, on_lost=lost, claim=claim):
     print("held", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", (1 << 31) - 1)  # as a kernel: no instruction of Python for many minutes
 """

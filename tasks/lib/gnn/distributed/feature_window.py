@@ -47,7 +47,7 @@ class WindowRows:
         self._places = np.split(places, np.cumsum([len(each) for each in elsewhere])[:-1])
 
     def of_batches(self, where: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Places of the rows of each batch's nodes, as `owners.KVResponse` says; `where` says it of those `asked`
+        """Places of the rows of each batch's nodes, as `kv_store.KVResponse` says; `where` says it of those `asked`
         for."""
         for rows, there, places in zip(self._rows, self._elsewhere, self._places, strict=True):
             rows[there] = where[places]

@@ -55,7 +55,7 @@ class TableSource:
 
 
 class PartialSumSource(NamedTuple):
-    """Sums of rows of the owned nodes, asked for as `part_kernels.split_senders` says it.
+    """Sums of rows of the owned nodes, asked for as `kernels.split_senders` says it.
 
     Args:
         table: of this worker's nodes [nodes, width].

@@ -96,7 +96,7 @@ class WorkerPartition:
             name: of the feature.
 
         Raises:
-            UserError: as `weights.weights_of` does.
+            UserError: as `edge_weights.weights_of` does.
             DatasetDamaged: the parts do not have what the graph has.
         """
         found = {}

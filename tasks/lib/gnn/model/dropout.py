@@ -35,7 +35,7 @@ def of_senders(state: int, share: int, node_set: int) -> RowDropout:
     """Dropout of a layer's senders.
 
     Args:
-        state: of the layer's masks; see `batches.Block`.
+        state: of the layer's masks; see `tasks.lib.gnn.sampler.block.Block`.
         share: of entries that are dropped, as `dropout_threshold` makes it.
         node_set: number of the set.
     """

@@ -43,7 +43,7 @@ class LayerInputs:
         attention: dropout of weights of edges, or of nodes themselves.
         fixed: for layers that read means, what has no gradient: own rows by node set, means by number of the edge set.
         messages: of such layers, by number of the edge set, what it adds to the receivers' rows, computed before.
-        precision: of products; see `products.product`.
+        precision: of products; see `linear.product`.
     """
 
     receivers: Mapping[str, int]

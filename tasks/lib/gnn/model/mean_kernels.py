@@ -74,7 +74,7 @@ def gather_rows(
     """Rows of nodes, after dropout.
 
     Args:
-        table: of all nodes [n, d]; see `half.as_read`.
+        table: of all nodes [n, d]; see `float16.as_read`.
         nodes: [r].
         dropped, state: as `kernels.fill_masks` takes them; 0 for no dropout.
         out: [r, at least at + d], of which columns from `at` on are filled.
@@ -99,7 +99,7 @@ def gather_means(
     """Means of the rows of drawn neighbours, each after dropout; 0 of none.
 
     Args:
-        table: of all nodes [n, d]; see `half.as_read`.
+        table: of all nodes [n, d]; see `float16.as_read`.
         indices: of the edge set.
         positions: of the drawn edges [e].
         starts: where those of each receiver begin [r + 1].

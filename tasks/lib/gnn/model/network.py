@@ -67,7 +67,7 @@ class Network(nn.Module):
         seed: of its first weights.
         tables: whether it has the embeddings of nodes without features; else they are given with what it reads.
 
-    `precision` is that of the layers' products; see `products.product`.
+    `precision` is that of the layers' products; see `linear.product`.
     """
 
     def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):

@@ -39,7 +39,7 @@ class RemoteRows(NamedTuple):
 
 
 class RemoteRowsPart(NamedTuple):
-    """The same after dropout, which goes by the numbers of these nodes [r]; see `joined.ConstantPart`."""
+    """The same after dropout, which goes by the numbers of these nodes [r]; see `concat.ConstantPart`."""
 
     near: RemoteRows
     nodes: NDArray[np.int64]
@@ -85,7 +85,7 @@ class RowTable:
 
 
 class SharedMeansPart(NamedTuple):
-    """Means of drawn neighbours' rows, of which the owners of others' nodes have made sums; see `joined.ConstantPart`.
+    """Means of drawn neighbours' rows, of which the owners of others' nodes have made sums; see `concat.ConstantPart`.
 
     Args:
         table: of the worker's own nodes [n, width].

@@ -22,7 +22,7 @@ from superworkflow.tasks.lib.gnn.sampler.block import MiniBatch
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
 
 Step = tuple[int, int, int]
-"""Key of a step: its purpose (`streams.TRAINING`, `streams.VALIDATION`), epoch, step."""
+"""Key of a step: its purpose (`random_streams.TRAINING`, `random_streams.VALIDATION`), epoch, step."""
 RowsByNodeSet = Mapping[str, torch.Tensor]
 
 

@@ -64,7 +64,7 @@ def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
 
 
 def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> ManyTargets:
-    """The labels in a graph; see `targets.targets_of`, of which splits are made node by node.
+    """The labels in a graph; see `labels.targets_of`, of which splits are made node by node.
 
     Raises:
         UserError: there is no such feature, there is one label, or one has no node to train on.

@@ -241,8 +241,8 @@ def ask_rows(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
 
 @nb.njit(parallel=True, cache=True)
 def sum_edges(values: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]) -> None:
-    """Sum the rows of each receiver's senders: values [n, d] as `half.as_read` gives them, starts [r + 1], senders [e],
-    out [r, d].
+    """Sum the rows of each receiver's senders: values [n, d] as `float16.as_read` gives them, starts [r + 1],
+    senders [e], out [r, d].
     """
     width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):

@@ -41,7 +41,7 @@ class ByWeight:
         self, number: int, rows: NDArray[np.int64], nodes: NDArray[np.int64], size: int, state: np.uint64,
         lost: NDArray[np.int64], starts: NDArray[np.int64], renumbered: Renumbered | None = None,
     ) -> NDArray[np.int64]:  # fmt: skip
-        """Positions of the drawn edges in their set; of the arguments see `weighted.draw_by_weight`."""
+        """Positions of the drawn edges in their set; of the arguments see `weighted_kernels.draw_by_weight`."""
         indptr, weights = self._indptr[number], self._weights[number]
         size = min(size, self._drawn)  # no receiver has more edges than there is room for
         count_weighted(indptr, weights, rows, size, lost, starts, renumbered)

@@ -160,10 +160,10 @@ def test_stages_can_be_imported_before_a_fork() -> None:
     """None of them starts a thread when it is imported, and the modules named as late ones exist."""
     assert any(load_stage(name).late for name in stage_names())
     code = """
-from superworkflow.infra.launch import forkserver
+from superworkflow.infra.launch.local import fork_server
 from superworkflow.commands.serve import preload
 from superworkflow.tasks import stage_names
-print(len(list(preload(stage_names(), ""))), forkserver._other_threads())
+print(len(list(preload(stage_names(), ""))), fork_server._other_threads())
 """
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)

@@ -10,7 +10,7 @@ from superworkflow.infra.base.errors import UserError
 EXTRAS: Mapping[str, str] = {
     "duckdb": "cpu", "fugue": "cpu", "fugue_duckdb": "cpu", "pandas": "cpu", "scipy": "cpu", "sklearn": "cpu",
     "cmeel": "cpu",
-    "torch": "torch",
+    "torch": "torch", "safetensors": "torch",
     "aiobotocore": "s3", "botocore": "s3", "s3fs": "s3",
     "anyio": "flow", "httpx": "flow", "matplotlib": "flow", "mlflow": "flow", "prefect": "flow", "rich": "flow",
     "jinja2": "flow", "markupsafe": "flow", "plotly": "flow", "requests": "flow",

@@ -3,6 +3,10 @@
 Processors with SSE4.2 have an instruction for 8 bytes that takes three cycles, of which three may be under way at once:
 long stretches are cut into thirds, whose sums are joined by a table of what `_THIRD` zero bytes do to a sum (linear, so
 that four bytes of it are looked up apart; M. Adler's crc32c.c). Elsewhere 8 bytes at a time go through 8 tables.
+
+Records are framed and checked in kernels without Python's lock, from which `google-crc32c` cannot be called. A sum of 8
+bytes, as of each record's length, takes 4 ns here and 219 ns there; records of 136 kB come to 11.3 GB against 8.3 GB a
+CPU second (google-crc32c 1.9.0 in C, least of 7 turns, Intel Xeon with SSE4.2).
 """
 
 from __future__ import annotations

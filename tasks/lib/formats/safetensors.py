@@ -48,7 +48,7 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, NDArray[Any]]:
 
 
 def _mapped(path: Path, file: Any) -> dict[str, NDArray[Any]]:
-    """Map the tensors: each begins where the one before it ends, the first behind the header and its length of 8 bytes."""
+    """Map the tensors: each begins where the one before it ends, the first behind the header and its length."""
     with path.open("rb") as stream:
         begin = 8 + int.from_bytes(stream.read(8), "little")
     found: dict[str, NDArray[Any]] = {}

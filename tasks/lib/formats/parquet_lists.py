@@ -1,8 +1,8 @@
 """Lists of integers in Parquet files, decoded by compiled kernels.
 
-The loader makes 1.5 and 1.8 times as many batches a CPU second with them as with Arrow's reader (two runs, 148 against 99
-and 140 against 77 batches of 64 subgraphs, read anew, by one thread; 8,192 subgraphs of OGBN-MAG's sizes, medians of 5
-and 11 turns on 2 shared cores of an Intel Xeon). The benchmark `records-loading`, published at 5.3 to 6.5 times
+The loader makes 1.5 and 1.8 times as many batches a CPU second with them as with Arrow's reader (two runs, 148 against
+99 and 140 against 77 batches of 64 subgraphs, read anew, by one thread; 8,192 subgraphs of OGBN-MAG's sizes, medians of
+5 and 11 turns on 2 shared cores of an Intel Xeon). The benchmark `records-loading`, published at 5.3 to 6.5 times
 `tfgnn.parse_example`, would come to 3 to 4 with Arrow's reader, under its target of 5.
 
 For columns as `tasks.lib.subgraphs.blocks` writes them: required lists of required INT32 or INT64, DELTA_BINARY_PACKED

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
-from superworkflow.tasks.lib.formats.text_format import TextMessage, parse
+from superworkflow.tasks.lib.formats.text_format import message_class, parse
 
 STRATEGIES = ("TOP_K", "RANDOM_UNIFORM", "RANDOM_WEIGHTED", "LATEST_K")
 """By their numbers, of which the last one is not TF-GNN's."""
@@ -28,7 +29,13 @@ READOUT = "_readout"
 MOST_OPS = 1000
 MOST_SIZE = 2**31 - 1
 _SEED_OPS = ("seed_op", "symmetric_link_seed_op")
-_OP_FIELDS = ("op_name", "input_op_names", "edge_set_name", "sample_size", "strategy")
+_MESSAGES = {
+    "SamplingSpec": "seed_op: seed_op, symmetric_link_seed_op: symmetric_link_seed_op, sampling_ops: SamplingOp*",
+    "seed_op": "op_name: string, node_set_name: string",
+    "symmetric_link_seed_op": "op_name: string",
+    "SamplingOp": "op_name: string, input_op_names: string*, edge_set_name: string, sample_size: int64, "
+    "strategy: strategy",
+}
 
 
 class EdgeSetEndpoints(Protocol):
@@ -156,49 +163,49 @@ def parse_spec(text: str, where: str) -> SamplingSpec:
     Raises:
         UserError: names the line or the op that is wrong.
     """
-    message = parse(text, where)
-    message.check((*_SEED_OPS, "sampling_ops"), "SamplingSpec")
-    given = [name for name in _SEED_OPS if message.message(name) is not None]
+    message = _spec_class()()
+    parse(text, where, message, lambda: f", op {message.sampling_ops[-1].op_name}")
+    given = [name for name in _SEED_OPS if message.HasField(name)]
     if len(given) != 1:
         raise UserError(
             "a spec has one seed op", where=where, value=given, remedy=f"Give {_SEED_OPS[0]} or {_SEED_OPS[1]}"
         )  # fmt: skip
-    seed = message.message(given[0])
-    assert seed is not None
-    is_link = given[0] == _SEED_OPS[1]
-    seed.check(("op_name",) if is_link else ("op_name", "node_set_name"), given[0])
-    name = _name_of(seed, given[0])
-    node_set = seed.text("node_set_name")
+    seed, is_link = getattr(message, given[0]), given[0] == _SEED_OPS[1]
+    name = _name_of(seed, given[0], where)
+    node_set = "" if is_link else seed.node_set_name
     if not is_link and not node_set:
-        raise seed.fault("the seed op has no node set", seed.line, name, "Give it a node_set_name")
-    known = {name}
-    ops = []
-    messages = message.messages("sampling_ops")
-    if len(messages) > MOST_OPS:
-        raise UserError(f"a spec has at most {MOST_OPS} ops", where=where, value=len(messages), remedy="Give fewer")
-    names = [each.text("op_name") for each in messages]
-    for each in messages:
-        op = _op_of(each, known, names)
+        raise UserError("the seed op has no node set", where=f"{where}:{seed.line}", value=name,
+                        remedy="Give it a node_set_name")  # fmt: skip
+    if len(message.sampling_ops) > MOST_OPS:
+        raise UserError(f"a spec has at most {MOST_OPS} ops", where=where, value=len(message.sampling_ops),
+                        remedy="Give fewer")  # fmt: skip
+    known, ops = {name}, []
+    names = [each.op_name for each in message.sampling_ops]
+    for each in message.sampling_ops:
+        op = _op_of(each, known, names, where)
         known.add(op.name)
         ops.append(op)
     return SamplingSpec(where, name, node_set, is_link, tuple(ops))
 
 
-def _name_of(message: TextMessage, kind: str) -> str:
-    name = message.text("op_name")
-    if not name:
-        raise message.fault("the op has no name", message.line, kind, "Give it an op_name")
-    return name
+@cache
+def _spec_class() -> Any:
+    return message_class("SamplingSpec", _MESSAGES, {"strategy": STRATEGIES})
 
 
-def _op_of(message: TextMessage, known: set[str], names: list[str]) -> Op:
+def _name_of(message: Any, kind: str, where: str) -> str:
+    if not message.op_name:
+        raise UserError("the op has no name", where=f"{where}:{message.line}", value=kind, remedy="Give it an op_name")
+    return str(message.op_name)
+
+
+def _op_of(message: Any, known: set[str], names: list[str], where: str) -> Op:
     """One of the sampling ops, where those in `known` come before it."""
-    message.check(_OP_FIELDS, "SamplingOp")
-    name = _name_of(message, "sampling_ops")
-    where = f"{message.where}:{message.line}, op {name}"
+    name = _name_of(message, "sampling_ops", where)
+    where = f"{where}:{message.line}, op {name}"
     if name in known:
         raise UserError("there are two ops of this name", where=where, value=name, remedy="Rename one of them")
-    inputs = tuple(dict.fromkeys(message.texts("input_op_names")))
+    inputs = tuple(dict.fromkeys(message.input_op_names))
     if not inputs:
         raise UserError("the op has no inputs", where=where, remedy="Give it input_op_names")
     for given in inputs:
@@ -209,15 +216,9 @@ def _op_of(message: TextMessage, known: set[str], names: list[str]) -> Op:
                 where=where, value=given,
                 remedy="Order the ops so that each is after its inputs" if later else nearest(given, sorted(known)),
             )  # fmt: skip
-    edge_set = message.text("edge_set_name")
-    if not edge_set:
+    if not message.edge_set_name:
         raise UserError("the op has no edge set", where=where, remedy="Give it an edge_set_name")
-    size = message.number("sample_size", 0)
-    if not size or not 0 < size <= MOST_SIZE:
+    size = message.sample_size
+    if not 0 < size <= MOST_SIZE:
         raise UserError("sample_size is at least 1", where=where, value=size, remedy="Give how many edges to sample")
-    strategy = message.word("strategy", STRATEGIES[0])
-    if strategy.isdigit() and int(strategy) < len(STRATEGIES):
-        strategy = STRATEGIES[int(strategy)]
-    if strategy not in STRATEGIES:
-        raise UserError("unknown strategy", where=where, value=strategy, remedy=nearest(strategy, list(STRATEGIES)))
-    return Op(name, inputs, edge_set, size, strategy)
+    return Op(name, inputs, message.edge_set_name, size, STRATEGIES[message.strategy])

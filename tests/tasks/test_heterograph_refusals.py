@@ -121,7 +121,7 @@ def _write(path: Path, data: bytes) -> None:
         (_schema("papers.csv", "../papers.csv"), "has an empty part, '.' or '..'"),
         (_schema("papers.csv", "sofa://bucket/p.csv"), "sofa://bucket/p.csv: unknown protocol"),
         (_schema('key: "year"', 'key: "sofa"'), "papers.csv: the table has no such column (got 'sofa'). It has: id,"),
-        (_schema("DT_INT8", "DT_SOFA"), "schema.pbtxt:12: feature 'year' has no known dtype (got 'DT_SOFA')"),
+        (_schema("DT_INT8", "DT_SOFA"), "schema.pbtxt:12, feature 'year': unknown data type (got 'DT_SOFA')"),
         (_schema('source: "paper"', 'source: "sofa"'), "the source of edge set 'back' is no node set (got 'sofa')"),
         (_schema('target: "paper"', 'target: "author"'), "a reversed edge set's ends do not match those of 'cites'"),
         (_schema("size: 2", "size: 2 } dim { size: -1"), "ragged in another dimension than its first (got 'v')"),

@@ -1,286 +1,134 @@
-"""Protocol buffers' text format, read without their compiler: messages of named fields, each with its line.
+"""Protocol buffers' text format, by protobuf's own reader and writer, with kinds of messages that are described here.
 
-Which fields a message may have is for its reader to say (`TextMessage.check`). Extensions and `Any` are not read.
+The reader keeps no places, so that each message has a field `line`, which is set after it has been read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.suggest import nearest
 
-MOST_DEPTH = 50
+_LINE, _LINE_NUMBER = "line", 1000
 _TOKEN = re.compile(
-    r"""(?P<blank>[ \t\r\v\f]+|\#[^\n]*)|(?P<newline>\n)
-    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    |(?P<number>-?[ \t]*(?:0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)
-        (?![A-Za-z0-9_.]))
-    |(?P<word>-?[ \t]*[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[{}<>\[\]:,;])""",
+    r"""\#[^\n]*|(?P<newline>\n)|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>\w+)|(?P<mark>[{}<>])""",
     re.VERBOSE,
 )
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_LETTERS = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
-_ENDS = {"{": "}", "<": ">"}
+_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![0-7xuUabfnrtv\\'\"])")
+_PREFIX = r"(?:\d+:\d+ : |': )"
+_NO_FIELD = re.compile(_PREFIX + r'Message type "(\w+)" has no field named "(.*)"\.$')
+_TWICE = re.compile(_PREFIX + r'Message type "\w+" should not have multiple "(\w+)" fields\.$')
+_NO_VALUE = re.compile(_PREFIX + r'Enum type "(\w+)" has no value (?:named|with number) (.*)\.$')
 
 
-class Token(NamedTuple):
-    """A piece of text: string, number, word, mark or, at the end, `end`."""
-
-    kind: str
-    text: str
-    line: int
-
-
-class TextMessage:
-    """A message: its fields in their order, by name a list of values.
+def message_class(root: str, messages: Mapping[str, str], enums: Mapping[str, Sequence[str]]) -> Callable[..., Any]:
+    """Make the class of a kind of messages.
 
     Args:
-        where: the file, for errors.
-        line: at which it begins.
+        root: its name.
+        messages: fields of each kind in the order in which they are written, such as ``name: string, dims: dim*``,
+            where a star is for a repeated one. Errors name a kind by its words.
+        enums: names of the values, numbered from 0.
     """
-
-    def __init__(self, where: str, line: int = 1):
-        self.where, self.line = where, line
-        self.fields: dict[str, list[Token | TextMessage]] = {}
-
-    def check(self, names: Collection[str], kind: str) -> None:
-        """Refuse fields that such a message does not have.
-
-        Raises:
-            UserError: names the first one.
-        """
-        for name, values in self.fields.items():
-            if name not in names:
-                line = values[0].line if values else self.line
-                raise self.fault(f"a {kind} has no such field", line, name, f"It has: {', '.join(names)}")
-
-    def messages(self, name: str) -> list[TextMessage]:
-        """The messages in a repeated field.
-
-        Raises:
-            UserError: one is something else.
-        """
-        messages = []
-        for each in self.fields.get(name, []):
-            if not isinstance(each, TextMessage):
-                raise self._wrong(name, each, "a message { … }")
-            messages.append(each)
-        return messages
-
-    def message(self, name: str) -> TextMessage | None:
-        """The message in a field; None where there is none.
-
-        Raises:
-            UserError: there are several, or it is something else.
-        """
-        self._one(name)
-        return next(iter(self.messages(name)), None)
-
-    def texts(self, name: str) -> list[str]:
-        """The strings in a repeated field.
-
-        Raises:
-            UserError: one is something else, or not UTF-8.
-        """
-        return [self._text(name, each) for each in self.fields.get(name, [])]
-
-    def text(self, name: str, default: str = "") -> str:
-        """The string in a field.
-
-        Raises:
-            UserError: there are several, or it is something else.
-        """
-        value = self._one(name)
-        return default if value is None else self._text(name, value)
-
-    def word(self, name: str, default: str = "") -> str:
-        """The name of an enum's value, or its number as text.
-
-        Raises:
-            UserError: there are several, or it is something else.
-        """
-        value = self._one(name)
-        if value is None:
-            return default
-        if isinstance(value, Token) and value.kind in ("word", "number"):
-            return value.text
-        raise self._wrong(name, value, "the name of a value")
-
-    def number(self, name: str, default: int | None = None) -> int | None:
-        """The whole number in a field.
-
-        Raises:
-            UserError: there are several, or it is something else.
-        """
-        value = self._one(name)
-        if value is None:
-            return default
-        if isinstance(value, Token) and value.kind == "number":
-            text = value.text.replace(" ", "").replace("\t", "")
-            digits = text.lstrip("-")
-            octal = len(digits) > 1 and digits.isdigit() and digits.startswith("0")
-            try:
-                return int(text, 8 if octal else 0)
-            except ValueError:
-                pass
-        raise self._wrong(name, value, "a whole number")
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        """The truth value in a field.
-
-        Raises:
-            UserError: there are several, or it is something else.
-        """
-        value = self._one(name)
-        if value is None:
-            return default
-        words = {
-            "true": True,
-            "True": True,
-            "t": True,
-            "1": True,
-            "false": False,
-            "False": False,
-            "f": False,
-            "0": False,
-        }
-        if isinstance(value, Token) and value.kind in ("word", "number") and value.text in words:
-            return words[value.text]
-        raise self._wrong(name, value, "true or false")
-
-    def line_of(self, name: str) -> int:
-        """Line of a field; that of the message where it has none."""
-        values = self.fields.get(name)
-        return values[0].line if values else self.line
-
-    def fault(self, what: str, line: int, value: object, remedy: str) -> UserError:
-        """The error for something in this message."""
-        return UserError(what, where=f"{self.where}:{line}", value=value, remedy=remedy)
-
-    def _one(self, name: str) -> Token | TextMessage | None:
-        values = self.fields.get(name, [])
-        if len(values) > 1:
-            raise self.fault("the field occurs twice", values[1].line, name, "Give it once")
-        return values[0] if values else None
-
-    def _text(self, name: str, value: Token | TextMessage) -> str:
-        if isinstance(value, TextMessage) or value.kind != "string":
-            raise self._wrong(name, value, "a string in quotes")
-        return value.text
-
-    def _wrong(self, name: str, value: Token | TextMessage, wanted: str) -> UserError:
-        given = "a message" if isinstance(value, TextMessage) else value.text[:100]
-        return self.fault(f"{name} is {wanted}", value.line, given, "Correct it")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{root}.proto", syntax="proto2")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    scalars = {"string": kinds.TYPE_STRING, "int64": kinds.TYPE_INT64, "bool": kinds.TYPE_BOOL}
+    for name, values in enums.items():
+        enum = file.enum_type.add(name=name)
+        for number, value in enumerate(values):
+            enum.value.add(name=value, number=number)
+    for name, fields in messages.items():
+        added = file.message_type.add(name=name).field
+        for number, (field, kind) in enumerate((each.split(": ") for each in fields.split(", ")), 1):
+            plain = kind.removesuffix("*")
+            added.add(
+                name=field, number=number, label=kinds.LABEL_OPTIONAL if plain == kind else kinds.LABEL_REPEATED,
+                type=scalars.get(plain, kinds.TYPE_ENUM if plain in enums else kinds.TYPE_MESSAGE),
+                type_name=None if plain in scalars else f".{plain}",
+            )  # fmt: skip
+        added.add(name=_LINE, number=_LINE_NUMBER, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_INT32)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    made: Callable[..., Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(root))
+    return made
 
 
-def parse(text: str, where: str) -> TextMessage:
-    """The message in a text.
+def parse(text: str, where: str, message: Any, owner: Callable[[], str] = str) -> None:
+    """Read a message from text.
 
     Args:
         text: of the message.
-        where: its name for people.
+        where: names it in errors.
+        message: an empty one, which is filled; `line` of each message in it is that of its opening bracket.
+        owner: names what has been read last, for the error of an enum's unknown value; it follows the line.
 
     Raises:
-        UserError: it is not text format; names the line.
+        UserError: names the line at which it is not such a message in text format.
     """
-    return _Parser(text, where).message()
+    text = text.removeprefix("\ufeff")
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise _fault(error, where, message.DESCRIPTOR.file, owner) from None
+    _set_lines(text, where, message)
 
 
-def quoted(text: str) -> str:
-    """A string as text format has it: UTF-8, with what cannot stand in quotes escaped."""
-    plain = (
-        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    )
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", plain) + '"'
+def written(message: Any) -> str:
+    """A message as text in UTF-8, single quotes plain, since only double ones are used around strings."""
+    text: str = text_format.MessageToString(message, as_utf8=True)
+    return text.replace("\\'", "'")
 
 
-class _Parser:
-    def __init__(self, text: str, where: str):
-        self._where = where
-        self._tokens = self._scanned(text.removeprefix("\ufeff"))
-        self._next = next(self._tokens)
+def _fault(error: text_format.ParseError, where: str, file: Any, owner: Callable[[], str]) -> UserError:
+    text, where = str(error), f"{where}:{error.GetLine() or 1}"
+    if found := _NO_FIELD.search(text):
+        names = [each for each in file.message_types_by_name[found[1]].fields_by_name if each != _LINE]
+        what = f"a {found[1].replace('_', ' ')} has no such field"
+        return UserError(what, where=where, value=found[2], remedy=f"It has: {', '.join(names)}")
+    if found := _TWICE.search(text):
+        return UserError("the field occurs twice", where=where, value=found[1], remedy="Give it once")
+    if found := _NO_VALUE.search(text):
+        names = list(file.enum_types_by_name[found[1]].values_by_name)
+        what = f"unknown {found[1].replace('_', ' ')}"
+        return UserError(what, where=where + owner(), value=found[2], remedy=nearest(found[2], names))
+    if "Couldn't parse string" in text:
+        return _bad_string(where, text.rpartition(": ")[2])
+    what = f"not protocol buffers' text format: {text.rpartition(chr(39) + ': ')[2]}"
+    return UserError(what, where=where, remedy="Correct the syntax")
 
-    def message(self) -> TextMessage:
-        message = TextMessage(self._where)
-        self._fields(message, "", 0)
-        return message
 
-    def _scanned(self, text: str) -> Iterator[Token]:
-        at, line = 0, 1
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._fault(line, text[at : at + 20].split("\n")[0])
-            at, kind = found.end(), found.lastgroup or ""
-            if kind == "newline":
-                line += 1
-            elif kind == "string":
-                yield Token(kind, self._unescaped(found[0][1:-1], line), line)
-            elif kind != "blank":
-                yield Token(kind, found[0], line)
-        while True:
-            yield Token("end", "the end of the file", line)
+def _bad_string(where: str, value: str) -> UserError:
+    what = "a string has a bad escape, or is not UTF-8"
+    return UserError(what, where=where, value=value[:100], remedy="Correct the syntax")
 
-    def _unescaped(self, text: str, line: int) -> str:
-        def replaced(found: re.Match[bytes]) -> bytes:
-            octal, hexadecimal, short, long, letter = found.groups()
-            if octal or hexadecimal:
-                return bytes([int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)])
-            if short or long:
-                return chr(int(short or long, 16)).encode()
-            return bytes([_LETTERS[letter[0]]])
 
-        try:
-            return _ESCAPE.sub(replaced, text.encode()).decode()
-        except (KeyError, ValueError, OverflowError):
-            raise self._fault(line, text[:100], "a string has a bad escape, or is not UTF-8") from None
-
-    def _take(self) -> Token:
-        token, self._next = self._next, next(self._tokens)
-        return token
-
-    def _took(self, *marks: str) -> bool:
-        if self._next.kind == "mark" and self._next.text in marks:
-            self._take()
-            return True
-        return False
-
-    def _fields(self, message: TextMessage, end: str, depth: int) -> None:
-        while True:
-            token = self._take()
-            if token.kind == "mark" and token.text == end:
-                return
-            if token.kind == "end" and not end:
-                return
-            if token.kind != "word" or token.text.startswith("-"):
-                raise self._fault(token.line, token.text)
-            values = message.fields.setdefault(token.text, [])
-            colon = self._took(":")
-            if self._took("["):
-                while not self._took("]"):
-                    values.append(self._value(depth, True))
-                    if not self._took(",") and self._next.text != "]":
-                        raise self._fault(self._next.line, self._next.text)
-            else:
-                values.append(self._value(depth, colon))
-            self._took(",", ";")
-
-    def _value(self, depth: int, scalar: bool) -> Token | TextMessage:
-        token = self._take()
-        if token.kind == "mark" and token.text in _ENDS:
-            if depth == MOST_DEPTH:
-                raise self._fault(token.line, token.text, f"messages are nested more than {MOST_DEPTH} deep")
-            message = TextMessage(self._where, token.line)
-            self._fields(message, _ENDS[token.text], depth + 1)
-            return message
-        if not scalar or token.kind in ("mark", "end"):
-            raise self._fault(token.line, token.text)
-        if token.kind == "string":
-            while self._next.kind == "string":  # adjacent ones are one
-                token = token._replace(text=token.text + self._take().text)
-        return token
-
-    def _fault(self, line: int, value: str, what: str = "not protocol buffers' text format") -> UserError:
-        return UserError(what, where=f"{self._where}:{line}", value=value, remedy="Correct the syntax")
+def _set_lines(text: str, where: str, message: Any) -> None:
+    """Set `line` of all messages that were read from a text."""
+    line, word = 1, ""
+    stack = [(message, Counter[str](), word)]
+    message.line = line
+    for token in _TOKEN.finditer(text):
+        if token["newline"]:
+            line += 1
+        elif token["word"]:
+            word = token["word"]
+        elif token["string"] and _BAD_ESCAPE.search(token["string"]):  # the reader lets it stand
+            raise _bad_string(f"{where}:{line}", token["string"])
+        elif token["mark"] in ("{", "<"):
+            outer, counts, _ = stack[-1]
+            stack[-1] = (outer, counts, word)
+            inner = getattr(outer, word)
+            if outer.DESCRIPTOR.fields_by_name[word].is_repeated:
+                inner = inner[counts[word]]
+                counts[word] += 1
+            inner.line = line
+            stack.append((inner, Counter(), word))
+        elif token["mark"]:
+            stack.pop()
+            word = stack[-1][2]  # the next one of a list has the same

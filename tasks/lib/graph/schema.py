@@ -24,21 +24,41 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.table_files import plain
-from superworkflow.tasks.lib.formats.text_format import TextMessage, parse, quoted
+from superworkflow.tasks.lib.formats.text_format import message_class, parse, written
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
 
 SCHEMA_FILE = "schema.pbtxt"
 EDGE_TYPE, REVERSED = "edge_type", "reversed"
-_DATA_TYPES: Mapping[str, int] = {
-    "float": 1, "double": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7, "complex64": 8, "int64": 9,
-    "bool": 10, "qint8": 11, "quint8": 12, "qint32": 13, "bfloat16": 14, "qint16": 15, "quint16": 16, "uint16": 17,
-    "complex128": 18, "half": 19, "resource": 20, "variant": 21, "uint32": 22, "uint64": 23,
-}  # fmt: skip
-"""TensorFlow's types of values and their numbers."""
+_DATA_TYPES = (
+    "invalid", "float", "double", "int32", "uint8", "int16", "int8", "string", "complex64", "int64", "bool", "qint8",
+    "quint8", "qint32", "bfloat16", "qint16", "quint16", "uint16", "complex128", "half", "resource", "variant",
+    "uint32", "uint64",
+)  # fmt: skip
+"""TensorFlow's types of values by their numbers."""
 _GRAPH_TYPES = ("UNDEFINED", "FULL", "SUBGRAPH", "RANDOM_WALKS")
+_MESSAGES = {
+    "schema": "context: context, node_sets: member_of_node_sets*, edge_sets: member_of_edge_sets*, info: origin",
+    "origin": "graph_type: type_of_graph, root_set: string*",
+    "context": "features: member_of_features*, metadata: metadata",
+    "member_of_node_sets": "key: string, value: node_set",
+    "node_set": "description: string, features: member_of_features*, context: string*, metadata: metadata",
+    "member_of_edge_sets": "key: string, value: edge_set",
+    "edge_set": "description: string, features: member_of_features*, context: string*, source: string, target: string, "
+    "metadata: metadata",
+    "member_of_features": "key: string, value: feature",
+    "feature": "description: string, dtype: data_type, shape: shape, source: string",
+    "shape": "dim: dimension*, unknown_rank: bool",
+    "dimension": "size: int64, name: string",
+    "metadata": "extra: member_of_extra*, filename: string, cardinality: int64, bigquery: bigquery",
+    "member_of_extra": "key: string, value: string",
+    "bigquery": "sql: string, table_spec: table_spec, reshuffle: bool, read_method: read_method",
+    "table_spec": "project: string, dataset: string, table: string",
+}
 _SHARDS = re.compile(r"(.*[^/])-\?{5}-of-([0-9]{5})(\.[^/@]*)?")
 
 
@@ -151,23 +171,19 @@ def read_schema(text: str, where: str) -> GraphSchema:
     Raises:
         UserError: it is no schema, or an edge set's ends are no node sets; names the line.
     """
-    document = parse(text, where)
-    document.check(("context", "node_sets", "edge_sets", "info"), "schema")
-    nodes = {name: _node_set(name, body) for name, body in _entries(document, "node_sets")}
-    edges = {name: _edge_set(name, body, nodes) for name, body in _entries(document, "edge_sets")}
+    document = _schema_class()()
+    parse(text, where, document, lambda: _first_untyped(document))
+    nodes = {name: _node_set(name, body, where) for name, body in _entries(document.node_sets, where, "node_sets")}
     if not nodes:
-        raise document.fault("the schema has no node sets", document.line, "", "Describe each set of nodes")
-    context, info = document.message("context"), document.message("info")
-    given = ContextSchema() if context is None else _context(context)
-    if info is None:
-        return GraphSchema(nodes, edges, given)
-    info.check(("graph_type", "root_set"), "description of a graph's origin")
-    kind = info.word("graph_type")
-    if kind.isdigit() and int(kind) < len(_GRAPH_TYPES):
-        kind = _GRAPH_TYPES[int(kind)]
-    if kind and kind not in _GRAPH_TYPES:
-        raise info.fault("unknown type of graph", info.line_of("graph_type"), kind, f"One of {', '.join(_GRAPH_TYPES)}")
-    return GraphSchema(nodes, edges, given, kind, tuple(info.texts("root_set")))
+        raise _fault("the schema has no node sets", document, where, "", "Describe each set of nodes")
+    edges = {
+        name: _edge_set(name, body, nodes, where) for name, body in _entries(document.edge_sets, where, "edge_sets")
+    }
+    context, info = document.context, document.info
+    return GraphSchema(
+        nodes, edges, ContextSchema(_features(context, where), _metadata(context, where), context.line),
+        _GRAPH_TYPES[info.graph_type] if info.HasField("graph_type") else "", tuple(info.root_set),
+    )  # fmt: skip
 
 
 def named_tables(text: str, where: str) -> list[str]:
@@ -188,106 +204,103 @@ def table_name(filename: str) -> str:
 
 def schema_text(schema: GraphSchema) -> str:
     """A schema in text format, which `read_schema` and TF-GNN read."""
-    lines: list[str] = []
+    document = _schema_class()()
     if schema.context.features or schema.context.metadata != Metadata():
-        body = [*_features_text(schema.context.features), *_metadata_text(schema.context.metadata)]
-        lines += _block("context", body)
+        document.context.SetInParent()
+        _fill(document.context, schema.context)
     for nodes in schema.node_sets.values():
-        lines += _entry("node_sets", nodes.name, [*_common_text(nodes), *_metadata_text(nodes.metadata)])
+        body = document.node_sets.add(key=nodes.name).value
+        body.SetInParent()
+        _fill(body, nodes)
     for edges in schema.edge_sets.values():
-        ends = [f"source: {quoted(edges.source)}", f"target: {quoted(edges.target)}"]
-        lines += _entry("edge_sets", edges.name, [*_common_text(edges), *ends, *_metadata_text(edges.metadata)])
-    info = [f"graph_type: {schema.graph_type}"] if schema.graph_type else []
-    info += [f"root_set: {quoted(name)}" for name in schema.root_sets]
-    lines += _block("info", info) if info else []
-    return "\n".join([*lines, ""])
+        body = document.edge_sets.add(key=edges.name).value
+        body.source, body.target = edges.source, edges.target
+        _fill(body, edges)
+    if schema.graph_type:
+        document.info.graph_type = _GRAPH_TYPES.index(schema.graph_type)
+    if schema.root_sets:
+        document.info.root_set.extend(schema.root_sets)
+    return written(document)
 
 
-def _entries(message: TextMessage, name: str) -> Iterator[tuple[str, TextMessage]]:
+@cache
+def _schema_class() -> Any:
+    types = {
+        "type_of_graph": _GRAPH_TYPES, "data_type": [f"DT_{name.upper()}" for name in _DATA_TYPES],
+        "read_method": ("READ_METHOD_UNSPECIFIED", "EXPORT", "DIRECT_READ"),
+    }  # fmt: skip
+    return message_class("schema", _MESSAGES, types)
+
+
+def _first_untyped(document: Any) -> str:
+    """Name the feature whose type has not been read."""
+    sets = [document.context, *(each.value for each in (*document.node_sets, *document.edge_sets))]
+    names = (each.key for body in sets for each in body.features if not each.value.HasField("dtype"))
+    return next((f", feature {name!r}" for name in names), "")
+
+
+def _fault(what: str, message: Any, where: str, value: object, remedy: str) -> UserError:
+    return UserError(what, where=f"{where}:{message.line}", value=value, remedy=remedy)
+
+
+def _entries(entries: Iterable[Any], where: str, field: str) -> Iterator[tuple[str, Any]]:
     """Keys and values of a map."""
     seen = set[str]()
-    for entry in message.messages(name):
-        entry.check(("key", "value"), f"member of {name}")
-        key = entry.text("key")
-        if key in seen:
-            raise entry.fault(f"the name occurs twice in {name}", entry.line_of("key"), key, "Give each name once")
-        seen.add(key)
-        yield key, entry.message("value") or TextMessage(entry.where, entry.line)
+    for entry in entries:
+        if entry.key in seen:
+            raise _fault(f"the name occurs twice in {field}", entry, where, entry.key, "Give each name once")
+        seen.add(entry.key)
+        entry.value.line = entry.value.line or entry.line
+        yield entry.key, entry.value
 
 
-def _features(message: TextMessage) -> tuple[SchemaFeature, ...]:
-    return tuple(_feature(name, body) for name, body in _entries(message, "features"))
+def _features(body: Any, where: str) -> tuple[SchemaFeature, ...]:
+    return tuple(_feature(name, value, where) for name, value in _entries(body.features, where, "features"))
 
 
-def _feature(name: str, body: TextMessage) -> SchemaFeature:
-    body.check(("description", "dtype", "shape", "source"), "feature")
-    number = {str(value): kind for kind, value in _DATA_TYPES.items()}
-    given = body.word("dtype")
-    dtype = number.get(given, given.removeprefix("DT_").lower())
+def _feature(name: str, body: Any, where: str) -> SchemaFeature:
+    dtype = _DATA_TYPES[body.dtype]
     if dtype not in DTYPES and dtype != STRING:
-        known = dtype in _DATA_TYPES and given
-        what = "features of this type are not supported" if known else f"feature {name!r} has no known dtype"
+        what = "features of this type are not supported" if body.dtype else f"feature {name!r} has no known dtype"
         names = ", ".join(f"DT_{each.upper()}" for each in (*DTYPES, STRING))
-        raise body.fault(what, body.line_of("dtype"), given, f"One of {names}")
-    shape = body.message("shape")
-    return SchemaFeature(name, dtype, () if shape is None else _shape(shape), body.text("description"),
-                         body.text("source"))  # fmt: skip
+        raise _fault(what, body, where, f"DT_{dtype.upper()}" if body.dtype else "", f"One of {names}")
+    return SchemaFeature(name, dtype, _shape(body.shape, where), body.description, body.source)
 
 
-def _shape(shape: TextMessage) -> tuple[int | None, ...]:
-    shape.check(("dim", "unknown_rank"), "shape")
-    if shape.flag("unknown_rank"):
-        raise shape.fault("a shape of unknown rank", shape.line, "unknown_rank", "Give its dimensions")
-    sizes: list[int | None] = []
-    for dim in shape.messages("dim"):
-        dim.check(("size", "name"), "dimension")
-        size = dim.number("size", 0) or 0
-        if not -1 <= size < 2**31:
-            raise dim.fault("not the size of a dimension", dim.line, size, "Give 0 or more, or -1 for a ragged one")
-        sizes.append(None if size == -1 else size)
-    return tuple(sizes)
+def _shape(shape: Any, where: str) -> tuple[int | None, ...]:
+    if shape.unknown_rank:
+        raise _fault("a shape of unknown rank", shape, where, "unknown_rank", "Give its dimensions")
+    for dim in shape.dim:
+        if not -1 <= dim.size < 2**31:
+            remedy = "Give 0 or more, or -1 for a ragged one"
+            raise _fault("not the size of a dimension", dim, where, dim.size, remedy)
+    return tuple(None if dim.size == -1 else dim.size for dim in shape.dim)
 
 
-def _metadata(message: TextMessage) -> Metadata:
-    metadata = message.message("metadata")
-    if metadata is None:
-        return Metadata()
-    metadata.check(("extra", "filename", "cardinality", "bigquery"), "set's metadata")
-    if "bigquery" in metadata.fields:
-        raise metadata.fault(
-            "tables in BigQuery are not read", metadata.line_of("bigquery"), "bigquery",
-            "Export the table to Parquet, and give its filename",
-        )  # fmt: skip
-    cardinality = metadata.number("cardinality")
+def _metadata(body: Any, where: str) -> Metadata:
+    metadata = body.metadata
+    if metadata.HasField("bigquery"):
+        remedy = "Export the table to Parquet, and give its filename"
+        raise _fault("tables in BigQuery are not read", metadata.bigquery, where, "bigquery", remedy)
+    cardinality = metadata.cardinality if metadata.HasField("cardinality") else None
     if cardinality is not None and not 0 <= cardinality < 2**62:
-        raise metadata.fault("not a set's cardinality", metadata.line_of("cardinality"), cardinality, "Give 0 or more")
-    extra = []
-    for each in metadata.messages("extra"):
-        each.check(("key", "value"), "metadata's extra")
-        extra.append((each.text("key"), each.text("value")))
-    return Metadata(metadata.text("filename"), cardinality, tuple(extra))
+        raise _fault("not a set's cardinality", metadata, where, cardinality, "Give 0 or more")
+    return Metadata(metadata.filename, cardinality, tuple((each.key, each.value) for each in metadata.extra))
 
 
-def _context(body: TextMessage) -> ContextSchema:
-    body.check(("features", "metadata"), "context")
-    return ContextSchema(_features(body), _metadata(body), body.line)
+def _node_set(name: str, body: Any, where: str) -> NodeSetSchema:
+    features, metadata = _features(body, where), _metadata(body, where)
+    return NodeSetSchema(name, features, metadata, body.description, tuple(body.context), body.line)
 
 
-def _node_set(name: str, body: TextMessage) -> NodeSetSchema:
-    body.check(("description", "features", "context", "metadata"), "node set")
-    context = tuple(body.texts("context"))
-    return NodeSetSchema(name, _features(body), _metadata(body), body.text("description"), context, body.line)
-
-
-def _edge_set(name: str, body: TextMessage, node_sets: Mapping[str, NodeSetSchema]) -> EdgeSetSchema:
-    body.check(("description", "features", "source", "target", "context", "metadata"), "edge set")
-    for end in ("source", "target"):
-        if body.text(end) not in node_sets:
+def _edge_set(name: str, body: Any, node_sets: Mapping[str, NodeSetSchema], where: str) -> EdgeSetSchema:
+    for end, node_set in (("source", body.source), ("target", body.target)):
+        if node_set not in node_sets:
             what = f"the {end} of edge set {name!r} is no node set"
-            raise body.fault(what, body.line_of(end), body.text(end), f"There are: {', '.join(node_sets)}")
+            raise _fault(what, body, where, node_set, f"There are: {', '.join(node_sets)}")
     return EdgeSetSchema(
-        name, body.text("source"), body.text("target"), _features(body), _metadata(body), body.text("description"),
-        tuple(body.texts("context")), body.line,
+        name, body.source, body.target, _features(body, where), _metadata(body, where), body.description,
+        tuple(body.context), body.line,
     )  # fmt: skip
 
 
@@ -296,38 +309,25 @@ def _stripped(metadata: Metadata) -> Metadata:
     return replace(metadata, filename="", extra=extra)
 
 
-def _common_text(items: Any) -> list[str]:
-    lines = [f"description: {quoted(items.description)}"] if items.description else []
-    return [*lines, *_features_text(items.features), *(f"context: {quoted(name)}" for name in items.context)]
-
-
-def _features_text(features: Iterable[SchemaFeature]) -> list[str]:
-    lines: list[str] = []
-    for feature in features:
-        body = [f"description: {quoted(feature.description)}"] if feature.description else []
-        body.append(f"dtype: DT_{feature.dtype.upper()}")
-        dims = [_block("dim", [f"size: {-1 if size is None else size}"]) for size in feature.shape]
-        if dims:
-            body += _block("shape", [line for dim in dims for line in dim])
-        body += [f"source: {quoted(feature.source)}"] if feature.source else []
-        lines += _entry("features", feature.name, body)
-    return lines
-
-
-def _metadata_text(metadata: Metadata) -> list[str]:
-    body = [
-        line
-        for key, value in metadata.extra
-        for line in _block("extra", [f"key: {quoted(key)}", f"value: {quoted(value)}"])
-    ]
-    body += [f"filename: {quoted(metadata.filename)}"] if metadata.filename else []
-    body += [] if metadata.cardinality is None else [f"cardinality: {metadata.cardinality}"]
-    return _block("metadata", body) if body else []
-
-
-def _entry(name: str, key: str, body: list[str]) -> list[str]:
-    return _block(name, [f"key: {quoted(key)}", *_block("value", body)])
-
-
-def _block(name: str, body: Iterable[str]) -> list[str]:
-    return [f"{name} {{", *(f"  {line}" for line in body), "}"]
+def _fill(body: Any, described: Any) -> None:
+    """Set the fields that sets of nodes, sets of edges and the context share."""
+    if not isinstance(described, ContextSchema):
+        if described.description:
+            body.description = described.description
+        body.context.extend(described.context)
+    for feature in described.features:
+        value = body.features.add(key=feature.name).value
+        value.dtype = _DATA_TYPES.index(feature.dtype)
+        if feature.description:
+            value.description = feature.description
+        if feature.source:
+            value.source = feature.source
+        for size in feature.shape:
+            value.shape.dim.add(size=-1 if size is None else size)
+    metadata = described.metadata
+    for key, text in metadata.extra:
+        body.metadata.extra.add(key=key, value=text)
+    if metadata.filename:
+        body.metadata.filename = metadata.filename
+    if metadata.cardinality is not None:
+        body.metadata.cardinality = metadata.cardinality

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.formats.text_format import TextMessage, parse, quoted
 from superworkflow.tasks.lib.graph.schema import (
     ContextSchema,
     EdgeSetSchema,
@@ -107,22 +106,25 @@ def test_strings_are_protobufs(data: bytes, text: str) -> None:
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="t", syntax="proto2")
     kinds = descriptor_pb2.FieldDescriptorProto
     field = file.message_type.add(name="T").field
-    field.add(name="text", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("t.T"))
     for each in (text, data.decode("latin-1")):
-        assert text_format.Parse(f"text: {quoted(each)}", kind()).text == each
+        (line,) = (
+            line for line in schema_text(GraphSchema({each: NodeSetSchema(each)}, {})).split("\n") if "key" in line
+        )
+        assert text_format.Parse(line, kind()).key == each
         for as_utf8 in (True, False):
-            written = text_format.MessageToString(kind(text=each), as_utf8=as_utf8)
-            assert parse(written, "s").text("text") == each
+            written = text_format.MessageToString(kind(key=each), as_utf8=as_utf8)
+            assert list(read_schema(f"node_sets {{ {written} }}", "s").node_sets) == [each]
 
 
-@given(st.text("{}<>[]:,;\"'\\n#- ae1.0x\n", max_size=40))
+@given(st.text("{}<>[]:,;\"'\\n#- ae1.0x\n", max_size=40), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str, inside: bool) -> None:
     try:
-        assert isinstance(parse(text, "s"), TextMessage)
+        assert isinstance(read_schema(TEXT.replace("a paper", text) if inside else TEXT + text, "s"), GraphSchema)
     except UserError:
         return  # any other error fails the test
 
@@ -130,28 +132,29 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("# A graph", "node_sets {", r"s:12: not protocol buffers' text format"),
+        ("# A graph", "node_sets {", r"s:2: a member of node sets has no such field \(got 'node_sets'\)"),
+        ('{ filename: "c@8" } }', '{ filename: "c@8" }', r"s:11: not protocol buffers' text format: .*Expected \"}\""),
         ("# A graph", 'node_sets { key: "p }', r"s:1: not protocol buffers' text format"),
         ("# A graph", "{" * 3, r"s:1: not"),
-        ("# A graph", "a {" * 60 + "}" * 60, r"s:1: messages are nested"),
+        ("# A graph", "a {" * 60 + "}" * 60, r"s:1: a schema has no such field \(got 'a'\)"),
         ("# A graph", 'description: "x"', r"s:1: a schema has no such field \(got 'description'\)"),
         ("# A graph", 'node_sets { key: "paper" }', r"s:2: the name occurs twice in node_sets \(got 'paper'\)"),
         ("# A graph", 'node_sets { key: "\\q" }', r"s:1: a string has a bad escape"),
         ("# A graph", 'node_sets { key: "\\377" }', r"s:1: a string has a bad escape, or is not UTF-8"),
         ("# A graph", "context {}", r"s:11: the field occurs twice"),
         ("DT_FLOAT", "DT_COMPLEX64", r"s:4: features of this type are not supported \(got 'DT_COMPLEX64'\)"),
-        ("DT_FLOAT", "DT_SOFA", r"s:4: feature 'words' has no known dtype \(got 'DT_SOFA'\)"),
+        ("DT_FLOAT", "DT_SOFA", r"s:4, feature 'words': unknown data type \(got 'DT_SOFA'\)"),
         ("dtype: DT_FLOAT", "", r"s:4: feature 'words' has no known dtype \(got ''\)"),
-        ("dtype: DT_FLOAT", 'dtype: "DT_FLOAT"', r"s:4: dtype is the name of a value"),
+        ("dtype: DT_FLOAT", 'dtype: "DT_FLOAT"', r"s:4, feature 'words': unknown data type \(got '\"DT_FLOAT\"'\)"),
         ("size: 128", "size: -2", r"s:4: not the size of a dimension \(got -2\)"),
-        ("size: 128", "size: 1.5", r"s:4: size is a whole number \(got '1.5'\)"),
+        ("size: 128", "size: 1.5", r"s:4: not protocol buffers' text format: Couldn't parse integer: 1.5"),
         ("size: 128", "siz: 128", r"s:4: a dimension has no such field \(got 'siz'\)"),
         ("shape {}", "shape { unknown_rank: true }", r"s:5: a shape of unknown rank"),
         ("0x10", "-1", r"s:6: not a set's cardinality \(got -1\)"),
         ("cardinality: 0x10", 'bigquery { sql: "" }', r"s:6: tables in BigQuery are not read"),
         ('source: "paper"', 'source: "author"', r"s:8: the source of edge set 'ré' is no node set \(got 'author'\)"),
         ('target: "paper"', "", r"s:8: the target of edge set 'ré' is no node set \(got ''\)"),
-        ('value: "reversed"', "value: {}", r"s:9: value is a string in quotes"),
+        ('value: "reversed"', "value: {}", r"s:9: not protocol buffers' text format: Expected string but found: '{'"),
         ("FULL", "HALF", r"s:10: unknown type of graph \(got 'HALF'\)"),
     ],
 )

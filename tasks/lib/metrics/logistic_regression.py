@@ -3,7 +3,7 @@
 Every label shares the features, so that the passes over them become matrix products: truncated Newton steps for
 all labels together, with conjugate gradients as inner solver. The inverse of I + mean(D)·AᵀA, the mean over rows and
 labels, is near that of each label's Hessian I + AᵀDA, and as a preconditioner leaves few inner iterations.
-All sums are in a fixed order (`ordered_sums`): the same weights on every machine, to the last bit.
+All sums are in a fixed order (`tasks.lib.kernels.ordered_sums`): the same weights on every machine, to the last bit.
 
 39 labels of 5,000 rows with 128 features take 0.33 CPU seconds at the default tolerance of 1e-6. scikit-learn 1.9.1,
 label by label, takes 1.8 by LIBLINEAR at 1e-6, 1.5 at its own 1e-4, and 0.27 by L-BFGS at 1e-4, in BLAS's order of sums

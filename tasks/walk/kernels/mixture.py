@@ -71,7 +71,9 @@ _VERTEX = np.int64((1 << 31) - 1)
 
 @nb.njit(**OPTIONS)
 def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange, out: Any) -> None:
-    """Make second-order walks by tries and a dart; their plain reference is `tests.kernels.reference_walks`.
+    """Make second-order walks by tries and a dart.
+
+    Their distribution is that of `transition` in tests/tasks/test_walk_distribution.py.
 
     Args:
         clear: uint64 [m / 64], a bit for each edge, set if it is known to lie in no triangle; or empty. A weighted

@@ -68,7 +68,9 @@ _PADDING = np.uint64(PADDING)
 
 @nb.njit(**OPTIONS)
 def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> None:
-    """Make second-order walks by darts alone; their plain reference is `tests.kernels.reference_walks`.
+    """Make second-order walks by darts alone.
+
+    Their distribution is that of `transition` in tests/tasks/test_walk_distribution.py.
 
     Writes:
         out: int32 or int64 [walks, walk_length], the walks first, first + 1, ...; -1 after a sink.

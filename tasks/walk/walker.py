@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superworkflow.tasks.walk.kernels.adjacency import PADDING, degree_bits, pack_headers
+from superworkflow.tasks.walk.kernels.adjacency import PADDING, WalkGraph, degree_bits, pack_headers
 from superworkflow.tasks.walk.kernels.alias_table import WIDE, build_alias, build_wide_alias
 from superworkflow.tasks.walk.kernels.edge_filter import build_table
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
 from superworkflow.tasks.walk.kernels.first_order import uniform_walks, weighted_walks
 from superworkflow.tasks.walk.kernels.mixture import inward_walks
 from superworkflow.tasks.walk.kernels.rejection import dart_walks
+from superworkflow.tasks.walk.kernels.second_order import WalkBias
+from superworkflow.tasks.walk.kernels.starts import WalkRange
 from superworkflow.tasks.walk.kernels.triangles import edges_of_no_triangle, pack_bits
 from superworkflow.tasks.walk.params import LEAST_BIAS, MOST_BIAS
 
@@ -75,7 +77,7 @@ class Walker:
         self._tries = has_tries(q, self.vertices, self._directed)
         bits = degree_bits(indptr)
         self._bits = np.uint64(bits)
-        self._headers = pack_headers(indptr, bits)
+        self._nodes = pack_headers(indptr, bits)
         edges = int(indptr[-1])
         if not padded:
             indices = np.concatenate([indices, np.full(PADDING, -1, indices.dtype)])
@@ -84,7 +86,6 @@ class Walker:
         self._indices = indices
         self._weights = np.empty(0, np.float32)
         self._alias: npt.NDArray[Any] = np.empty(0, np.uint32)
-        self._nodes = self._headers
         self._table, self._final = np.zeros(1, np.uint64), True
         clear = None
         if q != 1:
@@ -120,7 +121,7 @@ class Walker:
                 done.result()
         if wide:
             self._weights = weights
-            self._nodes = np.stack([self._headers, totals.view(np.uint64)], 1).reshape(-1)
+            self._nodes = np.stack([self._nodes, totals.view(np.uint64)], 1).reshape(-1)
 
     def walk(self, first: int, last: int, threads: int = 1, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Walks ``first`` to ``last - 1`` as [last - first, walk_length], padded by -1 after a sink.
@@ -151,16 +152,14 @@ class Walker:
         return len(self._alias) > 0
 
     def _fill(self, first: int, out: npt.NDArray[Any]) -> None:
-        graph = (self._headers, self._bits, self._indices)
-        origin = (self._starts, np.uint64(self.n_starts), self._seed, np.int64(first), out)
-        if self._second_order:
-            rows = (self._nodes, self._bits, self._indices, self._weights, self._alias)
-            bias = (self._directed, self._p, self._q)
-            if self._tries:
-                inward_walks(*rows, self._clear, self._table, *bias, *origin)
-            else:
-                dart_walks(*rows, self._table, self._final, *bias, *origin)
-        elif len(self._alias):
-            weighted_walks(*graph, self._alias, *origin)
+        graph = WalkGraph(self._nodes, self._bits, self._indices, self._weights, self._alias, self._directed)
+        bias = WalkBias(self._p, self._q, self._table, self._final)
+        walks = WalkRange(self._starts, np.uint64(self.n_starts), self._seed, np.int64(first))
+        if self._tries:
+            inward_walks(graph, self._clear, bias, walks, out)
+        elif self._second_order:
+            dart_walks(graph, bias, walks, out)
+        elif self.weighted:
+            weighted_walks(graph, walks, out)
         else:
-            uniform_walks(*graph, *origin)
+            uniform_walks(graph, walks, out)

@@ -4,7 +4,7 @@ A header packs ``first edge << degree_bits | degree``: one cache miss tells all 
 may take two. Rows hold their neighbours in ascending order.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -13,6 +13,27 @@ import numpy.typing as npt
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "boundscheck": False}
 PADDING = 16  # readable entries after the last edge: searches compare a full cache line at a time
 _ONE = np.uint64(1)
+
+
+class WalkGraph(NamedTuple):
+    """Adjacency in compressed sparse rows, as a walk kernel reads it.
+
+    Args:
+        nodes: uint64 [n + 1], the headers; for second-order walks on a weighted graph uint64 [2 * (n + 1)], with the
+            sum of the vertex's weights, as float64, after each header.
+        bits: uint64, bits of a header that hold the degree.
+        indices: int32 or int64 [m + PADDING], neighbours, ascending in each row.
+        weights: float32 [m]; empty for an unweighted graph, and for first-order walks.
+        alias: alias tables of the rows (`alias_table`), empty for an unweighted graph.
+        directed: an edge may lack its reverse.
+    """
+
+    nodes: npt.NDArray[np.uint64]
+    bits: np.uint64
+    indices: npt.NDArray[Any]
+    weights: npt.NDArray[np.float32]
+    alias: npt.NDArray[Any]
+    directed: bool
 
 
 def degree_bits(indptr: npt.NDArray[np.int64]) -> int:

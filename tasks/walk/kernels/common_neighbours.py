@@ -61,9 +61,10 @@ def workspace():  # type: ignore[no-untyped-def]
 
 
 @nb.njit(**OPTIONS)
-def try_near(graph, known, q, lanes, n_lanes, u, work):  # type: ignore[no-untyped-def]
+def try_near(graph, table, known, q, lanes, n_lanes, u, work):  # type: ignore[no-untyped-def]
     """Set `CHOSEN` of each of the lanes to a neighbour of t, if one of its tries finds it, else to -1."""
-    nodes, bits, indices, weights, alias, reals, table, directed = graph
+    nodes, bits, indices, weights, alias, directed = graph
+    reals = alias.view(np.float32)
     weighted = len(alias) > 0
     wide = 1 if weighted else 0
     words = np.uint64(len(table))
@@ -199,7 +200,8 @@ def _search(nodes, wide, bits, indices, directed, entry, doubts):  # type: ignor
 @nb.njit(**OPTIONS)
 def try_again(graph, p, q, beside, returning, state, header, t, width):  # type: ignore[no-untyped-def]
     """(edge or -1 for the return beside, state) of a step whose first dart was rejected."""
-    nodes, bits, indices, weights, alias, reals, _, directed = graph
+    nodes, bits, indices, weights, alias, directed = graph
+    reals = alias.view(np.float32)
     weighted = len(alias) > 0
     wide = 1 if weighted else 0
     mask = (_ONE << bits) - _ONE

@@ -6,14 +6,16 @@ then read every edge and prefetch the row it leads to. By the time a phase reads
 dozens of misses are in flight at once.
 """
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.walk.kernels.adjacency import OPTIONS
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, WalkGraph
 from superworkflow.tasks.walk.kernels.second_order import alias_column, alias_edge, uniform_edge
-from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import WalkRange, start_vertices, walk_state
 
 BATCH = 256
 _32 = np.uint64(32)
@@ -42,11 +44,16 @@ def _draw(state, draw, active):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(**OPTIONS)
-def uniform_walks(headers, bits, indices, starts, n_starts, seed, first, out):  # type: ignore[no-untyped-def]
-    """Fill ``out`` [walks, walk_length] with the walks first, first + 1, ...; -1 after a sink.
+def uniform_walks(graph: WalkGraph, walks: WalkRange, out: Any) -> None:
+    """Make first-order walks of an unweighted graph: P(x | v) = 1 / degree(v) for each edge v -> x.
 
     A neighbour is drawn by the high word of (32 random bits x degree): exact to 2**-32.
+
+    Writes:
+        out: int32 or int64 [walks, walk_length], the walks first, first + 1, ...; -1 after a sink.
     """
+    headers, bits, indices, _, _, _ = graph
+    starts, n_starts, seed, first = walks
     rows, length = out.shape
     sink = np.int64(len(headers) - 1)
     mask = (_ONE << bits) - _ONE
@@ -79,11 +86,16 @@ def uniform_walks(headers, bits, indices, starts, n_starts, seed, first, out):  
 
 
 @nb.njit(**OPTIONS)
-def weighted_walks(headers, bits, indices, alias, starts, n_starts, seed, first, out):  # type: ignore[no-untyped-def]
-    """As `uniform_walks`, an edge drawn in proportion to its weight by the rows' alias tables.
+def weighted_walks(graph: WalkGraph, walks: WalkRange, out: Any) -> None:
+    """Make first-order walks of a weighted graph: P(x | v) = w(v, x) / sum_y w(v, y), by the rows' alias tables.
 
     One 64-bit draw gives both the column (high word of draw x degree) and the height in it (the fraction).
+
+    Writes:
+        out: as in `uniform_walks`.
     """
+    headers, bits, indices, _, alias, _ = graph
+    starts, n_starts, seed, first = walks
     rows, length = out.shape
     sink = np.int64(len(headers) - 1)
     mask = (_ONE << bits) - _ONE

@@ -15,12 +15,14 @@ A batch of walkers advances in step, in phases, as in `first_order`. The tries o
 through phases of their own while the darts' lines are on their way.
 """
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, WalkGraph, find
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.common_neighbours import (
     ALONE,
@@ -52,12 +54,13 @@ from superworkflow.tasks.walk.kernels.common_neighbours import (
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     TRIAL_WORDS,
+    WalkBias,
     dart_beside,
     extra_width,
     fraction_of,
     throw,
 )
-from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import WalkRange, start_vertices, walk_state
 
 _ZERO = np.uint64(0)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -67,14 +70,21 @@ _VERTEX = np.int64((1 << 31) - 1)
 
 
 @nb.njit(**OPTIONS)
-def inward_walks(  # type: ignore[no-untyped-def]
-    nodes, bits, indices, weights, alias, clear, table, directed, p, q, starts, n_starts, seed, first, out
-):
-    """Fill ``out`` [walks, walk_length] with the walks first, first + 1, ...; -1 after a sink.
+def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange, out: Any) -> None:
+    """Make second-order walks by tries and a dart.
 
-    Args are those of `dart_walks`, and ``clear``: a bit for each edge, set if it is known to lie in no triangle, or
-    empty. A weighted graph has these bits in ``alias``.
+    Their distribution is that of `transition` in tests/tasks/test_walk_distribution.py.
+
+    Args:
+        clear: uint64 [m / 64], a bit for each edge, set if it is known to lie in no triangle; or empty. A weighted
+            graph has these bits in its alias tables.
+
+    Writes:
+        out: as in `dart_walks`.
     """
+    nodes, bits, indices, weights, alias, directed = graph
+    p, q, _, _ = bias
+    starts, n_starts, seed, first = walks
     rows, length = out.shape
     weighted = len(alias) > 0
     wide = 1 if weighted else 0
@@ -93,7 +103,6 @@ def inward_walks(  # type: ignore[no-untyped-def]
     s, f = u.view(np.int64), u.view(np.float64)
     trying = np.empty(BATCH, np.int64)
     work = workspace()
-    graph = (nodes, bits, indices, weights, alias, reals, table, directed)
 
     # Rows a multiple of 2 KiB apart share a few sets of the first-level cache: fewer of them at once.
     batch = 64 if length % 512 == 0 else BATCH
@@ -150,7 +159,7 @@ def inward_walks(  # type: ignore[no-untyped-def]
                 trying[n_trying] = k
                 n_trying += s[DUE, k]
             if n_trying > 0:
-                try_near(graph, known, q, trying, n_trying, u, work)
+                try_near(graph, bias.table, known, q, trying, n_trying, u, work)
 
             # See what the darts hit.
             if weighted:

@@ -21,24 +21,27 @@ tick before its values are used: a vector cannot be loaded from stores that are 
 row, or have no walk left, go round with ``LIVE`` 0 and draw nothing.
 """
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, find, holds
+from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, PADDING, WalkGraph, find, holds
 from superworkflow.tasks.walk.kernels.alias_table import CLEAR_BIT, WIDE
 from superworkflow.tasks.walk.kernels.edge_filter import filter_place, matrix_place
 from superworkflow.tasks.walk.kernels.second_order import (
     FRACTION,
     FREE_TRIALS,
+    WalkBias,
     acceptance,
     exact_edge,
     extra_width,
     fraction_of,
     throw,
 )
-from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
+from superworkflow.tasks.walk.kernels.starts import WalkRange, start_vertices, walk_state
 
 CHUNKS = 16  # a power of two; with fewer the lines have not come yet
 APART = CHUNKS // 4
@@ -64,14 +67,17 @@ _PADDING = np.uint64(PADDING)
 
 
 @nb.njit(**OPTIONS)
-def dart_walks(  # type: ignore[no-untyped-def]
-    nodes, bits, indices, weights, alias, table, final, directed, p, q, starts, n_starts, seed, first, out
-):
-    """Fill ``out`` [walks, walk_length] with the walks first, first + 1, ...; -1 after a sink.
+def dart_walks(graph: WalkGraph, bias: WalkBias, walks: WalkRange, out: Any) -> None:
+    """Make second-order walks by darts alone.
 
-    ``weights`` and ``alias`` are empty for an unweighted graph. ``nodes`` is uint64[n + 1] with the headers, or for
-    a weighted graph uint64[2 * (n + 1)] with the header and, as float64, the sum of the weights of each vertex.
+    Their distribution is that of `transition` in tests/tasks/test_walk_distribution.py.
+
+    Writes:
+        out: int32 or int64 [walks, walk_length], the walks first, first + 1, ...; -1 after a sink.
     """
+    nodes, bits, indices, weights, alias, directed = graph
+    p, q, table, final = bias
+    starts, n_starts, seed, first = walks
     rows = len(out)
     mask = (_ONE << bits) - _ONE
     weighted = len(alias) > 0
@@ -150,7 +156,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
                 if s[c4, VERDICT, k] != 0 and (s[c4, PLACE, k] == s[c4, END, k] or (u[c4, NODE, k] & mask) == _ZERO):
                     flat[s[c4, PLACE, k] : s[c4, END, k]] = -1
                     walking -= s[c4, LIVE, k]
-                    made = _take(u, s, f, c4, k, nodes, wide, mask, begins, seed, first, made, out)
+                    made = _take(u, s, f, c4, k, nodes, wide, mask, begins, walks, made, out)
                     walking += s[c4, LIVE, k]
 
         n4 = (c4 + 1) & (CHUNKS - 1)
@@ -293,7 +299,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
         # Throw the next darts.
         if tick < CHUNKS:
             for k in range(LANES):
-                made = _take(u, s, f, c1, k, nodes, wide, mask, begins, seed, first, made, out)
+                made = _take(u, s, f, c1, k, nodes, wide, mask, begins, walks, made, out)
                 walking += s[c1, LIVE, k]
         if weighted:
             for k in range(LANES):
@@ -339,7 +345,7 @@ def dart_walks(  # type: ignore[no-untyped-def]
 
 
 @nb.njit(**OPTIONS)
-def _take(u, s, f, c, k, nodes, wide, mask, begins, seed, first, made, out):  # type: ignore[no-untyped-def]
+def _take(u, s, f, c, k, nodes, wide, mask, begins, walks, made, out):  # type: ignore[no-untyped-def]
     """Give a lane the next walk that can step, if there is one; how many walks are given out or done with."""
     rows, length = out.shape
     s[c, LIVE, k] = 0
@@ -350,7 +356,7 @@ def _take(u, s, f, c, k, nodes, wide, mask, begins, seed, first, made, out):  # 
             prefetch(nodes, begins[made + AHEAD] << wide)
         h = nodes[np.uint64(v << wide)]
         if length > 1 and (h & mask) > _ZERO:
-            u[c, NODE, k], u[c, STATE, k] = h, walk_state(seed, np.uint64(first + made))
+            u[c, NODE, k], u[c, STATE, k] = h, walk_state(walks.seed, np.uint64(walks.first + made))
             s[c, PREVIOUS, k], s[c, CURRENT, k] = -1, v
             s[c, PLACE, k], s[c, END, k] = made * length + 1, made * length + length
             s[c, TRIALS, k], f[c, EXTRA, k] = FREE_TRIALS, 0.0

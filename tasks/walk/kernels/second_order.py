@@ -5,8 +5,11 @@ draw the same walks to the last bit, so what decides stands here once. Rows may 
 begins in ``indices`` and its degree, both uint64.
 """
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from superworkflow.tasks.lib.kernels.random import GAMMA
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, find
@@ -20,6 +23,22 @@ TRIAL_WORDS = np.uint64((3 * int(GAMMA)) % 2**64)
 _TRIES = np.uint64(0xA24BAED4963EE407)
 _2, _12, _32 = np.uint64(2), np.uint64(12), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+
+
+class WalkBias(NamedTuple):
+    """Parameters of a second-order step, and the table of the edges t -> x.
+
+    Args:
+        p: return parameter.
+        q: in-out parameter.
+        table: uint64 [words], bits of the pairs that are edges (`edge_filter`).
+        final: the table is the adjacency matrix, so that its yes needs no search in the row.
+    """
+
+    p: float
+    q: float
+    table: npt.NDArray[np.uint64]
+    final: bool
 
 
 @nb.njit(inline="always")

@@ -5,14 +5,33 @@ even number of bits that holds them, cycle-walked back into the range (Black & R
 arbitrary finite domains", CT-RSA 2002). It needs no table, so any range of walks can be made by itself.
 """
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
 _WALK_DOMAIN = np.uint64(0xD1B54A32D192ED03)
 _ORDER_DOMAIN = np.uint64(0x8CB92BA72F3D8DD7)
 _FEISTEL_ROUNDS = 6
+
+
+class WalkRange(NamedTuple):
+    """Consecutive walks that one call makes.
+
+    Args:
+        starts: int64 [n_starts], vertices that walks start from; empty for every vertex.
+        n_starts: uint64, start vertices.
+        seed: uint64.
+        first: int64, number of the first walk.
+    """
+
+    starts: npt.NDArray[np.int64]
+    n_starts: np.uint64
+    seed: np.uint64
+    first: np.int64
 
 
 @nb.njit(inline="always")

@@ -31,7 +31,7 @@ from superworkflow.tasks.walk.walker import Walker
 
 
 @dataclass(frozen=True)
-class WalkGraph:
+class ReplicatedGraph:
     """Location of the graph that a task walks on.
 
     Args:
@@ -51,7 +51,7 @@ class WalkGraph:
 class WalkShard:
     """One task: the walks `first` to `last - 1`, as file number `number` of the dataset at `output`."""
 
-    graph: WalkGraph
+    graph: ReplicatedGraph
     output: str
     number: int
     first: int
@@ -62,7 +62,7 @@ def run(job: StageRun[WalkParams]) -> Output:
     """Write the walks of `job.inputs["graph"]`; see `tasks.walk.run`."""
     dataset, params, cores = job.inputs["graph"], job.params, task_cores(job)
     weighted, vertices = uses_weights(dataset, params), int(dataset.stats["vertices"] or 0)
-    graph = WalkGraph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
+    graph = ReplicatedGraph(dataset.uri, str(job.scratch) if runs_here(job) else None, params, cores)
     with spark_session(job, {"spark.task.cpus": str(cores)}) as session:
         if params.start_vertices is not None:
             run_tasks(session, _check_starts, [graph])
@@ -86,9 +86,9 @@ def _walk(shard: WalkShard) -> tuple[tuple[FileEntry, ...], int, int]:
 
 
 @cache  # for the life of the process: it serves one stage
-def _walker(graph: WalkGraph) -> Walker:
+def _walker(graph: ReplicatedGraph) -> Walker:
     return load_walker(SharedDataset.at(graph.uri, graph.folder), graph.params, graph.threads)
 
 
-def _check_starts(graph: WalkGraph) -> None:
+def _check_starts(graph: ReplicatedGraph) -> None:
     find_vertices(SharedDataset.at(graph.uri, graph.folder), graph.params.start_vertices or ())

@@ -103,9 +103,9 @@ def test_key_covers_what_is_imported_and_the_parameters(tmp_path: Path, monkeypa
 
 def test_graph_is_keyed_by_the_code_of_its_stages() -> None:
     names = set(code.sources(graphs._made_by("index")))
-    rooms = {name.rpartition(".")[2]: name for name in names}
-    assert {"generate", "encode", "dataset", "graphs"} <= rooms.keys()
-    assert "walker" not in rooms
+    modules = {name.rpartition(".")[2]: name for name in names}
+    assert {"edge_lists", "encode", "dataset", "graphs"} <= modules.keys()
+    assert "walker" not in modules
     assert "encode" not in {name.rpartition(".")[2] for name in code.sources(graphs._made_by())}
 
 

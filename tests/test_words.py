@@ -17,6 +17,7 @@ GENERIC = (
     "walk_files", "ast.walk", "os.walk",
     # Kubernetes and Prefect have labels, which a launcher attaches to what it starts.
     "labelSelector", "update_flow_run_labels", "job_labels", "run.labels", "call.labels", "settings.labels",
+    "stage.labels",
     "labels: Mapping[str, str]", "labels: dict[str, str]", "labels, annotations = ", "labels = ", "labels=labels",
     "labels.get(", "labels.items()", "dict(labels)", "**labels", ", labels)", '"labels": labels', '"labels":',
     '["labels"]', '"Labels"', "matchLabels", "_labels(", "Labels that a node must have", "carry the labels",

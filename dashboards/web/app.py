@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from flask import Flask, abort, render_template, request
+from flask import Blueprint, Flask, Response, abort, current_app, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from superworkflow.dashboards.web import figures, frames
@@ -80,6 +80,9 @@ class _Fresh:
             return self._runs
 
 
+pages = Blueprint("pages", __name__)
+
+
 def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
     """The dashboard as a WSGI application.
 
@@ -91,111 +94,141 @@ def make_app(sources: Sources, host: str = "127.0.0.1") -> Flask:
     app = Flask("superworkflow", static_folder=str(STATIC), template_folder=str(TEMPLATES))
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    runs = _Fresh(sources.runs)
-
-    @app.before_request
-    def only_known_names() -> None:
-        if host in (*LOCAL, "::1") and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
-            abort(403, "This page is shown on this machine's own names only.")
-
-    @app.after_request
-    def guarded(answer: Any) -> Any:
-        answer.headers["Content-Security-Policy"] = POLICY
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.headers["Referrer-Policy"] = "no-referrer"
-        if not request.path.startswith(("/static", "/plotly")):
-            answer.headers["Cache-Control"] = "no-store"
-        return answer
-
-    @app.errorhandler(HTTPException)
-    def refused(error: HTTPException) -> tuple[str, int]:
-        return render_template("error.html", error=error, store=sources.store, at=""), error.code or 500
-
-    @app.get("/")
-    def overview() -> str:
-        days = request.args.get("days", 30, type=int)
-        days = days if days in PERIODS else 30
-        chosen = request.args.get("superworkflow", "")
-        known, today = runs(), sources.today()
-        names = sorted({run.superworkflow for run in known})
-        shown = [run for run in known if chosen in ("", run.superworkflow)]
-        recent = frames.since(shown, days, today)
-        table, costs = frames.runs_frame(recent), frames.costs_frame(recent)
-        month = frames.month(frames.runs_frame(shown), today)
-        charts = {
-            "superworkflow": figures.costs(frames.by_day(costs, "superworkflow", days, today)),
-            "stage": figures.costs(frames.by_day(costs, "stage", days, today)),
-            "month": figures.month_line(month, sources.budget_usd),
-        }
-        return render_template(
-            "overview.html", at="overview", store=sources.store, days=days, periods=PERIODS, chosen=chosen, names=names,
-            summary=frames.summary(table), month=month, budget=sources.budget_usd, charts=charts, runs=recent[:15],
-            costs=len(costs), headline=frames.headline,
-        )  # fmt: skip
-
-    @app.get("/deployments")
-    def deployments() -> str:
-        found = frames.deployments(runs(), sources.runs.versions())
-        scheduled = sources.scheduled()
-        by_id = {each.id: each for each in scheduled} if isinstance(scheduled, list) else {}
-        idle = [each for each in by_id.values() if each.id not in {history.id for history in found}]
-        charts = {each.id: figures.history(each) for each in found}
-        drifts = {each.id: figures.lines(each.drift) for each in found if len(each.drift)}
-        return render_template(
-            "deployments.html", at="deployments", store=sources.store, found=found, scheduled=by_id, idle=idle,
-            server=scheduled, charts=charts, drifts=drifts,
-        )  # fmt: skip
-
-    @app.get("/run/<run_id>")
-    def run(run_id: str) -> str:
-        found = sources.runs.run(run_id)
-        if found is None:
-            abort(404, "No run of this id is recorded here.")
-        content = run_content(found, sources.runs.stages(found), _prefect_page(sources, found))
-        return render_template("run.html", at="", store=sources.store, **content)
-
-    @app.get("/compare")
-    def compare() -> str:
-        known = runs()
-        by_id = {each.run_id: each for each in known}
-        chosen = [by_id[each] for each in dict.fromkeys(request.args.getlist("run")) if each in by_id][:COMPARED]
-        content: dict[str, Any] = {}
-        if len(chosen) > 1:
-            titles = {each.run_id: _title(each, chosen) for each in chosen}
-            table = frames.qualities(chosen)
-            costs = {
-                titles[each.run_id]: {name: took.get("cost_usd", 0.0) for name, took in each.stages.items()}
-                for each in chosen
-            }
-            content = {
-                "titles": titles, "differing": frames.differing(chosen), "cells": frames.quality_texts(chosen),
-                "metrics": list(dict.fromkeys(table["metric"])),
-                "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
-            }  # fmt: skip
-        return render_template(
-            "compare.html", at="compare", store=sources.store, chosen=chosen, most=COMPARED, runs=known[:200],
-            headline=frames.headline, **content,
-        )  # fmt: skip
-
-    @app.get("/sweeps")
-    def sweeps() -> str:
-        names = sources.studies()
-        name = request.args.get("study", "") or (names[0] if names else "")
-        study = sources.study(name) if name in names else None
-        if name and study is None:
-            abort(404, "No study of this name is recorded here.")
-        content: dict[str, Any] = {}
-        if study is not None:
-            from superworkflow.dashboards.web.sweep_figures import sweep_figures
-
-            content = {"report": study[1], "figures": sweep_figures(*study)}
-        return render_template("sweeps.html", at="sweeps", store=sources.store, names=names, name=name, **content)
-
-    @app.get("/plotly.js")
-    def plotly() -> Any:
-        return app.response_class(plotly_js(), mimetype="text/javascript", headers={"Cache-Control": "max-age=86400"})
-
+    app.jinja_env.globals["store"] = sources.store
+    app.extensions |= {"sources": sources, "runs": _Fresh(sources.runs), "host": host}
+    app.register_blueprint(pages)
     return app
+
+
+def _sources() -> Sources:
+    """Sources of the application that answers."""
+    return cast("Sources", current_app.extensions["sources"])
+
+
+def _runs() -> list[DetailedRun]:
+    """All runs, as fresh as `_Fresh` keeps them."""
+    return cast("_Fresh", current_app.extensions["runs"])()
+
+
+@pages.before_app_request
+def only_known_names() -> None:
+    """Refuse requests for other names than this machine's, where the application listens on those."""
+    local = current_app.extensions["host"] in (*LOCAL, "::1")
+    if local and request.host.rsplit(":", 1)[0] not in LOCAL and request.host not in LOCAL:
+        abort(403, "This page is shown on this machine's own names only.")
+
+
+@pages.after_app_request
+def guarded(answer: Response) -> Response:
+    """Add the headers that keep other sites, and caches, out."""
+    answer.headers["Content-Security-Policy"] = POLICY
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    answer.headers["Referrer-Policy"] = "no-referrer"
+    if not request.path.startswith(("/static", "/plotly")):
+        answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@pages.app_errorhandler(HTTPException)
+def refused(error: HTTPException) -> tuple[str, int]:
+    """Page of an error."""
+    return render_template("error.html", error=error, at=""), error.code or 500
+
+
+@pages.get("/")
+def overview() -> str:
+    """Runs and costs of a period."""
+    days = request.args.get("days", 30, type=int)
+    days = days if days in PERIODS else 30
+    chosen = request.args.get("superworkflow", "")
+    known, today = _runs(), _sources().today()
+    names = sorted({run.superworkflow for run in known})
+    shown = [run for run in known if chosen in ("", run.superworkflow)]
+    recent = frames.since(shown, days, today)
+    table, costs = frames.runs_frame(recent), frames.costs_frame(recent)
+    month = frames.month(frames.runs_frame(shown), today)
+    charts = {
+        "superworkflow": figures.costs(frames.by_day(costs, "superworkflow", days, today)),
+        "stage": figures.costs(frames.by_day(costs, "stage", days, today)),
+        "month": figures.month_line(month, _sources().budget_usd),
+    }
+    return render_template(
+        "overview.html", at="overview", days=days, periods=PERIODS, chosen=chosen, names=names,
+        summary=frames.summary(table), month=month, budget=_sources().budget_usd, charts=charts, runs=recent[:15],
+        costs=len(costs), headline=frames.headline,
+    )  # fmt: skip
+
+
+@pages.get("/deployments")
+def deployments() -> str:
+    """Deployments: their runs, drift and next start."""
+    found = frames.deployments(_runs(), _sources().runs.versions())
+    scheduled = _sources().scheduled()
+    by_id = {each.id: each for each in scheduled} if isinstance(scheduled, list) else {}
+    idle = [each for each in by_id.values() if each.id not in {history.id for history in found}]
+    charts = {each.id: figures.history(each) for each in found}
+    drifts = {each.id: figures.lines(each.drift) for each in found if len(each.drift)}
+    return render_template(
+        "deployments.html", at="deployments", found=found, scheduled=by_id, idle=idle,
+        server=scheduled, charts=charts, drifts=drifts,
+    )  # fmt: skip
+
+
+@pages.get("/run/<run_id>")
+def run(run_id: str) -> str:
+    """One run."""
+    found = _sources().runs.run(run_id)
+    if found is None:
+        abort(404, "No run of this id is recorded here.")
+    content = run_content(found, _sources().runs.stages(found), _prefect_page(_sources(), found))
+    return render_template("run.html", at="", **content)
+
+
+@pages.get("/compare")
+def compare() -> str:
+    """Runs side by side."""
+    known = _runs()
+    by_id = {each.run_id: each for each in known}
+    chosen = [by_id[each] for each in dict.fromkeys(request.args.getlist("run")) if each in by_id][:COMPARED]
+    content: dict[str, Any] = {}
+    if len(chosen) > 1:
+        titles = {each.run_id: _title(each, chosen) for each in chosen}
+        table = frames.qualities(chosen)
+        costs = {
+            titles[each.run_id]: {name: took.get("cost_usd", 0.0) for name, took in each.stages.items()}
+            for each in chosen
+        }
+        content = {
+            "titles": titles, "differing": frames.differing(chosen), "cells": frames.quality_texts(chosen),
+            "metrics": list(dict.fromkeys(table["metric"])),
+            "charts": {"quality": figures.spreads(table, titles), "cost": figures.stage_costs(costs)},
+        }  # fmt: skip
+    return render_template(
+        "compare.html", at="compare", chosen=chosen, most=COMPARED, runs=known[:200],
+        headline=frames.headline, **content,
+    )  # fmt: skip
+
+
+@pages.get("/sweeps")
+def sweeps() -> str:
+    """One study of a sweep."""
+    names = _sources().studies()
+    name = request.args.get("study", "") or (names[0] if names else "")
+    study = _sources().study(name) if name in names else None
+    if name and study is None:
+        abort(404, "No study of this name is recorded here.")
+    content: dict[str, Any] = {}
+    if study is not None:
+        from superworkflow.dashboards.web.sweep_figures import sweep_figures
+
+        content = {"report": study[1], "figures": sweep_figures(*study)}
+    return render_template("sweeps.html", at="sweeps", names=names, name=name, **content)
+
+
+@pages.get("/plotly.js")
+def plotly() -> Response:
+    """The script of Plotly, which the pages load."""
+    return Response(plotly_js(), mimetype="text/javascript", headers={"Cache-Control": "max-age=86400"})
 
 
 def _title(run: DetailedRun, among: list[DetailedRun]) -> str:

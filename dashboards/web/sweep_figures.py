@@ -33,7 +33,7 @@ def sweep_figures(study: Study, report: Mapping[str, Any]) -> list[Titled]:
                   for place, name in enumerate(objectives)]  # fmt: skip
         if len(objectives) == 2:
             found.append(("Pareto front", "Trials that no other one beats in both.", _front(study, objectives)))
-    first, name = _plain(study, done, report), objectives[0]
+    first, name = _plain(done, report), objectives[0]
     if first is not None:
         views = optuna.visualization
         searched = list(dict.fromkeys(name for trial in done for name in trial.params))
@@ -109,7 +109,7 @@ def _optunas(make: Callable[[], Any], height: int, *, ground: bool = False, **mo
     return chart(made["data"], height, showlegend=legend, meta={"ground": ground}, **layout, **more)
 
 
-def _plain(study: Study, done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | None:
+def _plain(done: Sequence[FrozenTrial], report: Mapping[str, Any]) -> Study | None:
     """The first objective alone, for figures that know one; None without trials."""
     if not done:
         return None

@@ -253,13 +253,3 @@ class Resources(BaseModel):
         if role == EXECUTOR:
             return self.model_copy(update={"executors": group})
         return self.model_copy(update={"workers": {**(self.workers or {}), role: group}})
-
-    @property
-    def total_cpu(self) -> float:
-        """vCPUs of all together, members included."""
-        return self.cpu + sum(group.count * group.cpu for group in self.groups.values())
-
-    @property
-    def total_memory(self) -> int:
-        """Bytes of memory of all together, members included."""
-        return self.memory + sum(group.count * group.memory for group in self.groups.values())

@@ -9,7 +9,6 @@ holds under a name that begins with `.` or `_` is no member.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from superworkflow.infra.base.errors import UserError
+from superworkflow.infra.base.import_strings import imported
 from superworkflow.infra.storage.checksum_cache import ChecksumCache, may_be_kept
 from superworkflow.infra.storage.digest import canonical_json, file_sha256, stream_sha256
 from superworkflow.infra.storage.location import FileState, Location
@@ -292,9 +292,8 @@ class Source:
         if not self._tables:
             return {self.location.name: NamedFile(self.location, own)}, ""
         content = self._description(own)
-        module, _, function = self._tables.partition(":")
         try:
-            names: Iterable[str] = getattr(importlib.import_module(module), function)(content.decode(), self.uri)
+            names: Iterable[str] = imported(self._tables)(content.decode(), self.uri)
         except UnicodeDecodeError:
             raise UserError("not a text in UTF-8", where=self.uri, remedy="Give a description of tables") from None
         tables = find_tables(self.folder, names, self.uri, self._reach)

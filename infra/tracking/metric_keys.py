@@ -61,11 +61,6 @@ def drift_keys(drift: Mapping[str, float]) -> dict[str, float]:
     return {f"{_DRIFT}{name}": value for name, value in drift.items()}
 
 
-def read_drift(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Figures of drift among a run's metrics."""
-    return {metric_name(key.removeprefix(_DRIFT)): value for key, value in metrics.items() if key.startswith(_DRIFT)}
-
-
 def stage_keys(node: str, took: Mapping[str, float]) -> dict[str, float]:
     """Usage of one stage as metrics of its run; a node whose name would collide with a total has none."""
     keys = {f"{begin}{node}{end}": took[name] for name, (begin, end) in _OF_STAGES.items()}

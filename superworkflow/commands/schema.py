@@ -8,7 +8,6 @@ from pathlib import Path
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.schema import SCHEMA_FILE, schema_text
-from superworkflow.tasks.lib.importers.debian_archive import LISTS, convert_apt
 from superworkflow.tasks.lib.importers.ogb import convert_ogb
 from superworkflow.tasks.lib.importers.plain_tables import EdgeTable, plain_schema
 
@@ -28,10 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     )
     parser.add_argument("--ogb", type=Path, metavar="FOLDER", help="a raw folder of OGB; its tables are written anew")
     parser.add_argument(
-        "--apt", type=Path, metavar="FOLDER", nargs="?", const=Path(LISTS),
-        help=f"packages of Debian, or of a system like it, as tables: the lists of apt, by default {LISTS}",
-    )  # fmt: skip
-    parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER",
         help="where schema.pbtxt is written; names of tables are relative to it",
     )  # fmt: skip
@@ -39,14 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Write the schema; print the names of what was written."""
-    for flag, convert in (("ogb", convert_ogb), ("apt", convert_apt)):
-        if (folder := getattr(options, flag)) is not None:
-            if options.nodes or options.edges or options.reverse or (flag == "ogb" and options.apt):
-                raise UserError("tables are either given or made from a folder", where=f"--{flag}", value=str(folder),
-                                remedy="Leave one of them out")  # fmt: skip
-            for name in convert(folder, options.out):
-                print(options.out / name)
-            return 0
+    if options.ogb is not None:
+        if options.nodes or options.edges or options.reverse:
+            raise UserError("tables are either given or made from a folder", where="--ogb", value=str(options.ogb),
+                            remedy="Leave one of them out")  # fmt: skip
+        for name in convert_ogb(options.ogb, options.out):
+            print(options.out / name)
+        return 0
     if not options.edges:
         raise UserError("a graph needs edges", where="--edges", remedy="Give --edges SOURCE,NAME,TARGET=TABLE")
     nodes = dict(_pair(text, "--nodes SET=TABLE") for text in options.nodes)

@@ -28,7 +28,6 @@ OPERATORS: dict[str, Callable[[Vectors, Vectors], Vectors]] = {
 }
 """Binary operators of the paper's table 1, elementwise on the vectors of the two ends."""
 
-SCORES = ("cosine", "dot")
 _BLOCK = 1 << 16
 
 

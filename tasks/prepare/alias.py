@@ -25,13 +25,6 @@ def alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.uint32], NDArr
     return _build(weights / weights.sum() * len(weights))
 
 
-def alias_probabilities(threshold: NDArray[np.uint32], alias: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Probability of each outcome by the table, in units of 1 / (n 2**32); adds up to exactly n 2**32."""
-    own = threshold.astype(np.int64)
-    np.add.at(own, alias, 2**32 - threshold.astype(np.int64))
-    return own
-
-
 @njit(cache=True)
 def _build(share: NDArray[np.float64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     n = len(share)

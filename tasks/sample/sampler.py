@@ -156,17 +156,6 @@ class SpecSampler:
         return kept._replace(node_starts=next(sizes), edge_starts=next(sizes))
 
 
-def sample_block(
-    graph: HeteroGraph, spec: SamplingSpec, seeds: SeedRows, params: SampleParams | None = None
-) -> SubgraphBlock:
-    """The subgraphs of some seeds, as the stage stores them. Who samples again and again keeps a `SpecSampler`.
-
-    Raises:
-        UserError: see `SpecSampler`.
-    """
-    return SpecSampler(graph, spec, params or SampleParams()).block(seeds)
-
-
 def used_sets(graph: HeteroGraph, spec: SamplingSpec, by_node: bool) -> tuple[list[str], list[str]]:
     """Names of the node sets and edge sets that subgraphs may hold, in the order of their numbers."""
     nodes = {spec.node_set} | {graph.edge_sets[op.edge_set].target for op in spec.ops}

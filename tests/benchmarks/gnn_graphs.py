@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 import scipy.sparse
 from numpy.typing import NDArray
 
+from examples.debian_archive import LISTS, convert_apt
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.generators.communities import EDGES, FEATURES, LABELS, generate_communities
 from superworkflow.tasks.lib.gnn.features import features_of
 from superworkflow.tasks.lib.gnn.objective.labels import targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
-from superworkflow.tasks.lib.importers.debian_archive import LISTS, convert_apt
 from tests.benchmarks.code import kept_folder, key, stage_module
 from tests.benchmarks.graphs import COMPLETE, short
 from tests.benchmarks.setting import Setting
@@ -147,7 +147,7 @@ def bare_communities(setting: Setting, nodes: int, degree: int, batch: int) -> G
 
 
 def debian(setting: Setting, batch: int) -> GnnGraph | None:
-    """Packages of the Debian system that this runs on, as `schema --apt` makes them; None where there are no lists."""
+    """Packages of the Debian system that this runs on, as the example makes them; None where there are no lists."""
     lists = sorted(Path(LISTS).glob("*_Packages*"))
     if not lists:
         return None

@@ -19,7 +19,6 @@ import numpy as np
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 
-from superworkflow.infra.tracking.metric_keys import read_drift
 from superworkflow.infra.tracking.models import ModelRegistry
 from tests.flows.nightly import nights
 from tests.prefect_server import prefect_server
@@ -97,10 +96,9 @@ def _figures(uri: str, flow_run: str) -> dict[str, Any]:
     found = client.search_runs([experiment.experiment_id], f"tags.`superworkflow.flow_run_id` = '{flow_run}'")
     metrics = found[0].data.metrics if found else {}
     known = {"quality": "promotion/quality", "champion": "promotion/champion_quality", "cost_usd": "cost/total_usd"}
-    drift = read_drift(metrics)
-    drift = {name: drift[name] for name in ("edges_added_share", "edges_gone_share", "degree_psi",
-                                            "neighbours_changed", "labels_unknown_share") if name in drift}  # fmt: skip
-    return {name: metrics[key] for name, key in known.items() if key in metrics} | drift
+    drift = ("edges_added_share", "edges_gone_share", "degree_psi", "neighbours_changed", "labels_unknown_share")
+    known |= {name: f"drift/{name}" for name in drift}
+    return {name: metrics[key] for name, key in known.items() if key in metrics}
 
 
 COLUMNS = ("night", "state", "quality", "champion", "edges_added_share", "edges_gone_share", "degree_psi",

@@ -95,7 +95,8 @@ def test_the_same_files_as_in_process(spark: Settings, in_process: dict[str, Dat
     assert figures["executor_cpu_s"] > 1
     assert 100 << 20 < figures["executor_peak_memory_bytes"] <= 1 << 30
     assert figures["executor_held_s"] > 2
-    assert launched.attempts[0].resources.total_memory == 3 << 30
+    held = launched.attempts[0].resources
+    assert held.memory + sum(group.count * group.memory for group in held.groups.values()) == 3 << 30
     said = " ".join(event.get("message", "") for event in events)
     assert "orbidden" not in said  # the shipped rights are enough
     assert "ERROR" not in said

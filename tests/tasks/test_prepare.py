@@ -6,9 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.prepare.alias import alias_probabilities, alias_table
+from superworkflow.tasks.prepare.alias import alias_table
 from superworkflow.tasks.prepare.run import keep_probability, keep_vertices
 from tests.tasks.embedding_inputs import Inputs, community_walks
+
+
+def alias_probabilities(threshold, alias):
+    """Probability of each outcome by the table, in units of 1 / (n 2**32); adds up to exactly n 2**32."""
+    own = threshold.astype(np.int64)
+    np.add.at(own, alias, 2**32 - threshold.astype(np.int64))
+    return own
 
 
 @settings(max_examples=200, deadline=None)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.sample.params import SampleParams
-from superworkflow.tasks.sample.sampler import SeedRows, sample_block
+from superworkflow.tasks.sample.sampler import SeedRows, SpecSampler
 from superworkflow.tasks.sample.spec import Op, SamplingSpec
 from tests.tasks.inclusion import inclusion_p_value, outcomes, two_hop_ops, two_hops
 from tests.tasks.sampling import PlainGraph
@@ -31,7 +31,8 @@ def repeated(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "
         np.arange(DRAWS),
     )
     params = SampleParams(inputs=inputs, seed=3)
-    return sample_block(graph.open(folder), SamplingSpec("spec", "seed", "a", False, tuple(ops)), seeds, params)
+    spec = SamplingSpec("spec", "seed", "a", False, tuple(ops))
+    return SpecSampler(graph.open(folder), spec, params).block(seeds)
 
 
 def sampled(folder: Path, graph: PlainGraph, ops: Sequence[Op], inputs: str = "once") -> list[list[int]]:

@@ -6,16 +6,13 @@ All arguments are JSON objects as the API gives them. Nothing here asks the clus
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from superworkflow.infra.contract.progress import parse_event
+from superworkflow.infra.launch.kubernetes.api import Json
+from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition
 from superworkflow.infra.process.exit_status import Diagnosis, Reason, diagnose_exit
-
-Json = Mapping[str, Any]
-
-CONTAINER = "stage"
-"""Name of the container that runs the stage."""
 
 _IMAGE_REASONS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -50,11 +47,11 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
             f"the cluster refuses the pod: {refused}",
             "Check the namespace's quota, limits, pod security and service account.",
         )
-    status = pod.get("status") or {}
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled is not None and scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+    found = PodStatus(pod)
+    scheduled = condition(found.status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return _unschedulable(str(scheduled.get("message") or ""))
-    waiting = (_container(status).get("state") or {}).get("waiting") or {}
+    waiting = found.state.get("waiting") or {}
     reason, message = waiting.get("reason"), str(waiting.get("message") or "")
     image = _image(pod)
     if reason in _IMAGE_REASONS:
@@ -71,12 +68,12 @@ def waiting_problem(pod: Json | None, events: Sequence[Json] = ()) -> Diagnosis 
             "Check the Secrets, volumes and command that the profile names.",
         )
     mount = _event(events, "FailedMount") or _event(events, "FailedAttachVolume")
-    if mount is not None and not _running(status):
+    if mount is not None and not found.started:
         return Diagnosis(
             Reason.NOT_STARTED, f"a volume cannot be mounted ({_short(mount)})", "Check the volumes of the profile."
         )
     # Only while nothing came after it: the next try often succeeds, and then an image may take long to be pulled.
-    if events and events[-1].get("reason") == "FailedCreatePodSandBox" and not _running(status):
+    if events and events[-1].get("reason") == "FailedCreatePodSandBox" and not found.started:
         return Diagnosis(
             Reason.NOT_STARTED,
             f"its node cannot create pods ({_short(str(events[-1].get('message') or ''))})",
@@ -92,28 +89,25 @@ def diagnose(job: Json | None, pod: Json | None) -> Diagnosis | None:
         job: the Job, None when the API no longer has it.
         pod: the Job's newest pod as last seen, None when none was ever seen.
     """
-    status = (pod or {}).get("status") or {}
-    failed = _condition((job or {}).get("status") or {}, "Failed")
-    failed = failed if failed is not None and failed.get("status") == "True" else None
-    if failed is not None and failed.get("reason") == "DeadlineExceeded":
+    seen = PodStatus(pod)
+    status, ended, killed = seen.status, seen.terminated, seen.exit_code in (137, 143)
+    failed = condition((job or {}).get("status") or {}, "Failed")
+    failed = failed if failed.get("status") == "True" else {}
+    if "DeadlineExceeded" in (failed.get("reason"), status.get("reason")):
         return past_deadline(job or {})
-    if status.get("reason") == "DeadlineExceeded":
-        return past_deadline(job or {})
-    ended = (_container(status).get("state") or {}).get("terminated")
-    if ended is not None and ended.get("reason") == "OOMKilled":
+    if ended.get("reason") == "OOMKilled":
         return _out_of_memory(pod or {})
     if (found := _disrupted(status)) is not None:
         return found
-    if job is None and (ended is None or ended.get("exitCode") in (137, 143)):
+    if job is None and (not ended or killed):
         return _deleted("the Job was deleted while it ran")
-    asked_to_end = "deletionTimestamp" in ((pod or {}).get("metadata") or {})
-    if asked_to_end and ended is not None and ended.get("exitCode") in (137, 143):
+    if "deletionTimestamp" in seen.metadata and killed:
         return _deleted("its pod was deleted while it ran")
-    if ended is not None and ended.get("exitCode") != 0:
+    if ended and seen.exit_code != 0:
         return _exit(ended, pod or {})
-    if failed is not None:
+    if failed:
         message = str(failed.get("message") or failed.get("reason") or "no reason given")
-        if pod is None or ended is None:
+        if pod is None or not ended:
             return _deleted(f"the Job's pod was deleted while it ran ({_short(message)})")
         return Diagnosis(Reason.FAILED, f"the Job failed: {_short(message)}", "See its log above.")
     return None
@@ -131,7 +125,7 @@ def past_deadline(job: Json) -> Diagnosis:
 
 
 def _out_of_memory(pod: Json) -> Diagnosis:
-    limit = ((_spec(pod).get("resources") or {}).get("limits") or {}).get("memory")
+    limit = PodStatus(pod).memory_limit
     return Diagnosis(
         Reason.OUT_OF_MEMORY,
         "it ran out of memory" + (f" (its limit was {_quantity(limit)})" if limit else ""),
@@ -145,8 +139,8 @@ def _deleted(summary: str) -> Diagnosis:
 
 def _disrupted(status: Json) -> Diagnosis | None:
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-    target = _condition(status, "DisruptionTarget")
-    if target is not None and target.get("status") == "True":
+    target = condition(status, "DisruptionTarget")
+    if target.get("status") == "True":
         reason = reason or str(target.get("reason") or "")
         message = message or str(target.get("message") or "")
     if reason == "Evicted" or reason in _PREEMPTED_REASONS or reason == "TerminationByKubelet":
@@ -226,26 +220,8 @@ def _quantity(value: Any) -> str:
     return f"{int(text) / 2**20:.0f} MiB" if text.isdigit() else text
 
 
-def _condition(status: Json, kind: str) -> Json | None:
-    return next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
-
-
-def _container(status: Json) -> Json:
-    statuses = status.get("containerStatuses") or ()
-    return next((c for c in statuses if c.get("name") == CONTAINER), {})
-
-
-def _spec(pod: Json) -> Json:
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return next((c for c in containers if c.get("name") == CONTAINER), {})
-
-
 def _image(pod: Json) -> str:
-    return str(_spec(pod).get("image") or "?")
-
-
-def _running(status: Json) -> bool:
-    return "waiting" not in (_container(status).get("state") or {"waiting": {}})
+    return str(PodStatus(pod).spec.get("image") or "?")
 
 
 def _event(events: Sequence[Json], reason: str) -> str | None:

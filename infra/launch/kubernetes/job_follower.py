@@ -17,11 +17,11 @@ from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER, diagnose, past_deadline, waiting_problem
+from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
-from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
+from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_log import read_log
-from superworkflow.infra.launch.kubernetes.quantities import read_time
+from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition, events_of
 from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
@@ -108,13 +108,13 @@ class JobFollower:
         self._tell, self._adopted = tell, adopted
         self.wake = asyncio.Event()
         self._job: Json | None = None
-        self._pod: Json | None = None
+        self._pod = PodStatus(None)
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = StartTimeout(settings, self._say)
         self._members: Sequence[PodGroup] = ()
         if groups:
-            self._members = engine_on_cluster(engine).members(api, settings, name, groups, self._say)
+            self._members = engine_on_cluster(engine).members(FollowedJob(api, settings, name, self._say), groups)
         self._log: asyncio.Task[None] | None = None
         self._log_pod = ""
         self._log_ended = asyncio.Event()
@@ -130,7 +130,7 @@ class JobFollower:
             while not await self._look():
                 problem = await self._waiting()
                 for members in self._members if problem is None and "started" in self._seen else ():
-                    if problem is None and (problem := await members.look(self._pod)) is not None:
+                    if problem is None and (problem := await members.look(self._pod.pod)) is not None:
                         role = members.role
                 problem = problem or self._overdue()
                 if problem is not None:
@@ -140,20 +140,20 @@ class JobFollower:
                 self.wake.clear()
             self._seen.setdefault("ended", time.monotonic())
             await self._finish_log()
-            if problem is None and not self._succeeded():
+            if problem is None and self._pod.exit_code != 0:
                 await self._await_condition()
-                problem = diagnose(self._job, self._pod) or Diagnosis(
+                problem = diagnose(self._job, self._pod.pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
                 )
             for members in self._members:
-                if self._terminated():
+                if self._pod.terminated:
                     await members.finish()
                 if problem is not None and not role and (lost := members.failure(problem)) is not None:
                     problem, role = lost, members.role
             return Ended(
                 diagnosis=problem, final=self._final or self._kept_event(), held_s=self.held_s(),
                 members=self.members_held(),
-                figures=await self._figures(), image=self._image(), exit_code=self._terminated().get("exitCode"),
+                figures=await self._figures(), image=self._image(), exit_code=self._pod.exit_code,
                 role=role, deleted=self._job is None,
             )  # fmt: skip
         finally:
@@ -166,20 +166,20 @@ class JobFollower:
         pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self.name}")
         self._job = job
         if pods:
-            self._pod = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+            self._pod = PodStatus(max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])))
         gone = job is None or "deletionTimestamp" in job["metadata"]
         if gone:
             self._job = None
         self._note_times()
         self._start_log()
-        return gone or bool(self._terminated()) or self._job_finished() or self._phase() == "Failed"
+        return gone or bool(self._pod.terminated) or self._job_finished() or self._pod.status.get("phase") == "Failed"
 
     def _note_times(self) -> None:
         if ((self._job or {}).get("status") or {}).get("startTime"):
             self._seen.setdefault("counted", time.monotonic())
-        if self._condition("PodScheduled") == "True":
+        if condition(self._pod.status, "PodScheduled").get("status") == "True":
             self._seen.setdefault("scheduled", time.monotonic())
-        if self._state().keys() & {"running", "terminated"}:
+        if self._pod.started:
             self._seen.setdefault("started", time.monotonic())
 
     async def _waiting(self) -> Diagnosis | None:
@@ -187,7 +187,7 @@ class JobFollower:
         events: list[Json] = []
         if "started" not in self._seen and time.monotonic() - self._seen["created"] > 2:
             events = await self._events()
-        return self._patience.consider(waiting_problem(self._pod, events), "started" in self._seen)
+        return self._patience.consider(waiting_problem(self._pod.pod, events), "started" in self._seen)
 
     def _overdue(self) -> Diagnosis | None:
         """Its deadline, where the cluster does not keep it: controllers may miss it, or a pod's end never be told."""
@@ -199,25 +199,18 @@ class JobFollower:
         return past_deadline(job) if late > LATE_SECONDS else None
 
     async def _events(self) -> list[Json]:
-        about = self._pod or self._job
-        if about is None:
-            return []
-        found = await self._api.items(self._api.events, fieldSelector=f"involvedObject.uid={about['metadata']['uid']}")
-        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+        about = self._pod.metadata or (self._job or {}).get("metadata")
+        return await events_of(self._api, about) if about else []
 
     def _start_log(self) -> None:
         pod = self._pod
-        if (
-            pod is None
-            or not self._state().keys() & {"running", "terminated"}
-            or pod["metadata"]["uid"] == self._log_pod
-        ):
+        if not pod.started or pod.metadata["uid"] == self._log_pod:
             return
         if self._log is not None:
             self._log.cancel()  # a Job whose pod was deleted makes another, which begins anew
-        self._log_pod, self._log_ended = pod["metadata"]["uid"], asyncio.Event()
+        self._log_pod, self._log_ended = pod.metadata["uid"], asyncio.Event()
         self._log = asyncio.create_task(
-            read_log(self._api, pod["metadata"]["name"], self._line, self._log_ended), name=f"log {self.name}"
+            read_log(self._api, pod.name, self._line, self._log_ended), name=f"log {self.name}"
         )
 
     def _say(self, message: str) -> None:
@@ -262,7 +255,7 @@ class JobFollower:
 
     async def _pull_seconds(self) -> float | None:
         """Seconds of pulling the image, which only an event tells; 0 where the node had it."""
-        if self._pod is None or "started" not in self._seen:
+        if self._pod.pod is None or "started" not in self._seen:
             return None
         for event in await self._events():
             if event.get("reason") == "Pulled":
@@ -273,58 +266,30 @@ class JobFollower:
 
     def held_s(self) -> float:
         """Seconds from the moment that a node was given to the container's end, or until now."""
-        if self._adopted and self._condition("PodScheduled") == "True":
-            began = read_time(self._conditions()["PodScheduled"].get("lastTransitionTime"))
-            ended = read_time(self._terminated().get("finishedAt")) or datetime.now(UTC)
-            if began is not None:
-                return max(0.0, (ended - began).total_seconds())
+        if self._adopted and (began := self._pod.scheduled_at) is not None:
+            return max(0.0, ((self._pod.finished_at or datetime.now(UTC)) - began).total_seconds())
         if "scheduled" not in self._seen:
             return 0.0
         return self._seen.get("ended", time.monotonic()) - self._seen["scheduled"]
 
     def members_held(self) -> tuple[Holding, ...]:
         """Resources that the members of the Job have held so far."""
-        return tuple(held for members in self._members for held in members.holdings(self._pod))
+        return tuple(held for members in self._members for held in members.holdings(self._pod.pod))
 
     def _kept_event(self) -> Event | None:
         """The stage's last output that came with the pod's status, where the log was lost."""
-        for line in reversed(str(self._terminated().get("message") or "").splitlines()):
+        for line in reversed(str(self._pod.terminated.get("message") or "").splitlines()):
             event = parse_event(line)
             if event is not None and event["event"] in ("done", "error"):
                 return event
         return None
 
-    def _succeeded(self) -> bool:
-        return self._terminated().get("exitCode") == 0
-
     def _job_finished(self) -> bool:
         conditions = ((self._job or {}).get("status") or {}).get("conditions") or ()
         return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
 
-    def _status(self) -> Json:
-        return (self._pod or {}).get("status") or {}
-
-    def _phase(self) -> str:
-        return str(self._status().get("phase") or "")
-
-    def _conditions(self) -> dict[str, Json]:
-        return {condition["type"]: condition for condition in self._status().get("conditions") or ()}
-
-    def _condition(self, kind: str) -> str | None:
-        return (self._conditions().get(kind) or {}).get("status")
-
-    def _container(self) -> Json:
-        statuses = self._status().get("containerStatuses") or ()
-        return next((c for c in statuses if c["name"] == CONTAINER), {})
-
-    def _state(self) -> Json:
-        return self._container().get("state") or {}
-
-    def _terminated(self) -> Json:
-        return self._state().get("terminated") or {}
-
     def _image(self) -> str:
-        container = self._container()
+        container = self._pod.container
         name, digest = str(container.get("image") or ""), str(container.get("imageID") or "")
         return f"{name.partition('@')[0]}@{digest.rpartition('@')[2]}" if digest else name
 

@@ -14,8 +14,7 @@ from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER
-from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
+from superworkflow.infra.launch.kubernetes.engines.base import StagePods, engine_on_cluster
 from superworkflow.infra.launch.kubernetes.pod_spec import (
     container_spec,
     environment,
@@ -23,6 +22,7 @@ from superworkflow.infra.launch.kubernetes.pod_spec import (
     quantities,
     volumes_and_mounts,
 )
+from superworkflow.infra.launch.kubernetes.pod_status import CONTAINER
 
 PREFIX = "superworkflow/"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "superworkflow"}
@@ -84,7 +84,8 @@ def job_manifest(
     }
     found = engine(call.placement.engine)
     if groups := found.groups(resources):
-        engine_on_cluster(call.placement.engine).shape(manifest, settings, groups, stage_image(call, settings), labels)
+        pods = StagePods(settings, groups, stage_image(call, settings), labels)
+        engine_on_cluster(call.placement.engine).shape(manifest, pods)
     return manifest
 
 

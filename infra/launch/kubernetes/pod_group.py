@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,8 @@ from superworkflow.infra.config.usage import Holding
 from superworkflow.infra.contract.resources import Group, Resources
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER, diagnose, waiting_problem
+from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, waiting_problem
+from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, events_of
 from superworkflow.infra.launch.kubernetes.quantities import quantity, read_time
 from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
@@ -33,6 +33,23 @@ _KNOWS_LITTLE = (Reason.FAILED, Reason.CRASHED)
 _OUTSIDE = (Reason.EVICTED, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.IMAGE_MISSING)
 
 
+@dataclass(frozen=True)
+class FollowedJob:
+    """Job whose members are followed.
+
+    Args:
+        api: the cluster.
+        settings: how patient to be.
+        name: name of the Job.
+        tell: receives what keeps members from starting.
+    """
+
+    api: KubernetesApi
+    settings: KubernetesSettings
+    name: str
+    tell: Callable[[str], None]
+
+
 class PodGroup:
     """Pods of one group of a Job as they were seen; deleted ones are remembered.
 
@@ -40,27 +57,16 @@ class PodGroup:
     termination message: `cpu_s`, `peak_memory_bytes`, `out_of_memory_kills`, and `error`, its last words.
 
     Args:
-        api: the cluster.
-        settings: how patient to be.
-        job: name of the Job.
+        job: the Job that they belong to.
         role: of the group.
         group: how many there are to be, and of which size.
-        tell: receives what keeps members from starting.
     """
 
-    def __init__(
-        self,
-        api: KubernetesApi,
-        settings: KubernetesSettings,
-        job: str,
-        role: str,
-        group: Group,
-        tell: Callable[[str], None],
-    ):
-        self.role, self.group = role, group
-        self._api, self._selector = api, f"{MEMBER_OF}={job},{ROLE}={role}"
-        self._patience = StartTimeout(settings, tell)
-        self._seen: dict[str, Json] = {}
+    def __init__(self, job: FollowedJob, role: str, group: Group):
+        self.role, self.group, self._job = role, group, job
+        self._api, self._selector = job.api, f"{MEMBER_OF}={job.name},{ROLE}={role}"
+        self._patience = StartTimeout(job.settings, job.tell)
+        self._seen: dict[str, PodStatus] = {}
         self._gone: dict[str, datetime] = {}
         self._left: set[str] = set()  # those that were asked to end, while the stage runs
 
@@ -87,27 +93,29 @@ class PodGroup:
             own: the stage's own pod.
         """
         pods = await self._api.items(self._api.pods, labelSelector=self._selector)
-        present = {pod["metadata"]["name"]: pod for pod in pods}
+        present = {pod["metadata"]["name"]: PodStatus(pod) for pod in pods}
         for name in self._seen.keys() - present.keys():
             self._gone.setdefault(name, datetime.now(UTC))
         self._seen |= present
-        if sum(is_out_of_memory(pod) for pod in self._seen.values()) >= self.group.count:
+        if sum(pod.out_of_memory for pod in self._seen.values()) >= self.group.count:
             return self._ended_badly()
-        if any("running" in state_of(pod) for pod in pods):
+        if any(pod.running for pod in present.values()):
             return self._patience.consider(None, started=True)
-        for pod in pods:
-            if not _terminated(pod):
-                found = waiting_problem(pod, await self._events(pod))
-                if found is not None:
-                    found = Diagnosis(found.reason, f"{self.title}: {found.summary}", found.resolution)
-                return self._patience.consider(found, started=False)
+        for pod in present.values():
+            if not pod.terminated:
+                return self._patience.consider(await self._problem(pod), started=False)
         return None
+
+    async def _problem(self, pod: PodStatus) -> Diagnosis | None:
+        """Problem that keeps a member from starting, with its title."""
+        found = waiting_problem(pod.pod, await events_of(self._api, pod.metadata))
+        return found and Diagnosis(found.reason, f"{self.title}: {found.summary}", found.resolution)
 
     async def finish(self) -> None:
         """Wait until all have ended, for their figures; those that have not within a time are left."""
         until = time.monotonic() + END_SECONDS
         await self.look()
-        while time.monotonic() < until and any("running" in state_of(self._seen[name]) for name in self._present()):
+        while time.monotonic() < until and any(self._seen[name].running for name in self._present()):
             await asyncio.sleep(0.2)
             await self.look()
 
@@ -125,9 +133,9 @@ class PodGroup:
     def _ended_badly(self) -> Diagnosis | None:
         crashed = ""
         for name, pod in self._seen.items():
-            found = None if _terminated(pod).get("exitCode") == 0 or name in self._left else diagnose({}, pod)
-            if is_out_of_memory(pod):
-                limit = _limit(pod)
+            found = None if pod.exit_code == 0 or name in self._left else diagnose({}, pod.pod)
+            if pod.out_of_memory:
+                limit = str(pod.memory_limit or "").replace("Mi", " MiB")
                 return Diagnosis(
                     Reason.OUT_OF_MEMORY,
                     f"{self.title} {name} ran out of memory" + (f" (its limit was {limit})" if limit else ""),
@@ -136,10 +144,10 @@ class PodGroup:
                 )
             if found is not None and found.reason in _OUTSIDE:
                 return Diagnosis(found.reason, f"{self.title} {name}: {found.summary}", found.resolution)
-            code = 0 if name in self._left else _terminated(pod).get("exitCode")
-            if code and code != 143 and not self.blameless(_told(pod)):
-                crashed = str(_told(pod).get("error") or f"exit status {code}")
-        if crashed and not any(_terminated(pod).get("exitCode") == 0 for pod in self._seen.values()):
+            code = 0 if name in self._left else pod.exit_code
+            if code and code != 143 and not self.blameless(pod.report):
+                crashed = str(pod.report.get("error") or f"exit status {code}")
+        if crashed and not any(pod.exit_code == 0 for pod in self._seen.values()):
             return Diagnosis(
                 Reason.NOT_STARTED,
                 f"none of {len(self._seen)} {self.title}s stayed up; the last one said: {crashed}",
@@ -149,10 +157,10 @@ class PodGroup:
 
     def figures(self) -> dict[str, float]:
         """Usage of the members, by name with its unit; empty where there were none."""
-        started = [pod for pod in self._seen.values() if _began(pod) is not None]
+        started = [pod for pod in self._seen.values() if pod.started_at is not None]
         if not started:
             return {}
-        told = [_told(pod) for pod in started]
+        told = [pod.report for pod in started]
         figures = {
             f"{self.role}s": float(len(started)),
             f"{self.role}s_lost": float(self._lost()),
@@ -174,19 +182,19 @@ class PodGroup:
         Args:
             own: the stage's own pod.
         """
-        origin = scheduled(own) if own is not None else None
+        origin = PodStatus(own).scheduled_at
         found = []
         for pod in self._seen.values():
-            begin = scheduled(pod) or _began(pod)
+            begin = pod.scheduled_at or pod.started_at
             if begin is not None:
                 begin_s = max(0.0, (begin - (origin or begin)).total_seconds())
                 end_s = max(begin_s, (self._end(pod) - (origin or begin)).total_seconds())
                 found.append(Holding(role=self.role, resources=self._size(pod), begin_s=begin_s, end_s=end_s))
         return found
 
-    def _size(self, pod: Json) -> Resources:
+    def _size(self, pod: PodStatus) -> Resources:
         """Resources that a node reserved for a pod; the requested ones where it does not report them."""
-        containers = (pod.get("spec") or {}).get("containers") or ()
+        containers = ((pod.pod or {}).get("spec") or {}).get("containers") or ()
         asked: Json = next(((c.get("resources") or {}).get("requests") or {} for c in containers), {})
         cpu, memory = quantity(asked.get("cpu", 0)), int(quantity(asked.get("memory", 0)))
         each = self.group.each
@@ -198,88 +206,38 @@ class PodGroup:
         It releases all at once, and some then end with status 0; one that was still starting finds no coordinator.
         """
         asked = {name: pod for name, pod in self._seen.items() if name not in self._left}
-        well = [self._end(pod) for pod in asked.values() if _terminated(pod).get("exitCode") == 0]
+        well = [self._end(pod) for pod in asked.values() if pod.exit_code == 0]
         # Elastic ones are also let go while the stage runs, one by one.
         let_go = (max if self.group.elastic else min)(well, default=datetime.max.replace(tzinfo=UTC))
-        badly = [pod for name, pod in asked.items() if _terminated(pod).get("exitCode", name in self._gone)]
+        badly = [pod for name, pod in asked.items() if pod.terminated.get("exitCode", name in self._gone)]
         return sum(self._end(pod) < let_go for pod in badly)
 
-    def _end(self, pod: Json) -> datetime:
+    def _end(self, pod: PodStatus) -> datetime:
         """When it ended, so far as was seen."""
-        gone = self._gone.get(pod["metadata"]["name"]) or datetime.now(UTC)
-        return read_time(_terminated(pod).get("finishedAt")) or gone
+        return pod.finished_at or self._gone.get(pod.name) or datetime.now(UTC)
 
-    def _held(self, pod: Json) -> float:
+    def _held(self, pod: PodStatus) -> float:
         """Seconds for which its container ran, so far as was seen."""
-        began = _began(pod)
+        began = pod.started_at
         return 0.0 if began is None else max(0.0, (self._end(pod) - began).total_seconds())
-
-    async def _events(self, pod: Json) -> list[Json]:
-        found = await self._api.items(self._api.events, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
-        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
 
 async def remove_members(api: KubernetesApi, job: str) -> None:
     """Delete the members of a Job whose own pod has ended, and wait until they are gone."""
     while pods := await api.items(api.pods, labelSelector=f"{MEMBER_OF}={job}"):
         for pod in pods:
-            if "deletionTimestamp" not in pod["metadata"] or "running" not in state_of(pod):
-                await api.delete(f"{api.pods}/{pod['metadata']['name']}", **_grace(pod))
+            running = PodStatus(pod).running
+            if "deletionTimestamp" not in pod["metadata"] or not running:
+                await api.delete(f"{api.pods}/{pod['metadata']['name']}", **grace(running))
         await asyncio.sleep(0.2)
 
 
-def _grace(pod: Json) -> dict[str, str]:
-    """Nothing to wait for where nothing runs."""
-    return {} if "running" in state_of(pod) else {"gracePeriodSeconds": "0"}
+def grace(running: bool) -> dict[str, str]:
+    """Query of a pod's deletion: there is nothing to wait for where nothing runs."""
+    return {} if running else {"gracePeriodSeconds": "0"}
 
 
-def _container(pod: Json) -> Json:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return next((c for c in statuses if c["name"] == CONTAINER), {})
-
-
-def state_of(pod: Json) -> Json:
-    """State of a pod's container: empty, or one of `waiting`, `running` and `terminated`."""
-    return _container(pod).get("state") or {}
-
-
-def _terminated(pod: Json) -> Json:
-    return state_of(pod).get("terminated") or {}
-
-
-def _told(pod: Json) -> dict[str, Any]:
-    """Termination message of a member."""
-    with contextlib.suppress(ValueError):
-        told = json.loads(_terminated(pod).get("message") or "{}")
-        if isinstance(told, dict):
-            return told
-    return {}
-
-
-def is_out_of_memory(pod: Json) -> bool:
-    """True if the kernel has ended the member, or a process of it, for lack of memory."""
-    return _terminated(pod).get("reason") == "OOMKilled" or bool(_told(pod).get("out_of_memory_kills"))
-
-
-def _limit(pod: Json) -> str:
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    found: Json = next((c for c in containers if c.get("name") == CONTAINER), {})
-    return str(((found.get("resources") or {}).get("limits") or {}).get("memory") or "").replace("Mi", " MiB")
-
-
-def scheduled(pod: Json) -> datetime | None:
-    """When a node was given to a pod."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    found: Json = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
-    return read_time(found.get("lastTransitionTime"))
-
-
-def _began(pod: Json) -> datetime | None:
-    """When its container started."""
-    return read_time((state_of(pod).get("running") or {}).get("startedAt") or _terminated(pod).get("startedAt"))
-
-
-def _startup(pod: Json) -> float:
-    """Seconds from asking for it to the start of its container; the cluster tells whole seconds."""
-    asked, began = read_time(pod["metadata"].get("creationTimestamp")), _began(pod)
-    return max(0.0, (began - asked).total_seconds()) if asked and began else 0.0
+def _startup(pod: PodStatus) -> float:
+    """Seconds from the pod's creation to the start of its container; the cluster reports whole seconds."""
+    created, started = read_time(pod.metadata.get("creationTimestamp")), pod.started_at
+    return max(0.0, (started - created).total_seconds()) if created and started else 0.0

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import aiohttp
 
 from superworkflow.infra.launch.kubernetes.api import ApiError, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER
+from superworkflow.infra.launch.kubernetes.pod_status import CONTAINER
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ?")
 

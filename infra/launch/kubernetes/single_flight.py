@@ -1,7 +1,7 @@
-"""Launches of one process that want the same dataset at the same moment take turns in looking for its Job.
+"""Single flight: launches in one process that want the same dataset look for its Job one at a time.
 
-The first one makes the Job, and the others see it: trials of a sweep begin together, and a Job of each would hold
-processors and memory only to wait for the first. Launchers of other processes are not seen: of Jobs that two of them
+The first one makes the Job, and the others find it: trials of a sweep begin together, and a Job of each would hold
+processors and memory only to wait for the first. Launchers in other processes are not seen: of Jobs that two of them
 make in the same instant, one computes, by the lock of the dataset, and the others wait.
 """
 
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable
 
 LOOK_SECONDS = 0.05
 
-_taken = set[str]()
-_guard = threading.Lock()
+_owners: dict[str, object] = {}
 
 
 @contextlib.asynccontextmanager
 async def turn(output: str) -> AsyncIterator[Callable[[], None]]:
-    """Be the only one in this process, whatever its event loop, that is about to make this dataset.
+    """Be the only one in this process, in any thread and event loop, that is about to make this dataset.
 
     Args:
         output: URI of the dataset.
@@ -28,26 +26,15 @@ async def turn(output: str) -> AsyncIterator[Callable[[], None]]:
     Yields:
         What ends the turn; it ends with the block at the latest.
     """
-    while not _take(output):
+    me = object()
+    while _owners.setdefault(output, me) is not me:  # one step of the interpreter, so that one thread wins
         await asyncio.sleep(LOOK_SECONDS)
-    mine = True
 
     def end() -> None:
-        nonlocal mine
-        if mine:
-            mine = False
-            with _guard:
-                _taken.discard(output)
+        if _owners.get(output) is me:
+            del _owners[output]
 
     try:
         yield end
     finally:
         end()
-
-
-def _take(output: str) -> bool:
-    with _guard:
-        if output in _taken:
-            return False
-        _taken.add(output)
-        return True

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -152,13 +152,6 @@ class GraphSchema:
     def tables(self) -> Iterator[str]:
         """File names of all tables, each once."""
         yield from dict.fromkeys(each.metadata.filename for each in self.sets() if each.metadata.filename)
-
-    def without_tables(self) -> GraphSchema:
-        """The same without file names, and without what they say of the direction of edges."""
-        kept = {name: replace(each, metadata=_stripped(each.metadata)) for name, each in self.node_sets.items()}
-        edges = {name: replace(each, metadata=_stripped(each.metadata)) for name, each in self.edge_sets.items()}
-        context = replace(self.context, metadata=_stripped(self.context.metadata))
-        return replace(self, node_sets=kept, edge_sets=edges, context=context)
 
 
 def read_schema(text: str, where: str) -> GraphSchema:
@@ -302,11 +295,6 @@ def _edge_set(name: str, body: Any, node_sets: Mapping[str, NodeSetSchema], wher
         name, body.source, body.target, _features(body, where), _metadata(body, where), body.description,
         tuple(body.context), body.line,
     )  # fmt: skip
-
-
-def _stripped(metadata: Metadata) -> Metadata:
-    extra = tuple(each for each in metadata.extra if each != (EDGE_TYPE, REVERSED))
-    return replace(metadata, filename="", extra=extra)
 
 
 def _fill(body: Any, described: Any) -> None:

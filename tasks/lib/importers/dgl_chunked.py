@@ -20,7 +20,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.schema import GraphSchema, read_schema
 from superworkflow.tasks.lib.graph.schema import named_tables as schema_tables
 
-METADATA_FILE = "metadata.json"
 FORMATS = ("csv", "numpy", "parquet")
 _MOST = 2**31 - 1
 

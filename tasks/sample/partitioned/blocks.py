@@ -32,7 +32,7 @@ def write_shard(plan: SamplePlan, shard: ShardSeeds) -> tuple[tuple[FileEntry, .
     writer, sizes = TaskWriter(Location.of(plan.kept.output)), Sizes(plan.layout)
     members, read = members_of(plan, shard), _Edges(plan, shard)
     with writer.file(shard.name) as path:
-        blocks = _grouped(plan, _blocks(plan, shard, members, read))
+        blocks = _grouped(_blocks(plan, shard, members, read))
         block = next(blocks)
         with shard_writer(path, shard_schema(block, plan.layout)) as write:
             while True:
@@ -129,7 +129,7 @@ def _block(
     return block
 
 
-def _grouped(plan: SamplePlan, blocks: Iterator[SubgraphBlock]) -> Iterator[SubgraphBlock]:
+def _grouped(blocks: Iterator[SubgraphBlock]) -> Iterator[SubgraphBlock]:
     """The same subgraphs in blocks that end with the subgraph with which they have `GROUP_ENTRIES` entries."""
     waiting: SubgraphBlock | None = None
     for block in blocks:

@@ -56,14 +56,6 @@ def test_threads(cpu: float, threads: int) -> None:
     assert Resources(cpu=cpu).threads == threads
 
 
-def test_totals_hold_the_executors() -> None:
-    resources = Resources.model_validate(
-        {"cpu": 2, "memory": "4Gi", "executors": {"count": 3, "cpu": 1.5, "memory": "2Gi"}}
-    )
-    assert resources.total_cpu == 6.5
-    assert resources.total_memory == 10 << 30
-
-
 @pytest.mark.parametrize("values", [{"cpu": 0}, {"memory": "x"}, {"gpu": {"count": -1}}, {"disk": 1}])
 def test_bad_resources(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
@@ -76,7 +68,7 @@ def test_entries_are_merged_with_the_default(tmp_path: Path) -> None:
     assert (profile.name, profile.concurrency, profile.prices) == ("mine", 2, "my-prices.yaml")
     walk = profile.stages["walk"]
     assert walk.engine == "spark"
-    assert (walk.resources.cpu, walk.resources.memory, walk.resources.total_cpu) == (4, 16 << 30, 16)
+    assert (walk.resources.cpu, walk.resources.memory) == (4, 16 << 30)
     assert profile.placement("walk", "walk").resources == walk.resources.only()  # on one machine it has no executors
     on_cluster = profile.model_copy(update={"launcher": "kubernetes"})
     assert on_cluster.placement("walk", "walk") == walk
@@ -101,7 +93,7 @@ def test_workers_have_one_role_or_several(tmp_path: Path) -> None:
     assert list(one.groups) == ["worker"]
     assert one.groups["worker"].each == Resources(cpu=2, memory=8 << 30, shm=1 << 30)
     assert list(two.groups) == ["graph", "tensor"]
-    assert (two.total_cpu, two.memory_of("graph")) == (1 + 8 + 1.5, 16 << 30)
+    assert two.memory_of("graph") == 16 << 30
     assert two.with_memory(32 << 30, "graph").memory_of("graph") == 32 << 30
     assert Resources.model_validate_json(two.model_dump_json()) == two
     assert two.only() == Resources()

@@ -18,7 +18,6 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.prices import load_prices
 from superworkflow.infra.tracking.concurrent_writes import among_rivals
 from superworkflow.infra.tracking.history import RecordedRun, find_run, recorded_runs
-from superworkflow.infra.tracking.metric_keys import read_drift
 from superworkflow.infra.tracking.mlflow_tracker import (
     SUPERWORKFLOW_TAG,
     MlflowTracker,
@@ -208,7 +207,8 @@ def test_loss_by_step_and_drift(shared_uri: str) -> None:
     run = client.get_run(run_id)
     (stage,) = client.search_runs([run.info.experiment_id], which)
     assert [each.step for each in client.get_metric_history(stage.info.run_id, "loss")] == [0, 500, 1000]
-    assert read_drift(run.data.metrics) == {"psi": 0.2, "rows@a": 0.5}
+    drift = {key: value for key, value in run.data.metrics.items() if key.startswith("drift/")}
+    assert drift == {"drift/psi": 0.2, "drift/rows_at_a": 0.5}
     assert "Drift: psi 0.2, rows@a 0.5" in run.data.tags["mlflow.note.content"]
     assert find_run(uri, "trained").metrics == {"embed.micro_f1@0.5": 0.4}, "neither is quality"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from superworkflow.infra.base.import_strings import imported
@@ -12,7 +13,24 @@ from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.engines import engine
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.permissions import Check
-from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
+from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
+
+
+@dataclass(frozen=True)
+class StagePods:
+    """Properties of the pods of one stage.
+
+    Args:
+        settings: the profile's `kubernetes` part.
+        groups: members that the stage needs, by role; never empty.
+        image: of the stage, which members run as well.
+        labels: of the stage's pods, which members get as well.
+    """
+
+    settings: KubernetesSettings
+    groups: Mapping[str, Group]
+    image: str
+    labels: Mapping[str, str]
 
 
 class OnCluster:
@@ -23,22 +41,12 @@ class OnCluster:
     these.
     """
 
-    def shape(
-        self,
-        manifest: Json,
-        settings: KubernetesSettings,
-        groups: Mapping[str, Group],
-        image: str,
-        labels: Mapping[str, str],
-    ) -> None:
-        """Change the manifest of a Job, whose stage needs these groups.
+    def shape(self, manifest: Json, stage: StagePods) -> None:
+        """Change the manifest of a Job whose stage needs groups.
 
         Args:
             manifest: the Job, changed in place.
-            settings: the profile's `kubernetes` part.
-            groups: by role; never empty.
-            image: of the stage, which members run as well.
-            labels: of the stage's pods, which members get as well.
+            stage: what its members need to know.
 
         Raises:
             UserError: something that the engine needs is missing or too small.
@@ -49,22 +57,12 @@ class OnCluster:
         which must be there before the Job. Empty for nothing."""
         return {}
 
-    def members(
-        self,
-        api: KubernetesApi,
-        settings: KubernetesSettings,
-        job: str,
-        groups: Mapping[str, Group],
-        tell: Callable[[str], None],
-    ) -> Sequence[PodGroup]:
+    def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
         """Followers of the members of a Job, one for each group.
 
         Args:
-            api: the cluster.
-            settings: how patient to be.
-            job: name of the Job.
+            job: the Job.
             groups: by role.
-            tell: receives what people should know.
         """
         return ()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.engines.base import OnCluster
+from superworkflow.infra.launch.kubernetes.engines.base import OnCluster, StagePods
 from superworkflow.infra.launch.kubernetes.engines.spark_driver import POD_VERBS, ROLE_NAME, make_driver
 from superworkflow.infra.launch.kubernetes.permissions import Check, account_rights
-from superworkflow.infra.launch.kubernetes.pod_group import PodGroup
+from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
 
 _LEFT_ALONE = "disassociated"
 """Message of an executor that ends because its driver did."""
@@ -33,27 +33,13 @@ class ExecutorPods(PodGroup):
 class SparkOnCluster(OnCluster):
     """A stage's pod is the driver, which asks the cluster for its executors; without any, Spark runs inside it."""
 
-    def shape(
-        self,
-        manifest: Json,
-        settings: KubernetesSettings,
-        groups: Mapping[str, Group],
-        image: str,
-        labels: Mapping[str, str],
-    ) -> None:
+    def shape(self, manifest: Json, stage: StagePods) -> None:
         """See `OnCluster`."""
-        make_driver(manifest, settings, groups[ROLE_NAME], image, labels)
+        make_driver(manifest, stage.settings, stage.groups[ROLE_NAME], stage.image, stage.labels)
 
-    def members(
-        self,
-        api: KubernetesApi,
-        settings: KubernetesSettings,
-        job: str,
-        groups: Mapping[str, Group],
-        tell: Callable[[str], None],
-    ) -> Sequence[PodGroup]:
+    def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
         """See `OnCluster`."""
-        return [ExecutorPods(api, settings, job, role, group, tell) for role, group in groups.items()]
+        return [ExecutorPods(job, role, group) for role, group in groups.items()]
 
     async def checks(self, api: KubernetesApi, settings: KubernetesSettings) -> list[Check]:
         """True if drivers may ask for executors."""

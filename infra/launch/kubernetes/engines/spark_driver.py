@@ -13,7 +13,6 @@ from typing import Any
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.contract.resources import Group, format_bytes
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER
 from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
 from superworkflow.infra.launch.kubernetes.pod_spec import (
     container_spec,
@@ -22,6 +21,7 @@ from superworkflow.infra.launch.kubernetes.pod_spec import (
     pod_spec,
     volumes_and_mounts,
 )
+from superworkflow.infra.launch.kubernetes.pod_status import CONTAINER
 
 Json = dict[str, Any]
 

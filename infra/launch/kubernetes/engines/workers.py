@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.contract.resources import Group
@@ -17,10 +17,9 @@ from superworkflow.infra.engines.workers import ADDRESS_VARIABLE, TOKEN_VARIABLE
 from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, SETUP_VARIABLE, STORE_PORT, new_token
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import CONTAINER, waiting_problem
-from superworkflow.infra.launch.kubernetes.engines.base import OnCluster
+from superworkflow.infra.launch.kubernetes.engines.base import OnCluster, StagePods
 from superworkflow.infra.launch.kubernetes.permissions import Check, own_right
-from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, PodGroup, is_out_of_memory, state_of
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob, PodGroup, grace
 from superworkflow.infra.launch.kubernetes.pod_spec import (
     container_spec,
     environment,
@@ -28,6 +27,7 @@ from superworkflow.infra.launch.kubernetes.pod_spec import (
     quantities,
     volumes_and_mounts,
 )
+from superworkflow.infra.launch.kubernetes.pod_status import CONTAINER, PodStatus
 from superworkflow.infra.launch.kubernetes.start_timeout import StartTimeout
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
@@ -49,21 +49,10 @@ _OF_THE_JOB = ("job-name", "controller-uid")
 class WorkerPods(PodGroup):
     """The workers of one fixed role: so many pods, as long as the coordinator's runs."""
 
-    def __init__(
-        self,
-        api: KubernetesApi,
-        settings: KubernetesSettings,
-        job: str,
-        role: str,
-        group: Group,
-        tell: Callable[[str], None],
-        offset: int,
-        agents: int,
-    ):
-        super().__init__(api, settings, job, role, group, tell)
-        self._job, self._settings, self._tell = job, settings, tell
+    def __init__(self, job: FollowedJob, role: str, group: Group, offset: int, agents: int):
+        super().__init__(job, role, group)
         self._offset, self._agents = offset, agents
-        self._each = StartTimeout(settings, tell)
+        self._each = StartTimeout(job.settings, job.tell)
 
     @property
     def title(self) -> str:
@@ -76,9 +65,9 @@ class WorkerPods(PodGroup):
         One that ran out of memory would do so again: all begin anew, with more, from the checkpoint.
         """
         problem = await super().look(own)
-        if problem is None and any(is_out_of_memory(pod) for pod in self._seen.values()):
+        if problem is None and any(pod.out_of_memory for pod in self._seen.values()):
             problem = self._ended_badly()
-        if problem is not None or own is None or "running" not in state_of(own) or not own["status"].get("podIP"):
+        if problem is not None or own is None or not PodStatus(own).running or not own["status"].get("podIP"):
             return problem
         return await self._keep(own) or await self._waiting()
 
@@ -87,8 +76,8 @@ class WorkerPods(PodGroup):
         lost = 0
         for number in range(self.group.count):
             pods = {name: pod for name, pod in self._seen.items() if name.startswith(f"{self._stem(number)}-")}
-            ended = [name for name, pod in pods.items() if name in self._gone or "terminated" in state_of(pod)]
-            done = any((state_of(pod).get("terminated") or {}).get("exitCode") == 0 for pod in pods.values())
+            ended = [name for name, pod in pods.items() if name in self._gone or pod.terminated]
+            done = any(pod.exit_code == 0 for pod in pods.values())
             lost += 0 if done else len(ended)
             if len(ended) < len(pods) or done:
                 continue
@@ -97,26 +86,24 @@ class WorkerPods(PodGroup):
                     Reason.NODE_LOST, f"pods of role {self.role} were lost {lost} times", "Run again to resume."
                 )
             if ended:
-                self._tell(f"the {self.title} {max(ended)} was lost; starting another")
+                self._job.tell(f"the {self.title} {max(ended)} was lost; starting another")
             await self._make(own, f"{self._stem(number)}-{len(pods)}")
         return None
 
     async def _make(self, own: Json, name: str) -> None:
         made = await self._api.create(self._api.pods, self.pod(own, name))
-        self._seen[made["metadata"]["name"]] = made
+        self._seen[made["metadata"]["name"]] = PodStatus(made)
 
     async def _waiting(self) -> Diagnosis | None:
         """Problem that has kept a member from starting for too long: ranks need all of them."""
         for name in self._present():
-            if not state_of(self._seen[name]).keys() & {"running", "terminated"}:
-                found = waiting_problem(self._seen[name], await self._events(self._seen[name]))
-                if found is not None:
-                    found = Diagnosis(found.reason, f"{self.title}: {found.summary}", found.resolution)
-                    return self._each.consider(found, started=False)
+            pod = self._seen[name]
+            if not pod.started and (found := await self._problem(pod)) is not None:
+                return self._each.consider(found, started=False)
         return self._each.consider(None, started=True)
 
     def _stem(self, number: int) -> str:
-        return f"{self._job}-{self.role}-{number}"
+        return f"{self._job.name}-{self.role}-{number}"
 
     def pod(self, own: Json, name: str) -> Json:
         """The manifest of one worker's pod.
@@ -125,7 +112,7 @@ class WorkerPods(PodGroup):
             own: the coordinator's pod.
             name: of the worker's.
         """
-        settings, each = self._settings, self.group.each
+        settings, each = self._job.settings, self.group.each
         told = {
             "host": own["status"]["podIP"], "port": CHANNEL_PORT, "store_port": STORE_PORT, "role": self.role,
             "count": 1, "offset": self._offset, "agents": self._agents, "threads": each.threads,
@@ -142,14 +129,14 @@ class WorkerPods(PodGroup):
             "args": ["worker"],
             "resources": quantities(settings, each),
         }
-        container["env"] += [{"name": SETUP_VARIABLE, "value": json.dumps(told)}, _token(self._job)]
+        container["env"] += [{"name": SETUP_VARIABLE, "value": json.dumps(told)}, _token(self._job.name)]
         labels = {key: value for key, value in own["metadata"]["labels"].items() if not _is_of_the_job(key)}
         reference = {"apiVersion": "v1", "kind": "Pod", "name": own["metadata"]["name"], "uid": own["metadata"]["uid"]}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": name, "labels": {**labels, MEMBER_OF: self._job, ROLE: self.role},
+                "name": name, "labels": {**labels, MEMBER_OF: self._job.name, ROLE: self.role},
                 "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
             },
             "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),
@@ -184,35 +171,35 @@ class ElasticPods(WorkerPods):
         """
         there = sorted((self._seen[name] for name in self._present() if self._stays(name)), key=_by_merit)
         for pod in there:
-            if pod["metadata"]["name"][:HOST_CHARACTERS] in self._hanging:
-                self._tell(f"the {self.title} {pod['metadata']['name']} hangs; starting another")
+            if pod.name[:HOST_CHARACTERS] in self._hanging:
+                self._job.tell(f"the {self.title} {pod.name} hangs; starting another")
                 await self._delete(pod, gracePeriodSeconds="0")
-        there = [pod for pod in there if self._stays(pod["metadata"]["name"])]
+        there = [pod for pod in there if self._stays(pod.name)]
         for pod in there[self._wanted :] if self._wanted is not None else ():
-            await self._delete(pod, **({} if "running" in state_of(pod) else {"gracePeriodSeconds": "0"}))
+            await self._delete(pod, **grace(pod.running))
         ended = {name: pod for name, pod in self._seen.items() if name not in self._left and not self._runs(name)}
-        if any(_code(pod) == 0 for pod in ended.values()):
+        if any(pod.exit_code == 0 for pod in ended.values()):
             return None  # the stage has let all of them end
         if len(ended) > LOSSES + self.group.largest:
             return self._ended_badly() or Diagnosis(
                 Reason.NODE_LOST, f"pods of role {self.role} were lost {len(ended)} times", "Run again to resume."
             )
         for _ in range((self._wanted or self.group.count) - len(there)):
-            await self._make(own, f"{self._job}-{self.role}-{secrets.token_hex(4)}")
+            await self._make(own, f"{self._job.name}-{self.role}-{secrets.token_hex(4)}")
         return None
 
     def _runs(self, name: str) -> bool:
         """True if it has not ended."""
-        return name not in self._gone and "terminated" not in state_of(self._seen[name])
+        return name not in self._gone and not self._seen[name].terminated
 
     def _stays(self, name: str) -> bool:
         """True if it has not ended, and nobody has asked it to."""
-        leaving = name in self._left or "deletionTimestamp" in self._seen[name]["metadata"]
+        leaving = name in self._left or "deletionTimestamp" in self._seen[name].metadata
         return self._runs(name) and not leaving
 
-    async def _delete(self, pod: Json, **query: str) -> None:
-        self._left.add(pod["metadata"]["name"])
-        await self._api.delete(f"{self._api.pods}/{pod['metadata']['name']}", **query)
+    async def _delete(self, pod: PodStatus, **query: str) -> None:
+        self._left.add(pod.name)
+        await self._api.delete(f"{self._api.pods}/{pod.name}", **query)
 
     async def _waiting(self) -> Diagnosis | None:
         """Nothing: work goes on with those that are there."""
@@ -222,14 +209,7 @@ class ElasticPods(WorkerPods):
 class WorkersOnCluster(OnCluster):
     """The stage's pod is the coordinator; the launcher makes the pods of its workers."""
 
-    def shape(
-        self,
-        manifest: Json,
-        settings: KubernetesSettings,
-        groups: Mapping[str, Group],
-        image: str,
-        labels: Mapping[str, str],
-    ) -> None:
+    def shape(self, manifest: Json, stage: StagePods) -> None:
         """See `OnCluster`."""
         template = manifest["spec"]["template"]
         template["metadata"]["labels"] = {**template["metadata"]["labels"], TALKS: "true"}
@@ -241,22 +221,15 @@ class WorkersOnCluster(OnCluster):
         """See `OnCluster`."""
         return {TOKEN_VARIABLE: new_token()}
 
-    def members(
-        self,
-        api: KubernetesApi,
-        settings: KubernetesSettings,
-        job: str,
-        groups: Mapping[str, Group],
-        tell: Callable[[str], None],
-    ) -> Sequence[PodGroup]:
+    def members(self, job: FollowedJob, groups: Mapping[str, Group]) -> Sequence[PodGroup]:
         """See `OnCluster`."""
         found: list[PodGroup] = []
         offset, agents = 0, sum(group.count for group in groups.values() if not group.elastic)
         for role, group in groups.items():
             if group.elastic:
-                found.append(ElasticPods(api, settings, job, role, group, tell, 0, 1))
+                found.append(ElasticPods(job, role, group, 0, 1))
             else:
-                found.append(WorkerPods(api, settings, job, role, group, tell, offset, agents))
+                found.append(WorkerPods(job, role, group, offset, agents))
                 offset += group.count
         return found
 
@@ -274,13 +247,6 @@ def _is_of_the_job(label: str) -> bool:
     return label in _OF_THE_JOB or label.startswith("batch.kubernetes.io/")
 
 
-def _code(pod: Json) -> int | None:
-    """Exit status of a pod's container, None before it has ended."""
-    code = (state_of(pod).get("terminated") or {}).get("exitCode")
-    return code if isinstance(code, int) else None
-
-
-def _by_merit(pod: Json) -> tuple[bool, str, str]:
+def _by_merit(pod: PodStatus) -> tuple[bool, str, str]:
     """Order in which pods are kept: those that run, then the oldest."""
-    metadata = pod["metadata"]
-    return "running" not in state_of(pod), str(metadata.get("creationTimestamp")), str(metadata["name"])
+    return not pod.running, str(pod.metadata.get("creationTimestamp")), pod.name

@@ -21,7 +21,7 @@ from superworkflow.infra.launch.kubernetes.engines.spark import ExecutorPods
 from superworkflow.infra.launch.kubernetes.engines.spark_driver import LEAST_HEAP, POD_VERBS, memory_split
 from superworkflow.infra.launch.kubernetes.engines.workers import RIGHTS as FOR_GROUPS
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
-from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE
+from superworkflow.infra.launch.kubernetes.pod_group import MEMBER_OF, ROLE, FollowedJob
 from superworkflow.infra.launch.kubernetes.preflight import RIGHTS, lacks_group
 from superworkflow.infra.process.exit_status import Diagnosis, Reason
 
@@ -211,7 +211,7 @@ def _executors(
     told: list[str] = []
     settings = SETTINGS.model_copy(update=patience)
     group = Executors(count=2, cpu=1, memory=800 * MIB)
-    executors = ExecutorPods(Answers(*lists), settings, "job", "executor", group, told.append)  # type: ignore[arg-type]
+    executors = ExecutorPods(FollowedJob(Answers(*lists), settings, "job", told.append), "executor", group)  # type: ignore[arg-type]
 
     async def looks() -> list[Diagnosis | None]:
         return [await executors.look() for _ in lists]

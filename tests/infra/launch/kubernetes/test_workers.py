@@ -21,6 +21,7 @@ from superworkflow.infra.launch.kubernetes.api import KubernetesApi
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
 from superworkflow.infra.launch.kubernetes.engines.workers import TALKS, WorkerPods
 from superworkflow.infra.launch.kubernetes.job_manifest import job_manifest
+from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob
 from tests.infra.launch.kubernetes.pod_security import violations
 
 SETTINGS = KubernetesSettings.model_validate({"images": {"torch": "torch-cpu:1", "torch-cuda": "torch-cuda:1"}})
@@ -41,7 +42,10 @@ def _worker(job: Any, role: str) -> Any:
     groups = engine("workers").groups(Resources.model_validate({"workers": WORKERS}))
     name = job["metadata"]["name"]
     api = cast("KubernetesApi", None)  # nothing is asked of the cluster
-    found = {each.role: each for each in engine_on_cluster("workers").members(api, SETTINGS, name, groups, print)}
+    found = {
+        each.role: each
+        for each in engine_on_cluster("workers").members(FollowedJob(api, SETTINGS, name, print), groups)
+    }
     followed = found[role]
     assert isinstance(followed, WorkerPods)
     template = job["spec"]["template"]
@@ -119,7 +123,7 @@ def test_pods_of_an_elastic_role_come_and_go_as_the_stage_asks(job: Any) -> None
 
     def follow() -> Any:
         api = cast("KubernetesApi", cluster)
-        (found,) = engine_on_cluster("workers").members(api, SETTINGS, name, groups, told.append)
+        (found,) = engine_on_cluster("workers").members(FollowedJob(api, SETTINGS, name, told.append), groups)
         return found
 
     def look() -> list[str]:

@@ -50,10 +50,6 @@ def test_a_schema_is_read() -> None:
     assert schema.context.features == (SchemaFeature("k", "string"),)
     assert named_tables(TEXT, "/data/schema.pbtxt") == ["c@8", "/data/papers@3.csv"]
     assert table_name("file:///my%20data/x-?????-of-00002") == "/my data/x@2"
-    bare = schema.without_tables()
-    assert list(bare.tables()) == []
-    assert bare.node_sets["paper"].metadata == Metadata("", 16, (("a", "b"),))
-    assert not bare.edge_sets["ré"].is_reversed
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=6)

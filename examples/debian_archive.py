@@ -17,15 +17,19 @@ it has from the others, since lists of security updates tell no tags.
 
 Each of these edge sets has its reverse. `words` counts words in 512 places; that of a word is its CRC-32. All packages
 with a section are seeds, 60% to train on and 20% each to validate and test, by a hash of the name.
+
+    python examples/debian_archive.py --out debian
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import io
 import lzma
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -257,3 +261,21 @@ def _spec() -> str:
         for name, given, edge_set, size in _HOPS
     ]
     return 'seed_op { op_name: "seed" node_set_name: "package" }\n' + "".join(ops)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Write the tables; print the names of the files that were written."""
+    parser = argparse.ArgumentParser(description="Write the lists of apt as tables with a schema.")
+    parser.add_argument("--lists", type=Path, default=Path(LISTS), metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
+    options = parser.parse_args(given)
+    for name in convert_apt(options.lists, options.out):
+        print(options.out / name)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(str(error))

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from superworkflow.__main__ import main
+from examples.debian_archive import convert_apt, main
 from superworkflow.infra.base.errors import UserError
-from superworkflow.tasks.lib.importers.debian_archive import convert_apt
 from tests.tasks.lib.importers.test_plain_tables import pairs, read
 
 PACKAGES = """Package: libfoo1
@@ -75,7 +74,7 @@ def lists(tmp_path: Path) -> Path:
 
 def test_lists_become_a_graph(lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert main(["schema", "--apt", str(lists), "--out", str(out)]) == 0
+    assert main(["--lists", str(lists), "--out", str(out)]) == 0
     assert sorted(capsys.readouterr().out.split()) == sorted(str(file) for file in out.iterdir())
     graph = read(out, tmp_path / "made")
     names = {name: graph.ids(name).to_pylist() for name in graph.node_sets}
@@ -118,7 +117,7 @@ def test_without_sources_and_contents(lists: Path, tmp_path: Path) -> None:
     assert graph.ids("source").to_pylist() == ["bar", "foo"]
 
 
-def test_what_is_refused(lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(lists: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no list of packages") as raised:
         convert_apt(tmp_path, tmp_path / "out")
     assert "apt-get update" in str(raised.value.remedy)
@@ -126,5 +125,3 @@ def test_what_is_refused(lists: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     packed.write_bytes(packed.read_bytes()[:40])
     with pytest.raises(UserError, match=r"Packages\.lz4: the list cannot be read"):
         convert_apt(lists, tmp_path / "out")
-    assert main(["schema", "--apt", str(lists), "--ogb", str(lists), "--out", str(tmp_path / "out")]) == 2
-    assert "Leave one of them out" in capsys.readouterr().err

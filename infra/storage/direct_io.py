@@ -28,8 +28,8 @@ _free: list[mmap.mmap] = []
 class LargeFile:
     """A new file, written from its beginning to its end.
 
-    While one piece is written by a thread of its own, the next one is put into other memory. Where the file system
-    takes no direct writes, they go through the kernel's cache, whose pages are given back meanwhile.
+    A thread of its own writes one buffer while the next one is filled. Where the file system takes no direct writes,
+    they pass through the kernel's cache, whose pages are dropped as the file grows.
 
     Args:
         path: of the file; what was there goes.

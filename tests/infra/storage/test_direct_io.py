@@ -1,4 +1,4 @@
-"""Large files: what is written is there, directly or through the cache, and what goes wrong is told."""
+"""Large files: written bytes arrive, directly or through the cache, and errors are raised."""
 
 from __future__ import annotations
 

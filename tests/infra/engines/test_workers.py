@@ -182,7 +182,7 @@ def test_every_rank_is_called_and_answers(tmp_path: Path, nobody_left: None) -> 
     with _group(tmp_path, roles, progress) as group:
         found = group.run(toy_workers.meet, {"a": [1, 0.1]})
         again = group.run(toy_workers.meet, None)
-        with pytest.raises(ValueError, match="top of a module"):
+        with pytest.raises(ValueError, match="module-level function"):
             group.run(lambda worker: None)
         with pytest.raises(StagedUserError, match="too few"):
             group.run(give_back, -1)

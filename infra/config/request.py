@@ -23,7 +23,6 @@ from superworkflow.infra.engines import engine, image_kind
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import MANIFEST_NAME
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import reach_of
@@ -56,8 +55,7 @@ class Request:
         return [
             node.stage.name
             for node in self.diagram.nodes.values()
-            if node.code is None
-            and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+            if node.code is None and not self.store.has(node.stage.name, node.digest)
         ]
 
     def given(self, datasets: Mapping[str, Dataset]) -> Request:
@@ -67,10 +65,7 @@ class Request:
 
     def is_complete(self) -> bool:
         """True if every dataset is in the store."""
-        return all(
-            self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is not None
-            for node in self.diagram.nodes.values()
-        )
+        return all(self.store.has(node.stage.name, node.digest) for node in self.diagram.nodes.values())
 
     def inputs_digest(self) -> str:
         """Digest of all that its datasets, and the promotion of its models, rest on."""

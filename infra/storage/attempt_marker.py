@@ -172,6 +172,12 @@ def _note_of(name: str) -> str:
     return f"{WHOLE_FOLDER}/{name}.json"
 
 
+def reopen(location: Location, digest: str, names: Iterable[str]) -> None:
+    """Turn a complete dataset into an unfinished attempt with these files, which the next attempt removes."""
+    DatasetAttempt(location, digest).claim(names)
+    location.join(MANIFEST_NAME).delete()
+
+
 def remove_marker(location: Location) -> None:
     """Remove what an attempt that was killed between manifest and end has left in a complete dataset."""
     if location.join(ATTEMPT_NAME).size() is not None:

@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from superworkflow.infra.base.errors import DatasetDamaged, StagedUserError, SuperworkflowError, UserError
+from superworkflow.infra.base.errors import (
+    DataFileGone,
+    DatasetDamaged,
+    StagedUserError,
+    SuperworkflowError,
+    UserError,
+)
 
 _USER_ERRORS = tuple(
-    f"superworkflow.infra.base.errors.{kind.__name__}" for kind in (UserError, StagedUserError, DatasetDamaged)
+    f"superworkflow.infra.base.errors.{kind.__name__}"
+    for kind in (UserError, StagedUserError, DatasetDamaged, DataFileGone)
 )
 
 Item = TypeVar("Item")

@@ -335,6 +335,21 @@ def test_truncated_dataset_is_not_reused(run: Run, store: Store) -> None:
         run(COUNT)
 
 
+def test_a_dataset_of_which_a_file_is_gone_is_made_again(run: Run, store: Store) -> None:
+    """A bucket's lifecycle rule may remove it; the other files are the attempt's own, so that they are replaced."""
+    first = run(COUNT)
+    first.dataset.location.join("lines.npy").delete()
+    log = io.StringIO()
+    second = run(COUNT, log)
+    assert not second.reused
+    assert "one of its files is gone" in log.getvalue()
+    assert second.manifest.files == first.manifest.files
+    second.dataset.verify()
+    second.dataset.close()
+    assert sorted(second.dataset.location.walk_files()) == ["lines.npy", MANIFEST_NAME]
+    assert run(COUNT).reused
+
+
 def test_refuses_the_place_of_another_dataset(run: Run, store: Store, text: str) -> None:
     there = run(COUNT).dataset
     with pytest.raises(UserError, match="another dataset is already here") as raised:

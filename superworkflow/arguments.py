@@ -129,7 +129,7 @@ def request_from(
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
-        known=known_names, registration=registration(superworkflow) if registration is not None else None,
+        registered=known_names, registration=registration(superworkflow) if registration is not None else None,
         tables_from=tables_from(options),
     )  # fmt: skip
     return superworkflow, request

@@ -1,4 +1,4 @@
-"""True if a run's model takes the place of the one in use: pure decisions, from figures of both.
+"""Decisions on promotion: gates, limits of drift and the comparison with the model in use, as pure functions.
 
 A finished run registers its model as a challenger. It is promoted to champion when it passes the gates and its quality
 is at least the champion's, less a tolerance, where both were scored by the same evaluation. A person's rollback holds

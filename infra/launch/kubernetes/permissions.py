@@ -10,7 +10,7 @@ from superworkflow.infra.launch.kubernetes.api import ApiError, KubernetesApi
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `ok` is None where it could not be."""
+    """Outcome of one check; `ok` is None where it could not be made."""
 
     name: str
     ok: bool | None
@@ -18,7 +18,7 @@ class Check:
 
 
 async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, verbs: Sequence[str]) -> Check:
-    """True if whoever launches may do this."""
+    """Check the launcher's own permission."""
     refused = []
     for verb in verbs:
         what = {"group": group, "resource": resource, "subresource": sub, "verb": verb}
@@ -38,7 +38,7 @@ async def own_right(api: KubernetesApi, group: str, resource: str, sub: str, ver
 async def account_rights(
     api: KubernetesApi, account: str, title: str, resource: str, verbs: Sequence[str], group: str = ""
 ) -> Check:
-    """True if a service account of the namespace may do this.
+    """Check the permissions of a service account of the namespace.
 
     Args:
         api: the cluster.

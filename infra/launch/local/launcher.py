@@ -74,8 +74,8 @@ class ProcessLauncher(Launcher):
                     continue
                 if event["event"] == "log":
                     tail.append(event["message"])
-                if (asked := asked_count(event, call.placement.resources.groups)) is not None:
-                    scaled.append((time.monotonic() - started, *asked))
+                if (request := asked_count(event, call.placement.resources.groups)) is not None:
+                    scaled.append((time.monotonic() - started, *request))
                 on_event(event)
             code = child.wait()
         except SuperworkflowError as error:  # the listener ends it on purpose

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from superworkflow.infra.tracking.models import ModelRegistry
     from superworkflow.infra.tracking.registry import RegisteredModel
 
-# Creating the tables of a new database is no news to a user.
+# The creation of a new database's tables is not worth a line.
 for _name in ("mlflow.store.db.utils", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -109,7 +109,7 @@ def open_client(uri: str) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     try:
-        check_listens(uri)  # one that is dead at the beginning must be said at once
+        check_listens(uri)  # a server that is down at the beginning is reported at once
         with making_tables(uri):
             client = MlflowClient(uri)
             client.search_experiments(max_results=1)
@@ -123,13 +123,13 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def _detail(error: Exception) -> str:
-    """The first line of what a client says. Masked before it is cut: half a URL is not known for one."""
+    """First line of a client's error. Masked before it is cut: half a URL is not recognised as one."""
     words = masked(str(error)).strip()
     return words.splitlines()[0][:300] if words else type(error).__name__
 
 
-def _told(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concatenate[MlflowTracker, P], T]:
-    """A method whose trouble with the database or server is told in one sentence."""
+def _errors_explained(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concatenate[MlflowTracker, P], T]:
+    """Decorator: errors of the database or server become one sentence."""
 
     @functools.wraps(work)
     def method(self: MlflowTracker, /, *given: P.args, **named: P.kwargs) -> T:
@@ -144,7 +144,7 @@ def _told(work: Callable[Concatenate[MlflowTracker, P], T]) -> Callable[Concaten
 
 
 class MlflowTracker(Tracker):
-    """Records in MLflow through its client, without global state, so that several runs may go on in one process.
+    """Records in MLflow through its client, without global state, so that one process can have several runs.
 
     Args:
         uri: tracking URI.
@@ -169,7 +169,7 @@ class MlflowTracker(Tracker):
         """The client and the id of the experiment."""
         return self._client, self._experiment_id
 
-    @_told
+    @_errors_explained
     def begin(self, name: str, superworkflow: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open the parent run; see `Tracker`."""
         own = {SUPERWORKFLOW_TAG: superworkflow, **author_tags(superworkflow), **signature()}
@@ -181,7 +181,7 @@ class MlflowTracker(Tracker):
         self._client.log_batch(self._run_id, params=as_params(params))
         return self._run_id
 
-    @_told
+    @_errors_explained
     def sources(self, given: Sequence[Used]) -> None:
         """Record the run's sources as MLflow's datasets; see `Tracker`."""
         self._log_inputs(self._run_id, as_inputs(given, "source"))
@@ -193,7 +193,7 @@ class MlflowTracker(Tracker):
         if not self._parent:  # a sweep's trials need not all look for them
             close_dead_runs(self._client, self._experiment_id)
 
-    @_told
+    @_errors_explained
     def stage(self, record: StageRecord) -> None:
         """Record one stage as a nested run, and its runtime and cost on the parent; see `Tracker`."""
         tags = {
@@ -244,14 +244,14 @@ class MlflowTracker(Tracker):
             if points := course_metrics(record.course, begin):
                 self._client.log_batch(run_id, metrics=points)
 
-    @_told
+    @_errors_explained
     def picture(self, path: Path) -> None:
         """Attach a picture; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path), "pictures")
 
-    @_told
+    @_errors_explained
     def report(self, path: Path) -> None:
-        """Attach a page, beside the folder of pictures; see `Tracker`."""
+        """Attach a page; see `Tracker`."""
         self._client.log_artifact(self._run_id, str(path))
 
     def model(self, dataset: Dataset, model: Model, name: str, tags: Mapping[str, str]) -> RegisteredModel:
@@ -266,7 +266,7 @@ class MlflowTracker(Tracker):
 
         return ModelRegistry(self.uri)
 
-    @_told
+    @_errors_explained
     def decided(self, decision: Decision) -> None:
         """Tags and figures on the run; see `Tracker`."""
         tags = {OUTCOME_TAG: decision.verdict, "superworkflow.decision": str(decision), "superworkflow.model": (
@@ -276,7 +276,7 @@ class MlflowTracker(Tracker):
             self._run_id, metrics=as_metrics(figures), tags=[RunTag(name, text[:5000]) for name, text in tags.items()]
         )
 
-    @_told
+    @_errors_explained
     def last_inputs(self, deployment: str) -> str:
         """From the newest finished run with the deployment's tag; see `Tracker`."""
         which = f"attributes.status = 'FINISHED' and {_of_deployment(deployment)}"
@@ -284,7 +284,7 @@ class MlflowTracker(Tracker):
                                          order_by=["attributes.start_time DESC"])  # fmt: skip
         return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
 
-    @_told
+    @_errors_explained
     def last_datasets(self, deployment: str) -> dict[str, str]:
         """From the newest finished run with the deployment's tag that has them; see `Tracker`."""
         which = f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != '' and {_of_deployment(deployment)}"
@@ -292,7 +292,7 @@ class MlflowTracker(Tracker):
                                          order_by=["attributes.start_time DESC"])  # fmt: skip
         return read_datasets(found[0].data.tags.get(DATASETS_TAG, "")) if found else {}
 
-    @_told
+    @_errors_explained
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
         """A run of no length, or the day's first one once more; see `Tracker`."""
         now = datetime.now(UTC)
@@ -311,20 +311,20 @@ class MlflowTracker(Tracker):
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._client.set_terminated(run.info.run_id)
 
-    @_told
+    @_errors_explained
     def finish(self, run: RunRecord) -> None:
         """Totals and quality on the parent; see `Tracker`."""
         self._end("FINISHED", run=run)
         among_rivals(lambda: show_columns(self._client, self._experiment_id, run))
 
-    @_told
+    @_errors_explained
     def fail(self, message: str, run: RunRecord | None = None) -> None:
         """Close the parent as failed; see `Tracker`."""
         self._end("FAILED", message, run)
 
-    @_told
+    @_errors_explained
     def stop(self, message: str, run: RunRecord | None = None) -> None:
-        """Close the parent as killed, which MLflow's pages tell apart from failed; see `Tracker`."""
+        """Close the parent as killed, which MLflow's pages show unlike failed; see `Tracker`."""
         self._end("KILLED", message, run)
 
     def _totals(self, run: RunRecord, error: str) -> None:

@@ -1,4 +1,4 @@
-"""What tests on Spark need."""
+"""Requirements of tests on Spark."""
 
 from __future__ import annotations
 

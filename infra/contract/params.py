@@ -42,21 +42,14 @@ class StageParams(BaseModel):
 
 
 P = TypeVar("P", bound=StageParams)
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_params(model: type[P], values: Mapping[str, Any], where: str) -> P:
-    """Validate parameters of one stage; see `parse_model`."""
-    return parse_model(model, values, where)
-
-
-def parse_model(model: type[M], values: Mapping[str, Any], where: str) -> M:
-    """Validate what a user gave.
+def parse_params(model: type[M], values: Mapping[str, Any], where: str) -> M:
+    """Validate values that a user gave.
 
     Args:
-        model: what it is to be, such as a stage's parameters.
+        model: their model, such as a stage's parameters.
         values: by name.
         where: dotted prefix that errors name, such as the stage's name.
 

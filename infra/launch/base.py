@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,16 @@ class StageCall:
     expected_memory: int = 0
     sources: Mapping[str, Source] = field(default_factory=dict)
     code: str = ""
+
+    def arguments(self, resources: Resources) -> list[str]:
+        """Arguments of the command line that runs the stage and reports in events."""
+        arguments = ["stage", self.stage, "--params-json", json.dumps(dict(self.params))]
+        for name, uri in self.inputs.items():
+            arguments += ["--input", f"{name}={uri}"]
+        arguments += ["--output", self.output, "--resources-json", resources.model_dump_json()]
+        arguments += ["--digest", self.digest] if self.digest else []
+        arguments += ["--code", self.code] if self.code else []
+        return [*arguments, "--engine", self.placement.engine, "--events"]
 
     @property
     def place(self) -> Place:

@@ -8,7 +8,7 @@ import importlib.metadata
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,10 +118,13 @@ def execute(
     if expected not in ("", digest):
         raise _unexpected(stage, inputs, expected, digest)
     location = Location.of(output)
+    closing = contextlib.ExitStack()
+    for each in datasets.values():
+        closing.callback(each.close)
     requested = time.monotonic()
     with (
         _store_errors(location),
-        _closing(datasets),
+        closing,
         exclusive(
             location, lambda: progress.log("another run is making this dataset; waiting"), on_lost, claim
         ) as right,
@@ -161,15 +164,6 @@ def _unexpected(stage: Stage[Any], inputs: Mapping[str, str], expected: str, dig
         " was planned. An input has changed since, or this program has another version of the stage",
         where=f"stage {stage.name}", value=named, remedy="Run again, which plans anew with the inputs as they are now",
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _closing(datasets: Mapping[str, Dataset]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for dataset in datasets.values():
-            dataset.close()
 
 
 def open_inputs(

@@ -57,7 +57,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
-from mlflow.entities import DatasetInput, RunTag
+from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import (
     MLFLOW_PARENT_RUN_ID,
@@ -279,18 +279,14 @@ class MlflowTracker(Tracker):
     @_errors_explained
     def last_inputs(self, deployment: str) -> str:
         """From the newest finished run with the deployment's tag; see `Tracker`."""
-        which = f"attributes.status = 'FINISHED' and {_of_deployment(deployment)}"
-        found = self._client.search_runs([self._experiment_id], which, max_results=1,
-                                         order_by=["attributes.start_time DESC"])  # fmt: skip
-        return str(found[0].data.tags.get(INPUTS_TAG, "")) if found else ""
+        found = self._newest("attributes.status = 'FINISHED'", deployment)
+        return str(found.data.tags.get(INPUTS_TAG, "")) if found else ""
 
     @_errors_explained
     def last_datasets(self, deployment: str) -> dict[str, str]:
         """From the newest finished run with the deployment's tag that has them; see `Tracker`."""
-        which = f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != '' and {_of_deployment(deployment)}"
-        found = self._client.search_runs([self._experiment_id], which, max_results=1,
-                                         order_by=["attributes.start_time DESC"])  # fmt: skip
-        return read_datasets(found[0].data.tags.get(DATASETS_TAG, "")) if found else {}
+        found = self._newest(f"attributes.status = 'FINISHED' and tags.`{DATASETS_TAG}` != ''", deployment)
+        return read_datasets(found.data.tags.get(DATASETS_TAG, "")) if found else {}
 
     @_errors_explained
     def unchanged(self, name: str, superworkflow: str, tags: Mapping[str, str]) -> None:
@@ -298,18 +294,21 @@ class MlflowTracker(Tracker):
         now = datetime.now(UTC)
         today = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
         which = f"attributes.start_time >= {today} and tags.`{OUTCOME_TAG}` = '{UNCHANGED}'"
-        found = self._client.search_runs(
-            [self._experiment_id], f"{which} and {_of_deployment(tags[DEPLOYMENT_ID_TAG])}", max_results=1,
-            order_by=["attributes.start_time DESC"],
-        )  # fmt: skip
-        if found:
-            run_id, times = found[0].info.run_id, found[0].data.tags.get(TIMES_TAG, "1")
+        if (found := self._newest(which, tags[DEPLOYMENT_ID_TAG])) is not None:
+            run_id, times = found.info.run_id, found.data.tags.get(TIMES_TAG, "1")
             self._client.set_tag(run_id, TIMES_TAG, str(int(times) + 1 if times.isdecimal() else 2))
             self._client.set_tag(run_id, LAST_TAG, now.isoformat(timespec="seconds"))
             return
         own = {SUPERWORKFLOW_TAG: superworkflow, OUTCOME_TAG: UNCHANGED, TIMES_TAG: "1", **author_tags(superworkflow)}
         run = self._client.create_run(self._experiment_id, run_name=name, tags={**own, **tags})
         self._client.set_terminated(run.info.run_id)
+
+    def _newest(self, which: str, deployment: str) -> Run | None:
+        """Newest run of a deployment with its own parameters that passes this filter."""
+        which += f" and tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(deployment)}' and tags.`{INPUTS_TAG}` != ''"
+        order = ["attributes.start_time DESC"]
+        found = self._client.search_runs([self._experiment_id], which, max_results=1, order_by=order)
+        return found[0] if found else None
 
     @_errors_explained
     def finish(self, run: RunRecord) -> None:
@@ -374,11 +373,6 @@ def page_of_run(uri: str, experiment: str, run: str) -> str:
     base = without_user(os.environ.get(MLFLOW_VARIABLE, "")) or base
     # Without the last part MLflow's pages show what is for prompts and traces, until somebody has switched them.
     return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning"
-
-
-def _of_deployment(identity: str) -> str:
-    """The part of a filter for the runs of a deployment with its own parameters."""
-    return f"tags.`{DEPLOYMENT_ID_TAG}` = '{UUID(identity)}' and tags.`{INPUTS_TAG}` != ''"
 
 
 def author_tags(source: str) -> dict[str, str]:

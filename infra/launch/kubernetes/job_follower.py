@@ -19,6 +19,7 @@ from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
+from superworkflow.infra.launch.kubernetes.job_admin import is_finished
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_log import read_log
 from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition, events_of
@@ -285,8 +286,7 @@ class JobFollower:
         return None
 
     def _job_finished(self) -> bool:
-        conditions = ((self._job or {}).get("status") or {}).get("conditions") or ()
-        return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+        return self._job is not None and is_finished(self._job)
 
     def _image(self) -> str:
         container = self._pod.container

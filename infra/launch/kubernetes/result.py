@@ -37,12 +37,10 @@ def launched(ended: Ended, dataset: Dataset, resources: Resources, paid: list[At
     figures = dict(ended.figures)
     if ended.exit_code is not None:
         figures |= {"requested_memory_bytes": float(resources.memory), "requested_cpu": resources.cpu}
-    if not ended.made_dataset:
-        return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)
-    if measured.container_peak_memory_bytes is not None:
+    if ended.made_dataset and measured.container_peak_memory_bytes is not None:
         figures["container_peak_memory_bytes"] = float(measured.container_peak_memory_bytes)
         figures["used_memory_share"] = measured.container_peak_memory_bytes / resources.memory
-    if measured.container_cpu_s is not None:
+    if ended.made_dataset and measured.container_cpu_s is not None:
         figures["container_cpu_s"] = measured.container_cpu_s
         figures["used_cpu_share"] = measured.container_cpu_s / max(measured.runtime_s, 1e-3) / resources.cpu
     return Launched(measured, reused, sum(a.seconds for a in paid), tuple(paid), figures, ended.image)

@@ -51,7 +51,7 @@ kernels: $(READY)  ## compile the stages' kernels now, rather than in the first 
 bench: $(READY)  ## every comparison with a peer; OPTIONS="--quick --only NAME --publish"
 	$(BIN)/python -m tests.benchmarks $(OPTIONS)
 
-nights: $(DEV)  ## thirty nightly retrainings of a growing graph, as in docs/retraining.md; ten minutes
+nights: $(DEV)  ## thirty nightly retrainings of a growing graph, as in docs/measurements/retraining.md; ten minutes
 	$(BIN)/python -m tests.benchmarks.nights .bench/nights
 
 lint: $(DEV) $(SPARK)  ## types of Spark too

@@ -37,7 +37,7 @@ from superworkflow.tasks.embed._products import ROWS
 from superworkflow.tasks.embed._words import WORD
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 
-njit: Any = numba.njit  # what it makes has other types than what it is given
+njit: Any = numba.njit  # untyped: the annotations here are those of the compiled function
 add_product: Any = _products.add_product
 add_row: Any = _steps.add_row
 pack_left: Any = _products.pack_left
@@ -51,7 +51,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 LOSS_EVERY = 256
-"""One walk in so many has its loss computed."""
+"""Walks for each one whose loss is computed."""
 MIN_SHARED, SHARED_STEP = 8, 4
 
 _FLAGS = {"contract", "reassoc", "nsz", "arcp"}

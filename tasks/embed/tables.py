@@ -50,7 +50,7 @@ class EmbeddingTables:
 
 
 def _aligned(rows: int, dimensions: int) -> Floats:
-    """Room for a table that begins at a cache line: where 16 divides `dimensions`, no 16 floats of a row lie in two."""
+    """Memory of a table, aligned to a cache line: if 16 divides `dimensions`, no group of 16 floats spans two lines."""
     room = np.empty(rows * dimensions + 16, np.float32)
     start = -room.ctypes.data % 64 // 4
     return room[start : start + rows * dimensions].reshape(rows, dimensions)
@@ -85,7 +85,7 @@ def save_checkpoint(folder: Path, tables: EmbeddingTables, position: EmbeddingPo
 
 
 def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition | None:
-    """Read the checkpoint into `tables`; None when there is none that is whole and of their shape."""
+    """Read the checkpoint into `tables`; None if there is none that is complete and of their shape."""
     try:
         state = json.loads((folder / STATE).read_text())
         if any(fault_of(name) for name in state["files"].values()):
@@ -107,7 +107,7 @@ def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition 
 
 
 def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[np.int32]) -> int:
-    """Set the centre vectors of the vertices whose label is in `initial`; returns how many.
+    """Set the centre vectors of the vertices whose label is in `initial`; returns their number.
 
     Raises:
         UserError: the vectors have another length, or no label is shared.
@@ -126,11 +126,11 @@ def warm_start(centre: Floats, initial: Dataset, graph: Dataset, remap: NDArray[
         matched = 0
         for batch in file.iter_batches(1 << 16, columns=["node", "vector"]):
             vertex = pc.index_in(batch["node"].cast(pa.string()), value_set=labels).to_numpy(zero_copy_only=False)
-            known = np.flatnonzero(~np.isnan(vertex) if vertex.dtype.kind == "f" else vertex >= 0)
-            row = remap[vertex[known].astype(np.int64)]
-            known, row = known[row >= 0], row[row >= 0]
+            matches = np.flatnonzero(~np.isnan(vertex) if vertex.dtype.kind == "f" else vertex >= 0)
+            row = remap[vertex[matches].astype(np.int64)]
+            matches, row = matches[row >= 0], row[row >= 0]
             vectors = batch["vector"].flatten().to_numpy().reshape(-1, length)
-            centre[row] = vectors[known]
+            centre[row] = vectors[matches]
             matched += len(row)
     if not matched:
         raise UserError(

@@ -72,7 +72,7 @@ class TorchKernel:
                 values[...] = self.on_device[name].cpu().numpy()
 
     def _rows(self, walks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Table rows [walks, positions] and which of them are there; those that are, come first."""
+        """Table rows [walks, positions] and a mask of those present, which come first in each walk."""
         rows = torch.where(walks >= 0, self.remap[walks.long().clamp(min=0)].long(), -1)
         present = rows >= 0
         if len(self.keep):
@@ -141,8 +141,8 @@ class TorchKernel:
     def band(self, positions: int) -> torch.Tensor:
         """Weights of the pairs of a walk's positions, [positions, positions]."""
         if self._band is None or self._band[0] != positions:
-            window, at = self.params.window, torch.arange(positions, device=self.device)
-            distance = (at[:, None] - at[None, :]).abs()
+            window, index = self.params.window, torch.arange(positions, device=self.device)
+            distance = (index[:, None] - index[None, :]).abs()
             weight = ((window + 1 - distance) / window).clamp(min=0) * (distance > 0)
             self._band = positions, weight.float()
         return self._band[1]

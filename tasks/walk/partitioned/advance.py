@@ -1,15 +1,15 @@
-"""Walkers on a part of the graph: each goes on until it needs a row that is not here, and says whose it is.
+"""Walkers on a part of the graph: each advances until it needs a row of another task.
 
 The adjacency is cut into ranges of vertices (`vertex_ranges`); a task has the rows of one. A walker is a record that
-holds all of its state, so it can go on at any task that has the row of its vertex. A step of a first-order walk needs
-no other row. A second-order step throws its darts where the row of its vertex is, and notes those for which the edge
+holds all of its state, so any task that has the row of its vertex can advance it. A step of a first-order walk needs
+no other row. A second-order step throws its darts where the row of its vertex is, and lists those for which the edge
 t -> x decides, up to the first that is taken in any case. The list is answered at a task that has the row of t,
-or, for an undirected graph, that of the x in question, and the walker goes on at the x that is taken. Random
-numbers are those of `rejection` and `mixture`, word for word: a dart is noted with the number of words drawn until
-then. Where steps have tries (`mixture_step`) these are noted, and last the dart that is taken if none of them is.
+or, for an undirected graph, that of the x in question, and the walker continues at the x that is taken. Random
+numbers are those of `rejection` and `mixture`, word for word: a dart is listed with the number of words drawn until
+then. If steps have tries (`mixture_step`), these are listed, and last the dart that is taken if none of them is.
 
-A step that is to be drawn from the whole row takes the row along to the task of t. Such a
-row may be long, so a task sends only so much of them at once; further walkers wait at home.
+A step that is drawn from the whole row carries the row to the task of t. Such a row may be long, so a task sends only
+a limited number of words at once; further walkers wait where they are.
 """
 
 from typing import Any
@@ -40,10 +40,10 @@ from superworkflow.tasks.walk.kernels.starts import start_vertices, walk_state
 from superworkflow.tasks.walk.partitioned.mixture_step import ASKS, NO_SPACE, TAKEN, WANTS_NEAR, step_inward
 
 ARRIVE, TRY, ASK, EXACT, ENDED = 0, 1, 2, 3, 4
-"""State of a walker in its step: arrived at its vertex; back there for more darts; with darts to ask about; with a row
-to draw from; at its end."""
+"""Phases of a step: arrived at the vertex; back there for more darts; with darts to ask about; with a row to draw from;
+end of the walk."""
 
-MOST_VERTICES = 1 << 40  # a noted dart is certain << 63 | words drawn << 40 | vertex
+MOST_VERTICES = 1 << 40  # a listed dart is certain << 63 | words drawn << 40 | vertex
 _VERTEX_BITS = 40
 _VERTEX = (1 << _VERTEX_BITS) - 1
 _DRAWS = (1 << 23) - 1
@@ -53,9 +53,9 @@ _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
 
 def walker_type(vertex: npt.DTypeLike) -> np.dtype[Any]:
-    """Record of a walker. `walk` counts from the first of its batch; `words` and `tokens` are how much of the
-    list and of the walk it has with it; `closed` tells that this step's return target is known to be missing, and or
-    that its row is for what is left of its tries, of which it has `tried` some."""
+    """Record of a walker. `walk` counts from the first of its batch; `words` and `tokens` count what it
+    carries of the list and of the walk; `closed` is set if there is no edge back to t, or if the row that it carries
+    is for the rest of its tries, of which `tried` are answered."""
     return np.dtype(
         [
             ("state", "u8"), ("walk", "i4"), ("position", "i4"), ("trials", "i4"), ("tried", "i4"), ("words", "i4"),
@@ -95,17 +95,17 @@ def advance(  # type: ignore[no-untyped-def]
     low, high, headers, bits, indices, weights, alias, totals, directed, second_order, inward, p, q, length,
     list_words, row_words,
 ):  # fmt: skip
-    """Let each walker go on as far as it can, and set in ``to`` the task that it has to go to.
+    """Advance each walker as far as possible, and set in ``to`` the task that it needs next.
 
     Reads ``walkers``, ``words`` and ``tokens`` from ``cursor[0:3]`` on and writes ``out``, ``out_words`` and
     ``out_tokens`` from ``cursor[3:5]`` on (a walker keeps its place). False if the space for words or tokens does
-    not suffice: call again with more, the cursor tells where to go on. ``headers``, ``indices``, … are the rows of
+    not suffice: call again with more, to continue from the cursor. ``headers``, ``indices``, … are the rows of
     the vertices low..high-1; ``weights`` and ``alias`` are empty for an unweighted graph. No walker asks about more
     than ``list_words`` darts at a time, and none takes a row along once there are ``row_words`` words.
     """
     mask = (_ONE << bits) - _ONE
     weighted = len(alias) > 0
-    board, certain, returning, beside, taken_near = acceptance(p, q)
+    board, certain, returning, outlier, taken_near = acceptance(p, q)
     asks_previous = directed or taken_near  # else the x's own task, where the walker mostly stays
     reals, out_reals = words.view(np.float64), out_words.view(np.float64)
     phase: Any
@@ -252,14 +252,14 @@ def advance(  # type: ignore[no-untyped-def]
                 trials = free_trials(degree) if t >= 0 else np.int64(FREE_TRIALS)
                 closed = 0
             scale = edges * FRACTION
-            if t >= 0 and beside > 0.0:
+            if t >= 0 and outlier > 0.0:
                 if weighted:
                     j = find(indices, row, degree, t)
                     if j >= 0:
                         share = np.float64(weights[j]) / totals[v - low]
-                        scale = (edges + extra_width(edges, share, beside)) * FRACTION
+                        scale = (edges + extra_width(edges, share, outlier)) * FRACTION
                 elif closed == 0:
-                    scale = (edges + beside) * FRACTION
+                    scale = (edges + outlier) * FRACTION
             # Throw darts until one is taken in any case. What stays open before it is noted in a list, together with
             # all that the walker needs to come back if none of the list is taken.
             s, draws, left, missing = state, 0, trials, closed
@@ -371,10 +371,10 @@ def sort_by_task(walkers, words, tokens, to, tasks, out, out_words, out_tokens):
     for k in range(tasks):
         for field in range(3):
             begins[k + 1, field] += begins[k, field]
-    at = begins[:-1].copy()
+    ends = begins[:-1].copy()
     word_at = token_at = np.int64(0)
     for i in range(len(walkers)):
-        place = at[to[i]]
+        place = ends[to[i]]
         w = walkers[i]
         out[place[0]] = w
         n_words, n_tokens = np.int64(w.words), np.int64(w.tokens)
@@ -393,9 +393,9 @@ def sort_by_task(walkers, words, tokens, to, tasks, out, out_words, out_tokens):
 @nb.njit(**OPTIONS)
 def place_tokens(walks, positions, counts, tokens, first, shard):  # type: ignore[no-untyped-def]
     """Write pieces of walks into the rows of a shard [walks, length] that begins with walk ``first``."""
-    at = 0
+    token = 0
     for i in range(len(walks)):
         row = shard[walks[i] - first]
         for k in range(counts[i]):
-            row[positions[i] + k] = tokens[at + k]
-        at += counts[i]
+            row[positions[i] + k] = tokens[token + k]
+        token += counts[i]

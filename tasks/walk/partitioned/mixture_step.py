@@ -1,4 +1,4 @@
-"""A step with tries of a travelling walker, as far as it goes at the task of its vertex, by the rules of `mixture`."""
+"""Step with tries of a travelling walker, as far as the task of its vertex can decide it, by the rules of `mixture`."""
 
 import numba as nb
 import numpy as np
@@ -10,7 +10,7 @@ from superworkflow.tasks.walk.kernels.second_order import (
     FREE_TRIALS,
     TRIAL_WORDS,
     alias_edge,
-    dart_beside,
+    dart_acceptance,
     exact_edge,
     exact_near,
     extra_width,
@@ -51,15 +51,15 @@ def step_inward(  # type: ignore[no-untyped-def]
     weighted = len(alias) > 0
     row, degree = header >> bits, header & mask
     edges = np.float64(np.int64(degree))
-    beside, returning = dart_beside(p, q)
+    outlier, returning = dart_acceptance(p, q)
     width = edges
     way_back = _NONE
-    if t >= 0 and beside > 0.0:
+    if t >= 0 and outlier > 0.0:
         way_back = find(indices, row, degree, t) if weighted or directed else np.int64(0)
         if not weighted:
-            width = edges + beside
+            width = edges + outlier
         elif way_back >= 0:
-            width = edges + extra_width(edges, np.float64(weights[way_back]) / total, beside)
+            width = edges + extra_width(edges, np.float64(weights[way_back]) / total, outlier)
     most = free_trials(degree)
     t_here = low <= t < high
     near_header = headers[t - low] if t_here else np.uint64(0)

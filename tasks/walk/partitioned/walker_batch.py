@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from superworkflow.tasks.walk.kernels.edge_filter_size import has_tries
 from superworkflow.tasks.walk.partitioned.advance import ENDED, advance, begin, sort_by_task, walker_type
+from superworkflow.tasks.walk.partitioned.step_rules import StepRules
 from superworkflow.tasks.walk.partitioned.vertex_ranges import VertexRanges, VertexRows
 
 LIST_WORDS = 256
@@ -47,8 +48,7 @@ class WalkRules:
         return not (self.p == 1 and self.q == 1)
 
 
-@dataclass(frozen=True)
-class WalkerBatch:
+class WalkerBatch(NamedTuple):
     """Walkers, and in the same order the words and tokens that they carry.
 
     Args:
@@ -132,16 +132,18 @@ def advance_walks(
 ) -> tuple[WalkerBatch, npt.NDArray[np.int32]]:
     """Advance each walker as far as the rows of a task allow; the walkers, and the task that each needs next."""
     n = len(batch.walkers)
-    out, to = np.empty_like(batch.walkers), np.empty(n, np.int32)
-    words = np.empty(len(batch.words) + 2 * n + 64, np.int64)
-    tokens = np.empty(len(batch.tokens) + 2 * n + 2 * rules.length, rules.vertex)
-    cursor = np.zeros(5, np.int64)
+    to, cursor = np.empty(n, np.int32), np.zeros(5, np.int64)
+    out = WalkerBatch(
+        np.empty_like(batch.walkers),
+        np.empty(len(batch.words) + 2 * n + 64, np.int64),
+        np.empty(len(batch.tokens) + 2 * n + 2 * rules.length, rules.vertex),
+    )
     tries = has_tries(rules.q, int(ranges.cuts[-1]), rules.directed)
-    while not advance(
-        batch.walkers, batch.words, batch.tokens, out, words, tokens, to, cursor, task, ranges.cuts, ranges.copies,
-        rows.low, rows.high, rows.headers, rows.bits, rows.indices, rows.weights, rows.alias, rows.totals,
-        rules.directed, rules.second_order, tries, rules.p, rules.q, rules.length, LIST_WORDS, ROW_WORDS,
-    ):  # fmt: skip
+    steps = StepRules(
+        rules.p, rules.q, rules.length, rules.directed, rules.second_order, tries, LIST_WORDS, ROW_WORDS
+    )  # fmt: skip
+    while not advance(batch, out, to, cursor, task, ranges, rows, steps):
         # The walker that did not fit is advanced again, with twice the space.
-        words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (words, tokens))
-    return WalkerBatch(out, words[: cursor[3]], tokens[: cursor[4]]), to
+        words, tokens = (np.concatenate([have, np.empty_like(have)]) for have in (out.words, out.tokens))
+        out = out._replace(words=words, tokens=tokens)
+    return out._replace(words=out.words[: cursor[3]], tokens=out.tokens[: cursor[4]]), to

@@ -6,6 +6,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,7 @@ Floats = NDArray[np.float32]
 STATE = "state.json"
 
 
-@dataclass
-class EmbeddingTables:
+class EmbeddingTables(NamedTuple):
     """Centre and context vectors, float32 [rows, dimensions], and AdaGrad's sums, float32 [rows] or empty."""
 
     centre: Floats
@@ -41,12 +41,6 @@ class EmbeddingTables:
             on_huge_pages(table)
         sums = rows if adagrad else 0
         return cls(centre, context, np.zeros(sums, np.float32), np.zeros(sums, np.float32))
-
-    def arrays(self) -> dict[str, Floats]:
-        return {
-            "centre": self.centre, "context": self.context,
-            "centre_sum": self.centre_sum, "context_sum": self.context_sum,
-        }  # fmt: skip
 
 
 def _aligned(rows: int, dimensions: int) -> Floats:
@@ -72,8 +66,8 @@ def save_checkpoint(folder: Path, tables: EmbeddingTables, position: EmbeddingPo
     """Write tables under names of their own, then switch to them in one rename; a crash leaves the old or the new."""
     folder.mkdir(parents=True, exist_ok=True)
     tag = f"{position.epoch}-{position.shard}"
-    files = {name: f"{name}-{tag}.npy" for name in tables.arrays()}
-    for name, values in tables.arrays().items():
+    files = {name: f"{name}-{tag}.npy" for name in tables._asdict()}
+    for name, values in tables._asdict().items():
         with (folder / files[name]).open("wb") as stream:
             np.save(stream, values, allow_pickle=False)
     temporary = folder / f"{STATE}.tmp"
@@ -92,14 +86,14 @@ def load_checkpoint(folder: Path, tables: EmbeddingTables) -> EmbeddingPosition 
             return None
         with ExitStack() as opened:
             streams = {
-                name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables.arrays()
+                name: opened.enter_context((folder / state["files"][name]).open("rb")) for name in tables._asdict()
             }
-            for name, values in tables.arrays().items():
+            for name, values in tables._asdict().items():
                 shape, dtype = read_header(streams[name])
                 whole = streams[name].tell() + values.nbytes == (folder / state["files"][name]).stat().st_size
                 if shape != values.shape or dtype != values.dtype or not whole:
                     return None
-            for name, values in tables.arrays().items():
+            for name, values in tables._asdict().items():
                 streams[name].readinto(values.data.cast("B"))  # a mapped file would take as much memory again
         return EmbeddingPosition(**state["position"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

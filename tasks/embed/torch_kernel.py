@@ -35,7 +35,7 @@ class TorchKernel:
         self.device = torch.device(params.device)
         self.bound = max(params.step_bound, MIN_BOUND)
         self.half = params.products == "bfloat16" and params.device == "cuda"
-        self.on_device = {name: self._tensor(values) for name, values in tables.arrays().items()}
+        self.on_device = {name: self._tensor(values) for name, values in tables._asdict().items()}
         self.remap = self._tensor(vocabulary.remap)
         self.threshold = self._tensor(vocabulary.threshold.astype(np.float64) / 2**32)
         self.alias = self._tensor(vocabulary.alias)
@@ -68,7 +68,7 @@ class TorchKernel:
     def finish(self) -> None:
         """Copy the tables to the host."""
         if self.device.type != "cpu":
-            for name, values in self.tables.arrays().items():
+            for name, values in self.tables._asdict().items():
                 values[...] = self.on_device[name].cpu().numpy()
 
     def _rows(self, walks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,9 +6,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,7 @@ NORM_LIMIT = 1e3
 """Norm of a vector above which training has diverged; norms of useful embeddings are below 20."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """The arrays of a `prepare` dataset; `keep` is empty without subsampling."""
 
     remap: NDArray[Any]
@@ -97,15 +95,13 @@ class NumbaKernel:
         self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
     ) -> tuple[float, float, float]:
         """As `Kernel.train`."""
-        from superworkflow.tasks.embed.kernel import train_walks
+        from superworkflow.tasks.embed.kernel import Objective, Steps, train_walks
 
-        params, tables, vocabulary = self.params, self.tables, self.vocabulary
+        params = self.params
         loss, weight, peak = train_walks(
-            walks, number, vocabulary.remap, vocabulary.keep, vocabulary.threshold, vocabulary.alias,
-            tables.centre.reshape(-1), tables.context.reshape(-1), tables.centre_sum, tables.context_sum,
-            params.dimensions, params.window, float(params.negative), params.shared_negatives, params.block,
-            params.step_bound, params.optimizer == "adagrad", first_rate, last_rate, np.uint64(key(params.seed, epoch)),
-            NORM_LIMIT**2,
+            walks, number, np.uint64(key(params.seed, epoch)), self.vocabulary, self.tables,
+            Objective(params.window, float(params.negative), params.shared_negatives, params.block),
+            Steps(params.step_bound, first_rate, last_rate, NORM_LIMIT**2),
         )  # fmt: skip
         return float(loss), float(weight), float(peak)
 

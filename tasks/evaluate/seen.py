@@ -28,9 +28,9 @@ def unseen(pairs: NDArray[np.int64], nodes: pa.ChunkedArray, seen: Dataset) -> N
             remedy="Remove this dataset, and its stage will make it again",
         )  # fmt: skip
     other = there[rows.reshape(-1, 2)]
-    known = np.flatnonzero((other >= 0).all(axis=1))
+    candidates = np.flatnonzero((other >= 0).all(axis=1))
     joined = np.zeros(len(pairs), dtype=bool)
-    for place in known:
+    for place in candidates:
         source, target = other[place]
         row = indices[indptr[source] : indptr[source + 1]]
         found = np.searchsorted(row, target)

@@ -23,17 +23,17 @@ def edges_of(
     Returns:
         How many there are; if there are more than `edges` has room for, one more than that.
     """
-    at = 0
+    count = 0
     for u in range(len(indptr) - 1):
         for arc in range(indptr[u], indptr[u + 1]):
             if directed or indices[arc] > u:
-                if at == len(edges):
-                    return at + 1
-                edges[at] = (_U(u) << _HALF) | _U(indices[arc])
+                if count == len(edges):
+                    return count + 1
+                edges[count] = (_U(u) << _HALF) | _U(indices[arc])
                 if len(arcs):
-                    arcs[at] = arc
-                at += 1
-    return at
+                    arcs[count] = arc
+                count += 1
+    return count
 
 
 @nb.njit(cache=True)
@@ -72,15 +72,15 @@ def draw(taken: NDArray[np.bool_], count: int, key: np.uint64) -> NDArray[np.int
     """The first `count` numbers in random order that are not taken."""
     size, half_bits = _U(len(taken)), half_bits_of(_U(len(taken)))
     drawn = np.empty(count, np.int64)
-    at = 0
+    found = 0
     for turn in range(len(taken)):
-        if at == count:
+        if found == count:
             break
         number = np.int64(permuted(_U(turn), size, half_bits, key))
         if not taken[number]:
-            drawn[at] = number
-            at += 1
-    return drawn[:at]
+            drawn[found] = number
+            found += 1
+    return drawn[:found]
 
 
 @nb.njit(cache=True, parallel=True)
@@ -104,8 +104,8 @@ def _non_edges_of(
         else:
             v, u = unordered_pair(number)
         row = indices[indptr[u] : indptr[u + 1]]
-        at = np.searchsorted(row, v)
-        good[i] = at == len(row) or row[at] != v
+        position = np.searchsorted(row, v)
+        good[i] = position == len(row) or row[position] != v
         pairs[i, 0], pairs[i, 1] = u, v
 
 

@@ -46,7 +46,7 @@ def weights_along(
         Each path, and float64 [nodes of its end in the block]. What comes to a node without edges is lost there.
     """
     seed_number = graph.node_number(seed_set)
-    known: dict[Path, NDArray[np.float64]] = {}
+    weights_at: dict[Path, NDArray[np.float64]] = {}
     ends: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
     for path in paths:
         nodes = len(block.nodes[graph.node_number(end_of(graph, path, seed_set))])
@@ -54,13 +54,13 @@ def weights_along(
             if path[-1] not in ends:
                 ends[path[-1]] = _ends(graph, block, path[-1])
             source, target = ends[path[-1]]
-            before = known[path[:-1]]
+            before = weights_at[path[:-1]]
             degrees = np.bincount(source, minlength=len(before))
             weights: Any = np.bincount(target, (before / np.maximum(degrees, 1))[source], nodes)
         else:
             weights = np.zeros(nodes)
             weights[block.node_starts[seed_number][:-1]] = 1.0
-        known[path] = weights
+        weights_at[path] = weights
         yield path, weights
 
 

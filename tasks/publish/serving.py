@@ -87,7 +87,7 @@ class Bundle:
         Args:
             queries: float32 `[m, d]`.
             own: `[m]`, the row to leave out for each query, -1 for none.
-            k: at most so many.
+            k: most rows for each query.
 
         Returns:
             rows and scores, `[m, min(k, n)]`; places that cannot be filled hold row -1.

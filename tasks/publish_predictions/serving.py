@@ -100,8 +100,8 @@ class PredictionModel:
             spans = [range(self._offsets[row], self._offsets[row + 1]) for row in rows]
             return pd.DataFrame({
                 "node": nodes,
-                "predicted": [[classes[self._classes[at]] for at in span] for span in spans],
-                "probability": [[float(self._probabilities[at]) for at in span] for span in spans],
+                "predicted": [[classes[self._classes[entry]] for entry in span] for span in spans],
+                "probability": [[float(self._probabilities[entry]) for entry in span] for span in spans],
             })  # fmt: skip
         return pd.DataFrame({
             "node": nodes,

@@ -113,22 +113,22 @@ def _behind_zeros(crc: Any) -> Any:
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def crc32c(data: Any, start: Any, stop: Any) -> Any:
     """The CRC-32C of ``data[start:stop]`` as uint32; data uint8 [n], 0 <= start <= stop <= n."""
-    crc, at = np.uint64(0xFFFFFFFF), start
-    while stop - at >= 3 * _THIRD:
+    crc, position = np.uint64(0xFFFFFFFF), start
+    while stop - position >= 3 * _THIRD:
         second, third = np.uint64(0), np.uint64(0)
-        for place in range(at, at + _THIRD, 8):
+        for place in range(position, position + _THIRD, 8):
             crc = _word(crc, load_word(data, place))
             second = _word(second, load_word(data, place + _THIRD))
             third = _word(third, load_word(data, place + 2 * _THIRD))
         crc = _behind_zeros(_behind_zeros(crc) ^ second) ^ third
-        at += 3 * _THIRD
-    while stop - at >= 8:
-        crc = _word(crc, load_word(data, at))
-        at += 8
+        position += 3 * _THIRD
+    while stop - position >= 8:
+        crc = _word(crc, load_word(data, position))
+        position += 8
     low = np.uint32(crc)
-    while at < stop:
-        low = _BYTES[0, np.int64((low ^ np.uint32(data[at])) & np.uint32(0xFF))] ^ low >> np.uint32(8)
-        at += 1
+    while position < stop:
+        low = _BYTES[0, np.int64((low ^ np.uint32(data[position])) & np.uint32(0xFF))] ^ low >> np.uint32(8)
+        position += 1
     return low ^ np.uint32(0xFFFFFFFF)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that read serialized tf.train.Example messages, whoever made them: every length is held against the end.
+"""Kernels that read serialized tf.train.Example messages of any origin: every length is checked against the end.
 
 An Example holds one field of Features, they hold a map from names to Feature, and that holds one of three lists:
 
@@ -24,26 +24,26 @@ _VALUE = np.uint64(1 << 3 | _DELIMITED)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def varint(data: Any, at: int, stop: int) -> Any:
+def varint(data: Any, position: int, stop: int) -> Any:
     """The varint at an index as (uint64, index behind it); the index is -1 where it does not end in time."""
     value, shift = np.uint64(0), np.uint64(0)
-    while at < stop and shift < np.uint64(70):
-        byte = np.uint64(data[at])
+    while position < stop and shift < np.uint64(70):
+        byte = np.uint64(data[position])
         value |= (byte & np.uint64(0x7F)) << (shift & np.uint64(63))
-        at += 1
+        position += 1
         if byte < np.uint64(0x80):
-            return value, at
+            return value, position
         shift += np.uint64(7)
     return value, np.int64(-1)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
-def _field(data: Any, at: int, stop: int) -> Any:
+def _field(data: Any, position: int, stop: int) -> Any:
     """A field's key, where its content begins and ends; the end is -1 where it leads beyond `stop`.
 
     The content of a delimited field is without its length; that of another one is the value's bytes.
     """
-    key, begin = varint(data, at, stop)
+    key, begin = varint(data, position, stop)
     if begin < 0:
         return key, begin, np.int64(-1)
     wire = np.int64(key & np.uint64(7))
@@ -77,24 +77,24 @@ def _wanted(data: Any, begin: int, end: int, names: Any, name_starts: Any) -> in
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _count(data: Any, begin: int, end: int, kind: Any) -> Any:
     """Values of a list, and bytes of those of a list of bytes; -1 values where it is damaged."""
-    values, size, at = np.int64(0), np.int64(0), begin
-    while at < end:
-        key, first, at = _field(data, at, end)
-        if at < 0:
+    values, size, position = np.int64(0), np.int64(0), begin
+    while position < end:
+        key, first, position = _field(data, position, end)
+        if position < 0:
             return np.int64(-1), size
         if key >> np.uint64(3) != np.uint64(1):
             continue
         wire = np.int64(key & np.uint64(7))
         if kind == BYTES and wire == _DELIMITED:
-            values, size = values + 1, size + at - first
+            values, size = values + 1, size + position - first
         elif kind == FLOATS and wire == _DELIMITED:
-            if (at - first) % 4:
+            if (position - first) % 4:
                 return np.int64(-1), size
-            values += (at - first) // 4
+            values += (position - first) // 4
         elif kind == INTEGERS and wire == _DELIMITED:
             place = first
-            while place < at:
-                place = varint(data, place, at)[1]
+            while place < position:
+                place = varint(data, place, position)[1]
                 if place < 0:
                     return np.int64(-1), size
                 values += 1
@@ -126,13 +126,13 @@ def scan_examples(
     for i in range(len(bounds)):
         for k in range(kinds.shape[1]):
             kinds[i, k], spans[i, k, 0], spans[i, k, 1], counts[i, k], sizes[i, k] = ABSENT, 0, 0, 0, 0
-        at, stop = bounds[i, 0], bounds[i, 1]
-        while at < stop:
-            key, first, at = _field(data, at, stop)
-            if at < 0:
+        position, stop = bounds[i, 0], bounds[i, 1]
+        while position < stop:
+            key, first, position = _field(data, position, stop)
+            if position < 0:
                 return i
             if key == _VALUE and not _scan_features(
-                data, first, at, names, name_starts, kinds[i], spans[i], counts[i], sizes[i]
+                data, first, position, names, name_starts, kinds[i], spans[i], counts[i], sizes[i]
             ):
                 return i
     return -1
@@ -140,17 +140,17 @@ def scan_examples(
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _scan_features(
-    data: Any, at: int, stop: int, names: Any, name_starts: Any, kinds: Any, spans: Any, counts: Any, sizes: Any
+    data: Any, position: int, stop: int, names: Any, name_starts: Any, kinds: Any, spans: Any, counts: Any, sizes: Any
 ) -> bool:
-    while at < stop:
-        key, first, at = _field(data, at, stop)
-        if at < 0:
+    while position < stop:
+        key, first, position = _field(data, position, stop)
+        if position < 0:
             return False
         if key != _VALUE:
             continue
         name_begin, name_end, begin, end, place = first, first, first, first, first
-        while place < at:
-            part, inner, place = _field(data, place, at)
+        while place < position:
+            part, inner, place = _field(data, place, position)
             if place < 0:
                 return False
             if part == _VALUE:
@@ -187,12 +187,12 @@ def read_floats(data: Any, spans: Any, values: Any) -> None:
     """
     place = 0
     for i in range(len(spans)):
-        at, stop = spans[i, 0], spans[i, 1]
-        while at < stop:
-            key, first, at = _field(data, at, stop)
+        position, stop = spans[i, 0], spans[i, 1]
+        while position < stop:
+            key, first, position = _field(data, position, stop)
             if key >> np.uint64(3) != np.uint64(1):
                 continue
-            for word in range(first, at, 4):
+            for word in range(first, position, 4):
                 bits = np.uint32(data[word]) | np.uint32(data[word + 1]) << np.uint32(8)
                 bits |= np.uint32(data[word + 2]) << np.uint32(16) | np.uint32(data[word + 3]) << np.uint32(24)
                 values[place] = bits
@@ -204,13 +204,13 @@ def read_integers(data: Any, spans: Any, values: Any) -> None:
     """Decode the lists of integers of one feature: as `read_floats`, values int64 [all counts]."""
     place = 0
     for i in range(len(spans)):
-        at, stop = spans[i, 0], spans[i, 1]
-        while at < stop:
-            key, first, at = _field(data, at, stop)
+        position, stop = spans[i, 0], spans[i, 1]
+        while position < stop:
+            key, first, position = _field(data, position, stop)
             if key >> np.uint64(3) != np.uint64(1):
                 continue
-            while first < at:
-                value, first = varint(data, first, at)
+            while first < position:
+                value, first = varint(data, first, position)
                 values[place] = np.int64(value)
                 place += 1
 
@@ -221,12 +221,12 @@ def read_bytes(data: Any, spans: Any, starts: Any, values: Any) -> None:
     place, used = 0, np.int64(0)
     starts[0] = 0
     for i in range(len(spans)):
-        at, stop = spans[i, 0], spans[i, 1]
-        while at < stop:
-            key, first, at = _field(data, at, stop)
+        position, stop = spans[i, 0], spans[i, 1]
+        while position < stop:
+            key, first, position = _field(data, position, stop)
             if key >> np.uint64(3) != np.uint64(1):
                 continue
-            values[used : used + at - first] = data[first:at]
-            used += at - first
+            values[used : used + position - first] = data[first:position]
+            used += position - first
             place += 1
             starts[place] = used

@@ -107,26 +107,26 @@ def find_records(data: Any, filled: int, bounds: Any) -> Any:
         How many records there are; the bytes that they take; the bytes that the next one takes, as far as is known; and
         what is wrong with it, 0 for nothing.
     """
-    found, at = np.int64(0), np.int64(0)
-    while found < len(bounds) and filled - at >= 12:
-        length = load_word(data, at)
-        if np.uint32(load_word(data, at + 4) >> np.uint64(32)) != masked_crc32c(data, at, at + 8):
-            return found, at, 0, _BAD_LENGTH
+    found, position = np.int64(0), np.int64(0)
+    while found < len(bounds) and filled - position >= 12:
+        length = load_word(data, position)
+        if np.uint32(load_word(data, position + 4) >> np.uint64(32)) != masked_crc32c(data, position, position + 8):
+            return found, position, 0, _BAD_LENGTH
         if length > np.uint64(MOST_BYTES):
-            return found, at, 0, _TOO_LONG
-        begin, size = at + 12, np.int64(length)
+            return found, position, 0, _TOO_LONG
+        begin, size = position + 12, np.int64(length)
         if filled - begin - 4 < size:
-            return found, at, size + FRAME_BYTES, _WHOLE
+            return found, position, size + FRAME_BYTES, _WHOLE
         end = begin + size
         if np.uint32(load_word(data, end - 4) >> np.uint64(32)) != masked_crc32c(data, begin, end):
-            return found, at, 0, _BAD_DATA
+            return found, position, 0, _BAD_DATA
         bounds[found, 0], bounds[found, 1] = begin, end
-        found, at = found + 1, end + 4
-    return found, at, FRAME_BYTES, _WHOLE
+        found, position = found + 1, end + 4
+    return found, position, FRAME_BYTES, _WHOLE
 
 
 def open_records(file: Location | Path | str) -> Iterator[RawRecords]:
-    """The records of a TFRecord file, unpacked if it is gzipped (which its first bytes tell).
+    """The records of a TFRecord file, unpacked if its first bytes are those of gzip.
 
     Raises:
         UserError: as `read_records`, or it cannot be unpacked, or grows too much when it is.

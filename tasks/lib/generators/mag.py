@@ -8,8 +8,8 @@ same on any machine and number of threads.
 
 Nodes lie on a line, cut into blocks. Most neighbours are drawn from the block at the same place of the line, by a power
 law of the rank within the block: co-authors write several papers together, and papers cite those of their own field, as
-real ones do. The others are drawn from all blocks. What a node is called tells nothing of its place. A paper's venue,
-its label, depends on the place too, and its features on the venue: features and neighbours both tell something of it.
+real ones do. The others are drawn from all blocks. A node's name is independent of its place. A paper's venue, its
+label, depends on the place too, and its features on the venue: features and neighbours both predict it.
 
 Degrees were tuned until a record of the spec had the published 147 kB, with the ids of nodes, which the original's have
 as a feature (2026-11-22, 1,500 seeds: 147.8 kB; without ids 135.8 kB).
@@ -64,7 +64,7 @@ class GeneratedEdges(NamedTuple):
         total: edges at scale 1.
         least: edges that every node draws.
         degree_power: edges of the node of rank r are in proportion to (r + n / spread) ^ -degree_power.
-        spread: see there.
+        spread: flattens the head of that power law.
         block: nodes of a block.
         local: share of the draws from the block at the same place.
         popularity: the node of rank r in its block is drawn in proportion to (r + 2) ^ -popularity.
@@ -208,7 +208,7 @@ def _pattern(table: str, rows: int) -> str:
 
 
 def _write(folder: Path, name: str, tables: Iterator[pa.Table], rows: int) -> Iterator[int]:
-    """Write a table of so many rows in groups of one size, whatever the chunks; yields the rows of each group."""
+    """Write a table of `rows` rows in groups of one size, whatever the chunks; yields the rows of each group."""
     shards = _shards(rows)
     waiting: list[pa.Table] = []
     for shard in range(shards):
@@ -359,7 +359,7 @@ def _draw(
         own = (first + i) * blocks // drawers
         begin, end = starts[i], starts[i + 1]
         distinct = end - begin < drawn
-        for at in range(begin, end):
+        for draw in range(begin, end):
             attempt, place = 0, -1
             while True:
                 if attempt < 32:
@@ -375,11 +375,11 @@ def _draw(
                     place = (place + 1) % drawn
                 attempt += 1
                 taken = same and place == first + i
-                for before in range(begin, at):
+                for before in range(begin, draw):
                     taken |= out[before] == place
                 if not taken or not distinct:
                     break
-            out[at] = place
+            out[draw] = place
 
 
 @nb.njit(parallel=True, cache=True)
@@ -392,6 +392,6 @@ def _name(
     half_bits, half_bits_drawn = half_bits_of(size), half_bits_of(size_drawn)
     for i in nb.prange(len(starts) - 1):
         number = np.int64(permuted(np.uint64(first + i), size, half_bits, key))
-        for at in range(starts[i], starts[i + 1]):
-            ends[0, at] = number
-            ends[1, at] = np.int64(permuted(np.uint64(ends[1, at]), size_drawn, half_bits_drawn, key_drawn))
+        for draw in range(starts[i], starts[i + 1]):
+            ends[0, draw] = number
+            ends[1, draw] = np.int64(permuted(np.uint64(ends[1, draw]), size_drawn, half_bits_drawn, key_drawn))

@@ -120,8 +120,8 @@ def assemble(
         scratch: memory to use for arcs in flight, where they fit: new memory costs time.
 
     Yields:
-        Indices of whole rows, ascending in each row, and their weights, of PIECE arcs or one long row. A piece stays as
-        it is until the one after the next is asked for, so that it can be written meanwhile.
+        Indices of whole rows, ascending in each row, and their weights, of PIECE arcs or one long row. A piece is
+        not overwritten until the one after the next is requested, so that it can be written in the background.
     """
     if not int(indptr[-1]):
         return
@@ -173,7 +173,7 @@ class _Piece:
         self._indices, self._weights = np.empty(0, np.int32), np.empty(0, np.float32)
 
     def of(self, arcs: int) -> tuple[NDArray[np.int32], Weights]:
-        """Room for so many arcs, and for their weights if there are any."""
+        """Room for `arcs` arcs, and for their weights if there are any."""
         if arcs > len(self._indices):
             self._indices = np.empty(arcs, np.int32)
             self._weights = np.empty(arcs if self._weighted else 0, np.float32)
@@ -284,22 +284,22 @@ def _merge_buckets(
         count = 0
         for i in range(start, end):
             edge = edges[i]
-            at = np.int64(_hash(edge) & _U(size - 1))
-            while table[at] >= 0 and edges[start + table[at]] != edge:
-                at = (at + 1) & (size - 1)
-            if table[at] < 0:
-                table[at] = count
+            slot = np.int64(_hash(edge) & _U(size - 1))
+            while table[slot] >= 0 and edges[start + table[slot]] != edge:
+                slot = (slot + 1) & (size - 1)
+            if table[slot] < 0:
+                table[slot] = count
                 edges[start + count] = edge
                 if len(weights):
                     total[count] = weights[i]
                 count += 1
             elif len(weights):
                 if rule == SUM:
-                    total[table[at]] += weights[i]
+                    total[table[slot]] += weights[i]
                 elif rule == MAX:
-                    total[table[at]] = max(total[table[at]], weights[i])
+                    total[table[slot]] = max(total[table[slot]], weights[i])
                 else:
-                    total[table[at]] = min(total[table[at]], weights[i])
+                    total[table[slot]] = min(total[table[slot]], weights[i])
         if len(weights):
             for i in range(count):
                 weights[start + i] = total[i]
@@ -308,18 +308,18 @@ def _merge_buckets(
 
 @nb.njit(cache=True)
 def _close_gaps(edges: Edges, weights: Weights, starts: NDArray[np.int64], kept: NDArray[np.int64]) -> int:
-    at = kept[0]
+    filled = kept[0]
     for bucket in range(1, len(kept)):
         start = starts[bucket]
-        if at == start:
-            at += kept[bucket]
+        if filled == start:
+            filled += kept[bucket]
             continue
         for i in range(start, start + kept[bucket]):
-            edges[at] = edges[i]
+            edges[filled] = edges[i]
             if len(weights):
-                weights[at] = weights[i]
-            at += 1
-    return int(at)
+                weights[filled] = weights[i]
+            filled += 1
+    return int(filled)
 
 
 @nb.njit(cache=True, parallel=True)

@@ -33,7 +33,7 @@ def write_graph(
     symmetric: bool,
     scratch: Edges | None = None,
 ) -> dict[str, Stat]:
-    """Write a graph as the index stage does (see there for the files).
+    """Write a graph with the files that the index stage documents.
 
     Args:
         output: where to.

@@ -318,7 +318,7 @@ def feature_stem(kind: str, number: int | None, place: int) -> str:
 
 
 def index_dtype(nodes: int) -> np.dtype[Any]:
-    """Type of the numbers of so many nodes."""
+    """Integer type that numbers this many nodes."""
     return np.dtype(np.int32 if nodes < 2**31 else np.int64)
 
 

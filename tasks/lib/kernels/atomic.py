@@ -35,7 +35,7 @@ def load_acquire(typing: Any, array: Any, index: Any) -> Any:
 
 @_intrinsic
 def store_release(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set `array[index]`; whoever loads it with `load_acquire` sees all that this thread wrote before."""
+    """Set `array[index]`; a thread that loads it with `load_acquire` sees all earlier writes of this one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], args[0], args[1])

@@ -12,7 +12,7 @@ STREAMED = 32
 """Bytes that `stream_bytes` copies."""
 
 
-def _copy_bytes(typing_context: Any, target: Any, at: Any, source: Any, first: Any, count: Any) -> Any:
+def _copy_bytes(typing_context: Any, target: Any, position: Any, source: Any, first: Any, count: Any) -> Any:
     """Type and code, for Numba."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -28,7 +28,7 @@ def _copy_bytes(typing_context: Any, target: Any, at: Any, source: Any, first: A
     return types.void(target, long, source, long, long), generate
 
 
-def _copy_from(typing_context: Any, target: Any, at: Any, address: Any, count: Any) -> Any:
+def _copy_from(typing_context: Any, target: Any, position: Any, address: Any, count: Any) -> Any:
     """Type and code, for Numba."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def _copy_from(typing_context: Any, target: Any, at: Any, address: Any, count: A
     return types.void(target, long, long, long), generate
 
 
-def _stream_bytes(typing_context: Any, target: Any, at: Any, source: Any, first: Any) -> Any:
+def _stream_bytes(typing_context: Any, target: Any, position: Any, source: Any, first: Any) -> Any:
     """Type and code, for Numba."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -18,7 +18,9 @@ _CHUNK = 1 << 20  # candidate pairs tried at a time
 def edges_of(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], directed: bool, edges: Edges, arcs: NDArray[np.int64]
 ) -> int:
-    """Each edge once, packed and ascending, and where its arc stands; without direction the arc to the larger end.
+    """Write each edge once, packed and ascending, to `edges`, and the position of its arc to `arcs`, if that has room.
+
+    Without direction the arc to the larger end counts.
 
     Returns:
         How many there are; if there are more than `edges` has room for, one more than that.
@@ -38,6 +40,7 @@ def edges_of(
 
 @nb.njit(cache=True)
 def _root(parent: NDArray[np.int32], vertex: np.int64) -> np.int64:
+    """Root of a vertex' tree; shortens the path to it in `parent`."""
     while parent[vertex] != vertex:
         parent[vertex] = parent[parent[vertex]]
         vertex = np.int64(parent[vertex])
@@ -46,7 +49,7 @@ def _root(parent: NDArray[np.int32], vertex: np.int64) -> np.int64:
 
 @nb.njit(cache=True)
 def spanning_forest(edges: Edges, vertices: int, key: np.uint64, in_forest: NDArray[np.bool_]) -> int:
-    """Mark the edges of a random spanning forest: Kruskal's algorithm on the edges in random order.
+    """Mark the edges of a random spanning forest in `in_forest`: Kruskal's algorithm on the edges in random order.
 
     Returns:
         The number of edges in the forest, which is vertices less connected components.
@@ -93,7 +96,7 @@ def _non_edges_of(
     pairs: NDArray[np.int64],
     good: NDArray[np.bool_],
 ) -> None:
-    """Candidates number `start`, `start` + 1, … in random order, and whether no edge joins them."""
+    """Write candidates number `start`, `start` + 1, … in random order to `pairs`; `good`: no edge joins them."""
     vertices = np.int64(len(indptr) - 1)
     size = _U(vertices) * _U(vertices - 1) if directed else _U(vertices) * _U(vertices - 1) // _U(2)
     half_bits = half_bits_of(size)

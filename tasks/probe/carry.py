@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.sparse_rows import entries_of
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock
 from superworkflow.tasks.lib.subgraphs.spec_paths import Path
 
@@ -81,11 +82,8 @@ def chosen(block: SubgraphBlock, rows: NDArray[np.int64]) -> SubgraphBlock:
         return block
 
     def pick(starts: NDArray[np.int64], *values: NDArray[Any]) -> list[NDArray[Any]]:
-        lengths = np.diff(starts)[rows]
-        begins = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=begins[1:])
-        places = np.arange(begins[-1]) + np.repeat(starts[rows] - begins[:-1], lengths)
-        return [begins, *(each[places] for each in values)]
+        begins, positions = entries_of(starts, rows)
+        return [begins, *(each[positions] for each in values)]
 
     nodes = [pick(starts, values) for starts, values in zip(block.node_starts, block.nodes, strict=True)]
     edges = [
@@ -132,7 +130,7 @@ def weighted_means(
         starts: begins of the subgraphs in `nodes` [b + 1].
         nodes: numbers of the subgraphs' nodes [k].
         weights: of these [k]; a subgraph whose weights are all 0 gets zeros.
-        out: [b, d].
+        out: output, [b, d].
     """
     for s in nb.prange(len(starts) - 1):
         total = 0.0

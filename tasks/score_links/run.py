@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.sampler.links import HELD_OUT, Pairs, links_of, read_held_out, scores_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.metrics.auc import area_under_curve
 from superworkflow.tasks.score_links import ScoreLinksParams
@@ -35,7 +36,7 @@ def run(job: StageRun[ScoreLinksParams]) -> Output:
         targets = _vectors(predictions, "target_embeddings.parquet", graph.node_sets[edges.target].count)
     factors = predictions.array("factors.npy", mmap=False)
     if factors.shape != (sources.shape[1],) or sources.shape[1] != targets.shape[1]:
-        raise _unfit(predictions, "factors.npy", "vectors have other widths")
+        raise damaged(predictions, "factors.npy", "vectors have other widths")
     true_links = np.concatenate([links_of(graph.rows(edges.name), one_set), *held_out.links.values()])
     metrics: dict[str, float] = {}
     for split in HELD_OUT:
@@ -105,13 +106,8 @@ def _vectors(predictions: Dataset, name: str, nodes: int) -> Vectors:
     with predictions.parquet(name) as file:
         column = file.read(["vector"])["vector"].combine_chunks()
     if len(column) != nodes:
-        raise _unfit(predictions, name, f"{nodes} vectors for as many nodes")
+        raise damaged(predictions, name, f"{nodes} vectors for as many nodes")
     vectors: Vectors = column.flatten().to_numpy().reshape(nodes, -1)
     if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise _unfit(predictions, name, "vectors are finite numbers")
+        raise damaged(predictions, name, "vectors are finite numbers")
     return vectors
-
-
-def _unfit(predictions: Dataset, name: str, what: str) -> DatasetDamaged:
-    return DatasetDamaged(f"files do not fit each other: {what}", where=f"{predictions.uri}/{name}",
-                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

@@ -11,7 +11,7 @@ from superworkflow.tasks import heterograph, infer, publish_predictions, score
 from superworkflow.tasks.lib.gnn.objective.multi_label import MultiLabel, many_targets_of
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.metrics.f1 import f1_scores, top_k
-from superworkflow.tasks.publish_predictions.serving import load
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.train import STAGE
 from tests.tasks.index_helpers import run_stage
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.formats.crc32c import load_word
 from superworkflow.tasks.lib.formats.tf_example import varint
+from superworkflow.tasks.lib.kernels.atomic import word_at
 
 Lists = tuple[NDArray[np.int64], NDArray[Any]]
 _DTYPES: dict[str, np.dtype[Any]] = {"INT32": np.dtype(np.int32), "INT64": np.dtype(np.int64)}
@@ -132,7 +132,7 @@ def _page_header(data: bytes) -> tuple[int, int, int, int, int] | None:
 def _word(data: Any, position: Any, stop: Any) -> Any:
     """The 8 bytes from an index on, little-endian, those from `stop` on being 0."""
     if position + 8 <= stop:
-        return load_word(data, position)
+        return word_at(data, position)
     word = np.uint64(0)
     for byte in range(position, stop):
         word |= np.uint64(data[byte]) << np.uint64(8 * (byte - position))
@@ -166,7 +166,7 @@ def _next_run(data: Any, run: Any) -> bool:
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _take(data: Any, run: Any, count: Any) -> Any:
-    """The level of the next entries: of `count` of a run of one value, else of one."""
+    """The level of the next entries, `count` of a run of one value, else one; advances `run` by them."""
     level = run[3]
     run[2] -= count
     if level < 0:
@@ -185,9 +185,9 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
         data: uint8 [n], the page: levels of repetition, of definition, and values.
         entries: values and empty lists of the page.
         encoding: of the values, 5 for DELTA_BINARY_PACKED, 9 for BYTE_STREAM_SPLIT.
-        starts: int64 [rows + 1], is set to where those lists begin that begin in this page.
-        values: int32 or int64, is filled from `state[2]` on.
-        state: int64 [3], entries, rows and values so far, is set to those with this page.
+        starts: output, int64 [rows + 1], where those lists begin that begin in this page.
+        values: output, int32 or int64, filled from `state[2]` on.
+        state: output, int64 [3], entries, rows and values so far; advanced by those of this page.
 
     Returns:
         0, or -1 where the page is not what it should be; the arrays may be filled in part then.
@@ -239,8 +239,10 @@ def read_page(data: Any, entries: Any, encoding: Any, starts: Any, values: Any, 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _unsplit(data: Any, out: Any, count: Any) -> None:
-    """Read BYTE_STREAM_SPLIT: the lowest bytes of all values, then the next ones, …; slices, so that many values are
-    read at a time."""
+    """Read BYTE_STREAM_SPLIT into `out`: the lowest bytes of all values, then the next ones, …
+
+    Slices, so that many values are read at a time.
+    """
     one, two = data[:count], data[count : 2 * count]
     three, four = data[2 * count : 3 * count], data[3 * count : 4 * count]
     for i in range(count):
@@ -254,7 +256,7 @@ def _unsplit(data: Any, out: Any, count: Any) -> None:
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _unpack(data: Any, position: Any, stop: Any, out: Any, first: Any, count: Any) -> bool:
-    """Read DELTA_BINARY_PACKED: blocks of differences, each less the least of its block, in as many bits as needed."""
+    """Read DELTA_BINARY_PACKED into `out`, from `first` on: differences less the least of their block, in few bits."""
     block, position = varint(data, position, stop)
     if position < 0:
         return False
@@ -298,7 +300,7 @@ def _unpack(data: Any, position: Any, stop: Any, out: Any, first: Any, count: An
                     out[i] = np.int64(current)
             elif length + 8 <= stop - position:
                 for i in range(to, to + np.uint64(some)):
-                    word = load_word(data, np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))
+                    word = word_at(data, np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))
                     current += least + (word & mask)
                     out[i] = np.int64(current)
                     bit += step

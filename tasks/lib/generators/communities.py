@@ -168,7 +168,7 @@ def _make_nodes(
     first: int, nodes: int, communities: int, names: np.uint64, key: np.uint64, values: NDArray[np.float32],
     named: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Features [k, d] and (number, community) [k, 2] of the nodes of rank `first`, `first` + 1, …."""
+    """Make the nodes of rank `first`, `first` + 1, …; output: features `values` [k, d], `named` (number, community)."""
     size = np.uint64(nodes)
     half_bits = half_bits_of(size)
     for i in nb.prange(len(values)):

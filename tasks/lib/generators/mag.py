@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.formats.arrow import column
+from superworkflow.tasks.lib.graph.sparse_rows import row_starts
 from superworkflow.tasks.lib.kernels.permutation import half_bits_of, permuted
 from superworkflow.tasks.lib.kernels.permutation import key as key_of_seed
 from superworkflow.tasks.lib.kernels.random import GAMMA, fill_around, mix, rank_by_weight, uniform
@@ -276,8 +277,7 @@ def _edge_tables(edges: GeneratedEdges, nodes: dict[str, int], count: int, seed:
             first, drawers, count - edges.least * drawers, edges.least, 1.0 - edges.degree_power,
             max(1.0, drawers / edges.spread), keys[0], degrees,
         )  # fmt: skip
-        starts = np.zeros(rows + 1, np.int64)
-        np.cumsum(degrees, out=starts[1:])
+        starts = row_starts(degrees)
         ends = np.empty((2, int(starts[-1])), np.int64)
         _draw(
             first, drawers, drawn, starts, edges.block, edges.local, 1.0 - edges.popularity, keys[1], keys[2],
@@ -299,7 +299,7 @@ def _key(seed: int, node_set: str) -> np.uint64:
 
 @nb.njit(parallel=True, cache=True)
 def _numbers(first: int, count: int, key: np.uint64, out: NDArray[np.int64]) -> None:
-    """Numbers of the nodes at places `first`, `first` + 1, …"""
+    """Write the numbers of the nodes at places `first`, `first` + 1, … to `out`."""
     size = np.uint64(count)
     half_bits = half_bits_of(size)
     for i in nb.prange(len(out)):
@@ -308,7 +308,7 @@ def _numbers(first: int, count: int, key: np.uint64, out: NDArray[np.int64]) -> 
 
 @nb.njit(parallel=True, cache=True)
 def _features(first: int, count: int, key: np.uint64, values: NDArray[np.float32], venues: NDArray[np.int64]) -> None:
-    """Features [k, d] and venues [k] of papers: the venue's centroid and noise, sums of integers scaled once."""
+    """Write features `values` [k, d] and `venues` [k] of papers: the venue's centroid and noise, scaled once."""
     for i in nb.prange(len(values)):
         place = np.float64(first + i) / np.float64(count)
         venue: Any = min(np.int64(place ** (1.0 / _VENUE_POWER) * VENUES), VENUES - 1)
@@ -327,7 +327,7 @@ def _degrees(
     first: int, count: int, total: int, least: int, power: float, offset: float, key: np.uint64,
     out: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Number of edges that each node draws: differences of rounded cumulative weights, which sum to `total`."""
+    """Write how many edges each node draws to `out`: differences of rounded cumulative weights, `total` in all."""
     low, high = offset**power, (count + offset) ** power
     size = np.uint64(count)
     half_bits = half_bits_of(size)
@@ -348,7 +348,8 @@ def _draw(
         starts: where the draws of each begin in `out` [k + 1].
         power: 1 - the exponent of popularity.
         hubs: key of the order of blocks by popularity.
-        same: whether both are of one node set.
+        same: True if both are of one node set.
+        out: output, places that are drawn.
     """
     blocks = (drawn + block - 1) // block
     low = _OFFSET**power

@@ -33,6 +33,7 @@ def _add_four(out: Array, a: Array, b: Array, c: Array, d: Array, w: Any, x: Any
 
 @nb.njit(cache=True, nogil=True)
 def _add_one(out: Array, a: Array, w: Any) -> None:
+    """out += w a."""
     for i in range(len(out)):
         out[i] = out[i] + a[i] * w
 

@@ -152,7 +152,8 @@ def test_any_bytes_are_scanned_within_their_bounds(data, at, byte):
         for _ in range(2):
             kinds, spans = np.empty((1, 3), np.uint8), np.empty((1, 3, 2), np.int64)
             counts, sizes = np.empty((1, 3), np.int64), np.empty((1, 3), np.int64)
-            fault = tf_example.scan_examples(array, bounds, names, np.arange(4), kinds, spans, counts, sizes)
+            wanted = tf_example.FeatureNames(names, np.arange(4))
+            fault = tf_example.scan_examples(array, bounds, wanted, tf_example.FoundLists(kinds, spans, counts, sizes))
             if fault >= 0:
                 found.append(fault)
                 continue

@@ -31,7 +31,7 @@ def load_kernels_fast() -> None:
         setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
 
 
-class _Told(event.Listener):
+class _CompileListener(event.Listener):
     """Passes on when Numba compiles; what it finds in its cache makes no event."""
 
     def on_start(self, event: Any) -> None:
@@ -41,7 +41,7 @@ class _Told(event.Listener):
         clock.end()
 
 
-event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompileListener())  # type: ignore[no-untyped-call]
 
 
 def prepare() -> None:
@@ -64,13 +64,13 @@ def _rebuild_env(module: str, constants: Any, name: str) -> Any:
     They would be there for interpreted code that a kernel falls back to, which ours and Numba's do not. Among them are
     those for strings, and for sums, which looks for SciPy's BLAS.
     """
-    known: Any = Environment._memo
-    if (made := known.get(name)) is None:
+    environments: Any = Environment._memo
+    if (made := environments.get(name)) is None:
         own = module.startswith("numba.") and module not in sys.modules
         made = Environment({"__name__": module} if own else importlib.import_module(module).__dict__)
         made.consts[:] = constants
         made.env_name = name
-        known[name] = made
+        environments[name] = made
     return made
 
 

@@ -174,7 +174,7 @@ def test_store_away_during_a_checkpoint(
     monkeypatch.setattr(s3, "HURRIED_SECONDS", 1.0)
     output, log = s3_store.location("scale", "0" * 32), io.StringIO()
     s3_proxy.trip = (b"/_checkpoint/half.txt", "refuse", 4.0)
-    with retry.told_by(lambda message: print(message, file=log)):
+    with retry.log_to(lambda message: print(message, file=log)):
         done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=log))
     assert s3_proxy.tripped.is_set()
     assert "warning: the checkpoint could not be sent to the store" in log.getvalue()

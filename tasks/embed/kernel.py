@@ -391,7 +391,8 @@ def train_walks(
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     # `_train` borrows these: they are released when it has returned.
     scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
-    return _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    return done
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)

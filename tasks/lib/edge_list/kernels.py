@@ -46,9 +46,9 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
         start += 1
     exponent: Int = 0
     mantissa, digits, point, kept = _U(0), 0, False, 0
-    at = start
-    while at < end:
-        byte = text[at]
+    place = start
+    while place < end:
+        byte = text[place]
         if 48 <= byte <= 57:
             digits += 1
             if kept < 18:
@@ -61,25 +61,25 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
             point = True
         else:
             break
-        at += 1
+        place += 1
     if digits == 0:
         return bad
-    if at < end:
-        if text[at] != 69 and text[at] != 101:  # E, e
+    if place < end:
+        if text[place] != 69 and text[place] != 101:  # E, e
             return bad
-        at += 1
+        place += 1
         sign: Int = 1
-        if at < end and (text[at] == 43 or text[at] == 45):
-            sign = 44 - np.int64(text[at])
-            at += 1
-        if at == end or end - at > 4:
+        if place < end and (text[place] == 43 or text[place] == 45):
+            sign = 44 - np.int64(text[place])
+            place += 1
+        if place == end or end - place > 4:
             return bad
         power: Int = 0
-        while at < end:
-            if not 48 <= text[at] <= 57:
+        while place < end:
+            if not 48 <= text[place] <= 57:
                 return bad
-            power = power * 10 + np.int64(text[at] - 48)
-            at += 1
+            power = power * 10 + np.int64(text[place] - 48)
+            place += 1
         exponent += sign * power
     if mantissa == _U(0):
         return bad
@@ -101,7 +101,7 @@ def parse_weight(text: NDArray[np.uint8], start: Int, end: Int) -> tuple[np.floa
 def _next_stop(
     text: NDArray[np.uint8], base: Int, stops: np.uint64, stop1: np.uint8, stop2: np.uint8, stop3: np.uint8
 ) -> tuple[Int, np.uint64]:
-    """Go on to a block of text that has stops left."""
+    """Advance to the next block of text that has stops left."""
     while stops == _U(0):
         base += STRIDE
         stops = positions_of(text, base, stop1, stop2, stop3)
@@ -133,27 +133,27 @@ def _encode_part(
     key0, key1 = np.empty(2 * _BATCH, np.uint64), np.empty(2 * _BATCH, np.uint64)
     near = np.empty(2 * _BATCH, np.int64)
     starts, lengths = np.empty(2 * _BATCH, np.int64), np.empty(2 * _BATCH, np.int64)
-    at, row = state[AT], state[ROWS]
-    # Stops at or after `at`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
-    base, stops = at - STRIDE, _U(0)
-    while at < size and state[NEW] + 2 * _BATCH <= quota:
+    place, row = state[AT], state[ROWS]
+    # Stops at or after `place`: bit i of `stops` stands for text[base + i], and what comes after is not yet looked at.
+    base, stops = place - STRIDE, _U(0)
+    while place < size and state[NEW] + 2 * _BATCH <= quota:
         rows = 0
-        while rows < _BATCH and at < size:
-            line = at
+        while rows < _BATCH and place < size:
+            line = place
             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
             end = base + trailing_zeros(stops)
             if blanks:
-                while end == at and text[at] != NEWLINE:
-                    at += 1
+                while end == place and text[place] != NEWLINE:
+                    place += 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                     end = base + trailing_zeros(stops)
-            comment = blanks and (text[at] == 35 or text[at] == 37)  # # or %
-            empty = text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN))
+            comment = blanks and (text[place] == 35 or text[place] == 37)  # # or %
+            empty = text[end] == NEWLINE and (end == place or (end == place + 1 and text[place] == RETURN))
             field = 0
             if not (comment or empty):
                 while True:
-                    start, stop = at, end
+                    start, stop = place, end
                     if text[end] == QUOTE and third == QUOTE:
                         state[FAULT] = QUOTED
                         state[AT] = line
@@ -181,17 +181,17 @@ def _encode_part(
                         weights[row + rows] = value
                     if ended:
                         break
-                    at = end + 1
+                    place = end + 1
                     stops &= stops - _U(1)
                     base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                     end = base + trailing_zeros(stops)
                     if blanks:
-                        while end == at and text[at] != NEWLINE:
-                            at += 1
+                        while end == place and text[place] != NEWLINE:
+                            place += 1
                             stops &= stops - _U(1)
                             base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                             end = base + trailing_zeros(stops)
-                        if text[end] == NEWLINE and (end == at or (end == at + 1 and text[at] == RETURN)):
+                        if text[end] == NEWLINE and (end == place or (end == place + 1 and text[place] == RETURN)):
                             break
                     if field == last:
                         break
@@ -210,7 +210,7 @@ def _encode_part(
                 base, stops = _next_stop(text, base, stops, stop1, stop2, stop3)
                 end = base + trailing_zeros(stops)
             stops &= stops - _U(1)
-            at = end + 1
+            place = end + 1
         for slot in range(2 * rows):
             number = seen_number(slots, near[slot], key0[slot], key1[slot])
             if number < 0:
@@ -220,7 +220,7 @@ def _encode_part(
                     state[NEW] += 1
             ends[2 * row + slot] = number
         row += rows
-        state[AT] = at
+        state[AT] = place
         state[ROWS] = row
 
 

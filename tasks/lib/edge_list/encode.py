@@ -22,6 +22,8 @@ from superworkflow.tasks.lib.edge_list.kernels import (
     QUOTED,
     ROWS,
     TAB,
+    LabelTable,
+    RowLayout,
     encode_column,
     encode_text,
 )
@@ -104,17 +106,15 @@ class Encoder:
         self._reserve_rows(int(room[-1]), expected_rows)
         self._reserve_arena(2 * size)
         states = np.zeros((parts, 4), np.int64)
-        source, target, weight = dialect.columns
         separator, blanks = ord(dialect.separator), dialect.kind == "whitespace"
         third = TAB if blanks else QUOTE if dialect.kind == "csv" else separator
+        layout = RowLayout(separator, third, blanks, *dialect.columns)
         ends, weights = self._ends[2 * self.rows :], self._weights[self.rows :]
         while True:
             quota = self._quota(parts)
             states[:, NEW] = 0
-            encode_text(
-                text, bounds, states, separator, third, blanks, source, target, weight,
-                self._slots, self._counters, self._arena, quota, ends, weights, room,
-            )  # fmt: skip
+            table = LabelTable(self._slots, self._counters, self._arena)
+            encode_text(text, bounds, states, layout, table, quota, ends, weights, room)
             faults = states[:, FAULT]
             if faults.any():
                 # A quote in an earlier part may explain what looks wrong in a later one.

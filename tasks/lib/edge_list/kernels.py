@@ -6,6 +6,8 @@ keys, then all their look-ups, so that the cache misses of a batch overlap.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,32 @@ NEWLINE, RETURN, BLANK, TAB, QUOTE = 10, 13, 32, 9, 34
 
 AT, ROWS, NEW, FAULT = 0, 1, 2, 3  # places in a part's state
 FEW_COLUMNS, BAD_WEIGHT, HARD_WEIGHT, EMPTY_LABEL, QUOTED = 1, 2, 3, 4, 5
+
+
+class RowLayout(NamedTuple):
+    """Fields of a row of text.
+
+    Args:
+        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
+            two; else it is the quote, which is a fault, or the separator again.
+        blanks: fields are set apart by white space; lines that begin with # or % are comments.
+        source, target, weight: number of each column from 0; weight is -1 when there is none.
+    """
+
+    separator: int
+    third: int
+    blanks: bool
+    source: int
+    target: int
+    weight: int
+
+
+class LabelTable(NamedTuple):
+    """The table of labels, see `label_table.py`."""
+
+    slots: NDArray[np.uint64]
+    counters: NDArray[np.int64]
+    arena: NDArray[np.uint8]
 
 
 @nb.njit(cache=True)
@@ -112,20 +140,15 @@ def _next_stop(
 def _encode_part(
     text: NDArray[np.uint8],
     state: NDArray[np.int64],
-    separator: int,
-    third: int,
-    blanks: bool,
-    source: int,
-    target: int,
-    weight: int,
-    slots: NDArray[np.uint64],
-    counters: NDArray[np.int64],
-    arena: NDArray[np.uint8],
+    layout: RowLayout,
+    table: LabelTable,
     quota: Int,
     ends: NDArray[np.int32],
     weights: NDArray[np.float32],
 ) -> None:
     """One thread's share of `encode_text`: rows from state[AT] to the end of `text` or of the quota of new labels."""
+    separator, third, blanks, source, target, weight = layout
+    slots, counters, arena = table
     stop1, stop2, stop3 = np.uint8(separator), np.uint8(NEWLINE), np.uint8(third)
     size = np.int64(len(text))
     lines = np.int64(len(slots)) // (LINE_ENTRIES * ENTRY_WORDS)
@@ -229,15 +252,8 @@ def encode_text(
     text: NDArray[np.uint8],
     bounds: NDArray[np.int64],
     states: NDArray[np.int64],
-    separator: int,
-    third: int,
-    blanks: bool,
-    source: int,
-    target: int,
-    weight: int,
-    slots: NDArray[np.uint64],
-    counters: NDArray[np.int64],
-    arena: NDArray[np.uint8],
+    layout: RowLayout,
+    table: LabelTable,
     quota: int,
     ends: NDArray[np.int32],
     weights: NDArray[np.float32],
@@ -249,21 +265,16 @@ def encode_text(
         text: bytes [size + PADDING]; every row ends in a newline.
         bounds: part i is text[bounds[i]:bounds[i + 1]], whole lines.
         states: [parts, 4]: where the part is (from its start), rows so far, labels that were new, fault.
-        separator, third: byte between fields, and another one: with `blanks` fields are set apart by any run of the
-            two; else it is the quote, which is a fault, or the separator again.
-        blanks: fields are set apart by white space; lines that begin with # or % are comments.
-        source, target, weight: number of each column from 0; weight is -1 when there is none.
-        slots, counters, arena: the table of labels, see `label_table.py`.
+        layout: fields of a row.
+        table: takes the labels.
         quota: a part stops before it has made more new labels than this.
         ends: [2 * rows]: source and target of each row; part i writes from room[i].
         weights: [rows] or empty.
     """
     for part in nb.prange(len(bounds) - 1):
-        own_weights = weights[room[part] :] if weight >= 0 else weights
-        _encode_part(
-            text[bounds[part] : bounds[part + 1]], states[part], separator, third, blanks, source, target,
-            weight, slots, counters, arena, quota, ends[2 * room[part] :], own_weights,
-        )  # fmt: skip
+        own_weights = weights[room[part] :] if layout.weight >= 0 else weights
+        own_text = text[bounds[part] : bounds[part + 1]]
+        _encode_part(own_text, states[part], layout, table, quota, ends[2 * room[part] :], own_weights)
 
 
 @nb.njit(cache=True, parallel=True)

@@ -59,7 +59,7 @@ class Request:
         ]
 
     def given(self, datasets: Mapping[str, Dataset]) -> Request:
-        """The same request, given these datasets as sources besides."""
+        """A copy of the request with these datasets as further sources."""
         sources = {**self.sources, **datasets}
         return replace(self, sources=sources, diagram=self.superworkflow.build(self.params, sources))
 

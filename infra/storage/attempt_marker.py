@@ -91,10 +91,10 @@ class DatasetAttempt:
         self._write()
 
     def claim(self, names: Iterable[str]) -> None:
-        """Write down that these files are made by this attempt, before any of them is there.
+        """Record the names of files that this attempt will write, before it writes any.
 
         Raises:
-            ValueError: a name leads out of the folder, or is the platform's own.
+            ValueError: a name leads out of the folder, or is reserved.
         """
         with self._guard:
             new = [name for name in names if name not in self._names]

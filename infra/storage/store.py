@@ -72,7 +72,7 @@ class Store:
                 try:
                     dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
                 finally:
-                    dataset.close()  # most who ask want the manifest only; of a remote dataset this drops the copies
+                    dataset.close()  # most callers need the manifest only; drops the copies of a remote dataset
         except DataFileGone:
             return None
         except SuperworkflowError:
@@ -202,7 +202,7 @@ class Store:
             return False
         if kept.local_path is not None:
             return file_sha256(kept.local_path) == digest
-        # To read it would take as long as to send it again: its tag has changed if anybody wrote it since we did.
+        # Reading takes as long as sending it again; its tag has changed if another process has written it since.
         try:
             return bool(json.loads(_tag_of(kept).read_text())["fingerprint"] == kept.fingerprint())
         except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -225,7 +225,7 @@ class Store:
                 probe.delete()
         except UserError:
             raise
-        except Exception as error:  # whatever the file system's client raises, the answer is the same
+        except Exception as error:  # each client has its own kinds of errors
             raise UserError(
                 f"the store cannot be written: {type(error).__name__}: {error}",
                 where=self.uri,

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def run_tasks(session: Any, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """`function` of each item, each in a task of its own; tried again elsewhere when its process or machine is lost.
+    """Call `function` with each item in a task of its own, retried elsewhere if its process or machine is lost.
 
     Args:
         session: an open `SparkSession`.

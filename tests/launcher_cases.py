@@ -207,6 +207,17 @@ class LauncherCases:
         assert again.reused
         assert again.measured == launched.measured
 
+    def test_a_dataset_of_which_a_file_is_gone_is_made_again(self, ground: Ground) -> None:
+        call, events = ground.call(seed=7), list[Event]()
+        ground.launcher().launch(call, ignore)
+        first = Dataset.open(Location.of(call.output))
+        first.location.join(first.files()[0]).delete()
+        assert not ground.launcher().launch(call, events.append).reused
+        assert says(events, "one of its files is gone")
+        second = Dataset.open(Location.of(call.output))
+        second.verify()
+        assert second.manifest.files == first.manifest.files
+
     def test_several_at_once(self, ground: Ground, pool: ThreadPoolExecutor) -> None:
         launcher, calls = ground.launcher(), [ground.call(seed=number, memory=256 << 20) for number in range(SEVERAL)]
         logs: list[list[Event]] = [[] for _ in calls]

@@ -66,6 +66,10 @@ class DatasetDamaged(UserError):
     """A dataset whose files do not match its manifest."""
 
 
+class DataFileGone(DatasetDamaged):
+    """A dataset of which a data file no longer exists, such as by a bucket's lifecycle rule; it can be made again."""
+
+
 class StageFailed(SuperworkflowError):
     """A stage ended without its dataset.
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 HIDDEN = "***"
 
-# Up to the last @ of the word: a password may hold any character that somebody forgot to escape.
+# Up to the last @ of the word: a password may hold any unescaped character.
 _PASSWORD = re.compile(r"(?P<user>[a-zA-Z][\w+.-]*://[^\s\"<>/@:?#]*):[^\s\"<>]*@")
 _TOKEN = re.compile(r"(?P<scheme>\bhttps?://)[^\s\"<>/@:?#]+@")
 _IN_QUERY = re.compile(r"(?P<name>[?&;](?:\w*password|passwd|pwd|\w*token|\w*secret\w*|api_?key)=)[^\s\"<>&;#]+", re.I)

@@ -1,4 +1,4 @@
-"""Names in profiles: entries of `stages` that would place nothing, and variants that nobody has, are refused."""
+"""Check of the names in profiles: unknown entries of `stages` and unknown variants are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProfileNames:
 def check_placements(
     superworkflow: Superworkflow, profile: Profile, given: str, registered: Callable[[], ProfileNames] | None
 ) -> None:
-    """Refuse a profile with a variant, or an entry for a node or stage, that nobody knows.
+    """Refuse a profile with an unknown variant, or an entry for an unknown node or stage.
 
     One profile may serve several superworkflows, so it may name what this one does not have.
 

@@ -23,7 +23,6 @@ from superworkflow.infra.engines import engine, image_kind
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import MANIFEST_NAME
 from superworkflow.infra.storage.source import Source
 from superworkflow.infra.storage.store import Store
 from superworkflow.infra.storage.table_access import reach_of
@@ -56,21 +55,17 @@ class Request:
         return [
             node.stage.name
             for node in self.diagram.nodes.values()
-            if node.code is None
-            and self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is None
+            if node.code is None and not self.store.has(node.stage.name, node.digest)
         ]
 
     def given(self, datasets: Mapping[str, Dataset]) -> Request:
-        """The same request, given these datasets as sources besides."""
+        """A copy of the request with these datasets as further sources."""
         sources = {**self.sources, **datasets}
         return replace(self, sources=sources, diagram=self.superworkflow.build(self.params, sources))
 
     def is_complete(self) -> bool:
         """True if every dataset is in the store."""
-        return all(
-            self.store.location(node.stage.name, node.digest).join(MANIFEST_NAME).size() is not None
-            for node in self.diagram.nodes.values()
-        )
+        return all(self.store.has(node.stage.name, node.digest) for node in self.diagram.nodes.values())
 
     def inputs_digest(self) -> str:
         """Digest of all that its datasets, and the promotion of its models, rest on."""

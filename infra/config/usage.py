@@ -65,7 +65,7 @@ def held(resources: Resources, seconds: float) -> tuple[Holding, ...]:
 def held_while_scaled(
     resources: Resources, seconds: float, changes: Sequence[tuple[float, str, int]]
 ) -> tuple[Holding, ...]:
-    """The same where members came and went: those that came last are the first to go.
+    """Like `held` with a changing number of members; the last to join are the first to leave.
 
     Args:
         resources: as they were at the start.

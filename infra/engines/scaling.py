@@ -11,7 +11,7 @@ SCALE = "scale"
 """The event: `role`, `count` of members from now on, and `hanging`, hosts of members to be replaced."""
 
 
-def asked_count(event: Mapping[str, Any], groups: Mapping[str, Group]) -> tuple[str, int] | None:
+def requested_count(event: Mapping[str, Any], groups: Mapping[str, Group]) -> tuple[str, int] | None:
     """Role and count that an event asks for; None for other events, and for what the profile does not allow."""
     if event.get("event") != SCALE:
         return None

@@ -27,7 +27,7 @@ def _part(dataset: Path) -> Iterator[Path]:
 
 
 class TaskWriter(FileWriter):
-    """Writes files of a dataset from a task: each is there whole or not at all, and may be written twice.
+    """Writes files of a dataset from a task, each atomically; a file may be written twice.
 
     The driver takes them in by `DatasetWriter.adopt(entries)`.
     """

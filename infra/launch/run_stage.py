@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superworkflow.infra.base.errors import SuperworkflowError, UserError
+from superworkflow.infra.base.errors import DataFileGone, SuperworkflowError, UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.code_file import INPUT, CodeFile
 from superworkflow.infra.contract.params import P, parse_params
@@ -33,7 +33,7 @@ from superworkflow.infra.process.resource_usage import (
     process_age_seconds,
     processor,
 )
-from superworkflow.infra.storage.attempt_marker import remove_marker
+from superworkflow.infra.storage.attempt_marker import remove_marker, reopen
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.lease import LeaseClaim
@@ -137,9 +137,15 @@ def execute(
                     "another dataset is already here", where=location.uri, value=existing.digest,
                     remedy=f"Choose another --output, or one that ends in {digest}",
                 )  # fmt: skip
-            existing.verify("size")
-            remove_marker(location)
-            return Executed(existing, reused=True)
+            try:
+                existing.verify("size")
+            except DataFileGone as error:
+                progress.log(f"making the dataset again, since one of its files is gone: {error}")
+                right.check()
+                reopen(location, digest, existing.files())
+            else:
+                remove_marker(location)
+                return Executed(existing, reused=True)
         writer = DatasetWriter(location, digest, right)
         with _folders(location, right, progress) as folders:
             run = StageRun(

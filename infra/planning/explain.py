@@ -44,7 +44,7 @@ class Explanation:
     Args:
         cached: the dataset is there.
         created: when the dataset, or the nearest one, was made; None when the store has none of this stage.
-        differences: empty when cached, or when there is nothing to compare with.
+        differences: empty when cached, when a file of the dataset is gone, or when there is nothing to compare with.
     """
 
     name: str
@@ -58,6 +58,8 @@ class Explanation:
             return f"cached, made {when}"
         if self.created is None:
             return "will run: the store has no dataset of this stage"
+        if not self.differences:
+            return "will run: a file of its dataset is gone"
         return "will run: " + "; ".join(str(difference) for difference in self.differences)
 
 

@@ -63,7 +63,7 @@ def last_sign(marks: Mapping[str, object]) -> float | None:
 
 
 class Heartbeat:
-    """Gives signs of life from a thread of its own until it is stopped.
+    """Sends heartbeats from a thread until it is stopped.
 
     Args:
         beat: gives one; errors are ignored, as the next heartbeat may succeed.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 @cache
 def machine() -> dict[str, str]:
-    """This machine since its last start, and this container: where a process id means the same process.
+    """Boot of this machine and PID namespace of this container, within which a process id is unique.
 
     Returns:
         `boot` and `namespace`; empty where the system provides neither.

@@ -18,7 +18,7 @@ def peak_memory_bytes() -> int:
     unit = 1 if sys.platform == "darwin" else 1024
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
     if _STATUS.exists():
-        # ru_maxrss survives exec, so that a small process started by a large one would show the large one's peak.
+        # ru_maxrss survives exec: a small process started by a large one would show the parent's peak.
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return max(int(line.split()[1]) * 1024, children)

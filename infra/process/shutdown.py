@@ -41,7 +41,7 @@ def end_process(status: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def when_asked() -> Iterator[None]:
+def on_sigterm() -> Iterator[None]:
     """Within the block, SIGTERM ends this process by `end_process`. For the main thread; nothing happens in others."""
     if threading.current_thread() is not threading.main_thread():
         yield

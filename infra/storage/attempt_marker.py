@@ -91,10 +91,10 @@ class DatasetAttempt:
         self._write()
 
     def claim(self, names: Iterable[str]) -> None:
-        """Write down that these files are made by this attempt, before any of them is there.
+        """Record the names of files that this attempt will write, before it writes any.
 
         Raises:
-            ValueError: a name leads out of the folder, or is the platform's own.
+            ValueError: a name leads out of the folder, or is reserved.
         """
         with self._guard:
             new = [name for name in names if name not in self._names]
@@ -170,6 +170,12 @@ def note_whole(location: Location, entry: FileEntry) -> None:
 
 def _note_of(name: str) -> str:
     return f"{WHOLE_FOLDER}/{name}.json"
+
+
+def reopen(location: Location, digest: str, names: Iterable[str]) -> None:
+    """Turn a complete dataset into an unfinished attempt with these files, which the next attempt removes."""
+    DatasetAttempt(location, digest).claim(names)
+    location.join(MANIFEST_NAME).delete()
 
 
 def remove_marker(location: Location) -> None:

@@ -28,7 +28,7 @@ FOLDER_VARIABLE = "SUPERWORKFLOW_CACHE"
 SETTLED_S = 60.0
 """Seconds for which a local file must not have changed before its sum is kept."""
 KEPT_S = 180 * 86_400.0
-"""Seconds after which sums that nobody has read or written are removed."""
+"""Seconds without use after which sums are removed."""
 KEPT_BYTES = 256 << 20
 """Bytes of all sums beyond which the least recently used ones are removed."""
 _FILE = re.compile(r"[0-9a-f]{32}\.json|\.[0-9a-f]{32}\.partial")
@@ -81,7 +81,7 @@ class ChecksumCache:
         self._prune()
 
     def _prune(self) -> None:
-        """Remove what nobody has needed for long, and the oldest of what is too much; others' files stay."""
+        """Remove sums unused for long, and the least recently used ones beyond `KEPT_BYTES`; foreign files stay."""
         assert self._path is not None
         found: list[tuple[float, int, Path]] = []
         with contextlib.suppress(OSError):

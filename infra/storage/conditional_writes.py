@@ -40,7 +40,7 @@ def check_heeded(file: Location, text: str) -> None:
 
 
 def check_atomic(file: Location) -> None:
-    """Make sure that of several who create an object at once one succeeds, and that conditions are heeded.
+    """Check that of several concurrent creates of an object one succeeds, and that conditions are honoured.
 
     Args:
         file: an object on S3 which does not exist, and does not afterwards.

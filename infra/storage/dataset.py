@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import DataFileGone, DatasetDamaged, UserError
 from superworkflow.infra.storage.attempt_marker import DatasetAttempt
 from superworkflow.infra.storage.digest import SummedStream, dataset_digest, file_sha256, open_stream
 from superworkflow.infra.storage.location import Location
@@ -134,17 +134,30 @@ class Dataset:
             level: `size` compares lengths only; `content` also compares sums.
 
         Raises:
-            DatasetDamaged: names the first file that is missing, truncated or altered.
+            DatasetDamaged: names the first file that is truncated or altered.
+            DataFileGone: names the first file that is missing, when no other is altered.
         """
-        for entry in self._entries.values():
-            size = self.location.join(entry.path).size()
-            if size is None:
-                raise self._damaged(entry, "file is missing", None)
-            if size != entry.bytes:
+        sizes = self._sizes()
+        for path, size in sizes.items():
+            entry = self._entries[path]
+            if size not in (None, entry.bytes):
                 raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
         if level == "content":
             with ThreadPoolExecutor(4) as pool:
-                list(pool.map(self.local, list(self._entries)))
+                list(pool.map(self.local, [path for path, size in sizes.items() if size is not None]))
+        for path, size in sizes.items():
+            if size is None:
+                raise self._gone(self._entries[path])
+
+    def has_all_files(self) -> bool:
+        """True if every data file exists, whatever its content."""
+        return None not in self._sizes().values()
+
+    def _sizes(self) -> dict[str, int | None]:
+        with ThreadPoolExecutor(8) as pool:
+            return dict(
+                zip(self._entries, pool.map(lambda path: self.location.join(path).size(), self._entries), strict=True)
+            )
 
     def local(self, name: str) -> Path:
         """A local file with the verified content of one data file.
@@ -172,9 +185,9 @@ class Dataset:
                 try:
                     remote.download(path)
                 except FileNotFoundError:
-                    raise self._damaged(entry, "file is missing", None) from None
+                    raise self._gone(entry) from None
             if not path.exists():
-                raise self._damaged(entry, "file is missing", None)
+                raise self._gone(entry)
             size = path.stat().st_size
             if size != entry.bytes:
                 raise self._damaged(entry, f"file is truncated or altered: {entry.bytes} bytes expected", size)
@@ -220,6 +233,10 @@ class Dataset:
             self._cache.remove()
             self._cache = None
             self._verified.clear()
+
+    def _gone(self, entry: FileEntry) -> DataFileGone:
+        return DataFileGone("file is missing", where=self.location.join(entry.path).uri,
+                            remedy="Run again; the dataset will be computed anew")  # fmt: skip
 
     def _damaged(self, entry: FileEntry, what: str, value: Any) -> DatasetDamaged:
         return DatasetDamaged(

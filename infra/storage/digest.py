@@ -75,7 +75,7 @@ def stream_sum(stream: BinaryIO, algorithm: Algorithm) -> str:
 
 def file_sum(path: Path, algorithm: Algorithm) -> str:
     """Sum of a local file, in hexadecimal."""
-    # Into the same memory each time: new pages for each block, filled with zeros, took as long as the sum itself.
+    # One buffer for all blocks: fresh zeroed pages for each took as long as the sum itself.
     state, memory = new_hash(algorithm), memoryview(bytearray(_READ))
     with path.open("rb", buffering=0) as stream:
         while count := stream.readinto(memory):

@@ -103,7 +103,7 @@ class LargeFile:
                 continue
             view, self._written = view[count:], self._written + count
         if not self._direct and hasattr(os, "posix_fadvise"):
-            # Starts to write the pages to the disk, and drops those that are there by now; waits for neither.
+            # Starts the write-back of the pages and drops clean ones; blocks for neither.
             with contextlib.suppress(OSError):  # a file system that takes no advice
                 os.posix_fadvise(self._descriptor, 0, self._written, os.POSIX_FADV_DONTNEED)
 

@@ -59,7 +59,7 @@ class Lease:
 
     Args:
         location: the object.
-        claim: whose lease it is to be.
+        claim: name of the holder, and holders that are dead.
     """
 
     def __init__(self, location: Location, claim: LeaseClaim = LeaseClaim()):
@@ -73,22 +73,22 @@ class Lease:
 
     @property
     def remaining(self) -> float:
-        """Seconds for which nobody else can have it."""
+        """Seconds until another process may take the lease over."""
         return self._until - clock() if self._tag is not None else 0.0
 
     def acquire(self) -> bool:
-        """Take it when nobody has it, when its holder is dead, or did not renew it while this process looked on.
+        """Take the lease if it is free, its holder is dead, or its holder has not renewed it for `LEASE_SECONDS`.
 
         Raises:
-            UserError: the store does not heed the conditions of writes, so that nobody can be kept out.
+            UserError: the store does not honour conditional writes, so that it cannot keep out a second writer.
         """
         if not self._take():
             return False
         try:
             check_heeded(self.location, self._text())
-            self.location.hurried().connect()  # a holder that is asked to end has no time for it
+            self.location.hurried().connect()  # a holder that has to end has no time for it
         except BaseException:
-            self._until = 0.0  # to be renewed first: what was written to ask may have changed its tag
+            self._until = 0.0  # renew first: the writes of the check may have changed the tag
             self.release()
             raise
         return True
@@ -108,13 +108,13 @@ class Lease:
             return dead and self._hold(self.location.replace_tagged(self._text(), seen.tag), sent)
 
     def renew(self, *, patient: bool = False) -> bool:
-        """Hold it for another `LEASE_SECONDS`; False when another holder has it, or had it.
+        """Extend the lease by `LEASE_SECONDS`; False if another holder has, or had, it.
 
         Args:
-            patient: wait for a store that does not answer; otherwise its errors come as they are, within seconds.
+            patient: wait for a store that does not answer; otherwise its errors are raised within seconds.
 
         Raises:
-            UserError: the store refuses it, though nobody else wrote.
+            UserError: the store refuses the write although no other process wrote.
         """
         location = self.location if patient else self.location.hurried()
         refused = 0
@@ -139,8 +139,8 @@ class Lease:
             return False
 
     def release(self) -> None:
-        """Let the next one have it; one that another holder may have taken over is left alone."""
-        with contextlib.suppress(Exception):  # what cannot be let go expires
+        """Release the lease, unless another holder may have taken it over."""
+        with contextlib.suppress(Exception):  # a lease that cannot be released expires
             if self.remaining < LEASE_SECONDS / 4 and not self.renew():
                 return
             with self._guard:
@@ -155,7 +155,7 @@ class Lease:
         return True
 
     def _look(self, location: Location) -> _Seen:
-        """Read the lease; its tag is read first, so that one that changes during the read is not taken over."""
+        """Read the lease. The tag is read first, so that a lease that changes during the read is not taken over."""
         tag = location.tag()
         if tag != self._seen.tag:
             self._seen = _Seen(tag, _parsed(location.read_text()), clock())

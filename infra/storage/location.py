@@ -92,7 +92,7 @@ class Location:
         return self.uri.rsplit("/", 1)[-1]
 
     def hurried(self) -> Location:
-        """The same place, for what must fail within seconds when the server does not answer."""
+        """The same location, whose requests fail within seconds if the server does not answer."""
         return replace(self, _patient=False)
 
     @cached_property

@@ -88,7 +88,7 @@ def _flock(location: Location, on_wait: Callable[[], None]) -> Iterator[Right]:
                 on_wait()
                 on_wait = _nothing
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The last holder removed the file: a lock on the removed one keeps nobody out.
+            # The last holder has removed the file: a lock on it would exclude no other process.
             if not _is_open_as(path, descriptor):
                 continue
             yield Right()
@@ -126,7 +126,7 @@ def _leased(
         while not stop.wait(pause):
             try:
                 kept = held.renew()
-            except Exception:  # the store may answer before the lease is over, and even then nobody may want it
+            except Exception:  # the store may recover before the lease ends, and other processes may not want it
                 pause = RETRY_SECONDS
                 continue
             pause = lease.RENEW_SECONDS

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a request is retried."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
-TELL_SECONDS = 2.0
+LOGGED_SECONDS = 2.0
 """Shorter outages are not logged."""
 
 trusted = False
@@ -68,7 +68,7 @@ class Reachability:
             with self._guard:
                 since, reported, self._since, self._reported = self._since, self._reported, None, False
             if reported and since is not None:
-                tell(f"{self.what} answers again after {time.monotonic() - since:.0f} s")
+                log(f"{self.what} answers again after {time.monotonic() - since:.0f} s")
 
     def failed(self, reason: str) -> None:
         """It did not answer, for this reason; the request will be retried."""
@@ -76,19 +76,19 @@ class Reachability:
         with self._guard:
             if self._since is None:
                 self._since = now
-            first = not self._reported and now - self._since >= TELL_SECONDS
+            first = not self._reported and now - self._since >= LOGGED_SECONDS
             self._reported = self._reported or first
         if first:
-            tell(f"waiting: {self.what} does not answer ({reason}); trying again for up to {PATIENCE_SECONDS:.0f} s")
+            log(f"waiting: {self.what} does not answer ({reason}); trying again for up to {PATIENCE_SECONDS:.0f} s")
 
 
-def tell(message: str) -> None:
+def log(message: str) -> None:
     """Show a message to the user."""
     _listener(message)
 
 
 @contextlib.contextmanager
-def told_by(listener: Callable[[str], None], *, reached: bool = False) -> Iterator[None]:
+def log_to(listener: Callable[[str], None], *, reached: bool = False) -> Iterator[None]:
     """Within the block, messages are passed to this function instead of Python's log.
 
     Args:

@@ -29,11 +29,11 @@ from superworkflow.infra.storage import retry
 from superworkflow.infra.storage.retry import Reachability, RetryState, Unreachable
 
 FIRST_CONTACT_SECONDS = 5.0
-"""Patience with a server that never answered."""
+"""Seconds of retries for a server that has never answered."""
 QUIET_SECONDS = 30.0
-"""A request without a byte of an answer for so long is taken for lost."""
+"""Seconds without a byte of an answer after which a request counts as lost."""
 HURRIED_SECONDS = 10.0
-"""The same, and how long it is tried again, where nobody waits for the store."""
+"""The same, and the seconds of retries, for calls that must not wait for the store."""
 _TRANSIENT = (
     botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError, botocore.exceptions.IncompleteReadError,
     ResponseParserError, aiohttp.ClientError, TimeoutError, ConnectionError,
@@ -127,15 +127,15 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         patience_s: float | None = None,
         landed: Callable[[], Awaitable[Any]] | None = None,
     ) -> Any:
-        """Do it until the server answers.
+        """Repeat `work` until the server answers.
 
         Args:
-            work: what to do, again and again.
-            patience_s: for how long; by default as long as this file system waits for this server.
-            landed: asked where the server refuses what it may have done in an earlier try: its answer to that, or None.
+            work: sends the request.
+            patience_s: seconds of retries; by default this file system's for this server.
+            landed: called when the server refuses a write that may be done already; returns its answer, or None.
 
         Raises:
-            Unreachable: it did not answer within the time that patience lasts.
+            Unreachable: no answer within that time.
         """
         tries: RetryState | None = None
         began = time.monotonic()
@@ -182,14 +182,14 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         return FIRST_CONTACT_SECONDS
 
     def _given_up(self, error: Exception) -> Exception:
-        """The error in a form that neither those who called this nor s3fs take for a reason to try again."""
+        """Mark an error as final, in a type that s3fs does not retry."""
         if isinstance(error, botocore.exceptions.HTTPClientError):
             error = botocore.exceptions.EndpointConnectionError(endpoint_url=self._s3.meta.endpoint_url, error=error)
         error.given_up = True  # type: ignore[attr-defined]
         return error
 
     async def _landed(self, method: str, values: dict[str, Any]) -> dict[str, str] | None:
-        """The answer to a write that has been done, though its own answer was lost."""
+        """The answer to a write that succeeded although its own answer was lost."""
         if method == "put_object":
             tag = _md5(bytes(values["Body"]))
         elif method == "complete_multipart_upload":
@@ -202,7 +202,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
 
 
 def transient(error: BaseException) -> bool:
-    """True if the same request may do better later."""
+    """True if the same request may succeed later."""
     if (response := _response(error)) is not None:
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
         return _code(error) in _TRANSIENT_CODES or status == 429 or (status >= 500 and status not in (501, 505))
@@ -219,7 +219,7 @@ def _condition_failed(error: BaseException) -> bool:
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A connection that breaks also ends the task that was sending on it, whose error nobody asks for."""
+    """Ignore the error of a task whose connection broke while it was sending: the request has its own."""
     if not isinstance(context.get("exception"), aiohttp.ClientError | ConnectionError):
         loop.default_exception_handler(context)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from superworkflow.infra.base.errors import DatasetDamaged, SuperworkflowError, UserError
+from superworkflow.infra.base.errors import DataFileGone, DatasetDamaged, SuperworkflowError, UserError
 from superworkflow.infra.storage.conditional_writes import check_atomic
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.digest import file_sha256
@@ -60,10 +60,10 @@ class Store:
         return self.root.join(stage, digest)
 
     def find(self, stage: str, digest: str) -> Dataset | None:
-        """The complete, undamaged dataset, or None when it does not exist.
+        """The complete, undamaged dataset, or None when it, or one of its data files, does not exist.
 
         Raises:
-            DatasetDamaged: it exists and its files do not match its manifest, or it is another one.
+            DatasetDamaged: it exists and a file does not match its manifest, or it is another one.
             UserError: the store cannot be read.
         """
         try:
@@ -72,7 +72,9 @@ class Store:
                 try:
                     dataset.verify("content" if dataset.manifest.bytes <= CONTENT_CHECK_LIMIT else "size")
                 finally:
-                    dataset.close()  # most who ask want the manifest only; of a remote dataset this drops the copies
+                    dataset.close()  # most callers need the manifest only; drops the copies of a remote dataset
+        except DataFileGone:
+            return None
         except SuperworkflowError:
             raise
         except Exception as error:  # credentials, network, permissions: the client's own words say which
@@ -81,6 +83,14 @@ class Store:
                 remedy="Check its URI, permissions or credentials, or choose another with --store",
             ) from None  # fmt: skip
         return dataset
+
+    def has(self, stage: str, digest: str) -> bool:
+        """True if the dataset is there with all its files; `find` also checks them."""
+        try:
+            dataset = Dataset.find(self.location(stage, digest))
+        except DatasetDamaged:
+            return True
+        return dataset is not None and dataset.has_all_files()
 
     def open(self, stage: str, digest: str) -> Dataset:
         """The complete dataset, of which the manifest alone is read.
@@ -192,7 +202,7 @@ class Store:
             return False
         if kept.local_path is not None:
             return file_sha256(kept.local_path) == digest
-        # To read it would take as long as to send it again: its tag has changed if anybody wrote it since we did.
+        # Reading takes as long as sending it again; its tag has changed if another process has written it since.
         try:
             return bool(json.loads(_tag_of(kept).read_text())["fingerprint"] == kept.fingerprint())
         except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -215,7 +225,7 @@ class Store:
                 probe.delete()
         except UserError:
             raise
-        except Exception as error:  # whatever the file system's client raises, the answer is the same
+        except Exception as error:  # each client has its own kinds of errors
             raise UserError(
                 f"the store cannot be written: {type(error).__name__}: {error}",
                 where=self.uri,

@@ -126,8 +126,8 @@ def find_tables(folder: Location, names: Iterable[str], where: str, reach: Table
         UserError: there is nothing of a name, it cannot be read, or it is out of reach.
     """
     given = [plain(name) for name in names]
-    beside = find_files(folder, [name for name in given if not is_elsewhere(name)], where)
-    found = {path: NamedFile(folder.join(path), state) for path, state in beside.items()}
+    below = find_files(folder, [name for name in given if not is_elsewhere(name)], where)
+    found = {path: NamedFile(folder.join(path), state) for path, state in below.items()}
     for name in filter(is_elsewhere, given):
         rest = name.rstrip("/").removeprefix("/") if name.startswith("/") else name.rstrip("/").partition("://")[2]
         if (fault := fault_of(rest)) is not None:

@@ -135,8 +135,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
         shutdown.end_process(error.exit_code)
 
-    log_retries = retry.told_by(progress.log, reached=options.events)
-    with shutdown.when_asked(), log_retries, _reported(progress, options.events):
+    log_retries = retry.log_to(progress.log, reached=options.events)
+    with shutdown.on_sigterm(), log_retries, _reported(progress, options.events):
         resources = _resources(options)
         code = read_code(options.code) if options.code else None
         if code is None and is_shipped(options.name) and options.engine == IN_PROCESS:

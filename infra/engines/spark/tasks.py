@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from superworkflow.infra.base.errors import DatasetDamaged, StagedUserError, SuperworkflowError, UserError
+from superworkflow.infra.base.errors import (
+    DataFileGone,
+    DatasetDamaged,
+    StagedUserError,
+    SuperworkflowError,
+    UserError,
+)
 
 _USER_ERRORS = tuple(
-    f"superworkflow.infra.base.errors.{kind.__name__}" for kind in (UserError, StagedUserError, DatasetDamaged)
+    f"superworkflow.infra.base.errors.{kind.__name__}"
+    for kind in (UserError, StagedUserError, DatasetDamaged, DataFileGone)
 )
 
 Item = TypeVar("Item")
@@ -22,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def run_tasks(session: Any, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """`function` of each item, each in a task of its own; tried again elsewhere when its process or machine is lost.
+    """Call `function` with each item in a task of its own, retried elsewhere if its process or machine is lost.
 
     Args:
         session: an open `SparkSession`.

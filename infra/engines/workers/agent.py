@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from superworkflow.infra.engines.termination_message import leave_message
 from superworkflow.infra.engines.workers.channel import Keys
-from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_when_asked
+from superworkflow.infra.engines.workers.elastic_member import do_tasks, leave_on_sigterm
 from superworkflow.infra.engines.workers.setup import (
     MemberSetup,
     end_with_coordinator,
@@ -30,7 +30,7 @@ def main() -> int:
     """Take part in the group that standard input describes, until it ends."""
     setup = read_setup()
     if setup.elastic:
-        leave_when_asked()
+        leave_on_sigterm()
     if setup.parent:
         end_with_parent(setup.parent)
     end_with_stdin()
@@ -43,7 +43,7 @@ def join(arguments: Sequence[str]) -> int:
     """The command of pods: take part in the group that the environment describes, until it ends."""
     setup = setup_from_environment()
     if setup.elastic:
-        leave_when_asked()
+        leave_on_sigterm()
     end_with_coordinator(setup)
     try:
         status = do_tasks(setup) if setup.elastic else run_agent(setup)

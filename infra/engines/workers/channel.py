@@ -58,7 +58,7 @@ class Message:
 
 
 class _Group:
-    """Lets in who has the group's key pair."""
+    """Admits connections with the group's key pair."""
 
     def __init__(self, public: bytes):
         self._public = public
@@ -92,7 +92,7 @@ class Server:
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     def receive(self, seconds: float) -> Iterator[Message]:
-        """Messages that are there, or arrive within a time; those that are none are passed over."""
+        """Messages that are waiting or arrive within `seconds`; malformed ones are skipped."""
         while self._socket.poll(int(1000 * seconds)):
             seconds = 0
             frames = self._socket.recv_multipart()

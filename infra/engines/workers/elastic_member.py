@@ -20,7 +20,7 @@ LEFT = 128 + signal.SIGTERM
 _links: list[Link] = []
 
 
-def leave_when_asked() -> None:
+def leave_on_sigterm() -> None:
     """From now on, SIGTERM makes this process leave its group; before it has joined, at once."""
     signal.signal(signal.SIGTERM, lambda number, frame: _leave())
 
@@ -32,7 +32,7 @@ def _leave() -> None:
 
 
 def do_tasks(setup: MemberSetup) -> int:
-    """Do what the coordinator asks for until the end; the exit status. Call `leave_when_asked` before.
+    """Do what the coordinator asks for until the end; the exit status. Call `leave_on_sigterm` before.
 
     The signs of life are introductions as well: a connection that broke and was made again needs nothing else.
     """

@@ -55,7 +55,7 @@ class Coordinator(Protocol):
 
 @dataclass
 class JoinedMember:
-    """One member that is there, and what it does."""
+    """A connected member and its task."""
 
     role: str
     host: str
@@ -212,10 +212,10 @@ class ElasticRole:
         return True
 
     def look(self) -> None:
-        """Notice who is gone and who hangs, and give their items to others."""
+        """Detect lost and hanging members, and requeue their items."""
         if time.monotonic() - self._looked > _DEAF_SECONDS:
             for member in self._members.values():
-                member.heard = time.monotonic()  # nobody has listened
+                member.heard = time.monotonic()  # the stage has not listened since
             self._nobody_since = time.monotonic()
         self._looked = time.monotonic()
         for member in list(self._members.values()):

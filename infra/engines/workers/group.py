@@ -1,4 +1,4 @@
-"""The coordinator of a worker group: calls functions on all ranks, keeps the checkpoint, and notices who is missing."""
+"""The coordinator of a worker group: calls functions on all ranks, keeps the checkpoint, and detects lost workers."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class WorkerGroup:
     def _to_results(self) -> list[Any]:
         self._losses = 0
         for worker in self._present():
-            worker.heard = time.monotonic()  # nobody has listened since the last call
+            worker.heard = time.monotonic()  # not listened to since the last call
         if self._round is not None:
             self._round.results, self._round.called = {}, False
         self._call_all()
@@ -383,7 +383,7 @@ class WorkerGroup:
         self._call_all()
 
     def _retire(self) -> None:
-        """Listen no more to the workers of this round: their agents end them and start the next one's."""
+        """Ignore the workers of this round from now on: their agents end them and start the next round's."""
         assert self._round is not None
         self._retired.add(self._round.name)
         self._round, self._incomplete_since = None, time.monotonic()

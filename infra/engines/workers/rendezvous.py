@@ -51,7 +51,7 @@ def host_store(address: str, port: int = 0) -> TCPStore:
 
 
 def join_store(address: str, port: int, part: str = "") -> Store:
-    """The store that a coordinator hosts, or a part of it with names of its own."""
+    """The store that a coordinator hosts, or a namespace in it."""
     store = TCPStore(address, port, is_master=False, wait_for_workers=False)
     return PrefixStore(part, store) if part else store
 

@@ -23,7 +23,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 SETUP_VARIABLE = "SUPERWORKFLOW_WORKER"
 """Variable with a pod's setup as JSON; the token of its group is in another one, from a Secret."""
 CHANNEL_PORT, STORE_PORT = 7071, 7072
-"""On which a coordinator in a pod listens; the pod has an address of its own."""
+"""Ports of a coordinator in a pod, which has an address of its own."""
 LOGS = "/tmp/superworkflow-workers"
 CALL_SECONDS = 0.5
 """Pause before a coordinator that does not listen yet is called again."""

@@ -156,7 +156,7 @@ def outcome_of(
 
 
 class Link:
-    """A worker's connection to the coordinator, kept by a thread of its own, which also gives the signs of life.
+    """A worker's connection to the coordinator, on a thread of its own that also sends heartbeats.
 
     Code that holds the interpreter's lock for longer than the coordinator waits looks dead: kernels must release it.
 
@@ -188,7 +188,7 @@ class Link:
         return self._incoming.get()
 
     def leave(self) -> None:
-        """Have `next_call` return None after the calls that are there already. A handler of a signal may call it."""
+        """Make `next_call` return None after the calls already received; safe in a signal handler."""
         self.leaving = True
         self._incoming.put(None)
 
@@ -232,7 +232,7 @@ class Link:
                     case "end":
                         self._incoming.put(None)
                     case "ping":
-                        pass  # the coordinator looks whether this end is there
+                        pass  # the coordinator checks this connection
                     case _:
                         self._answers.put((header, payload))
             if time.monotonic() >= beat:

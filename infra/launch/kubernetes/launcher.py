@@ -424,8 +424,9 @@ def _sizing_key(call: StageCall, role: str) -> str:
 
 
 def _complete(call: StageCall) -> Dataset | None:
-    """The dataset, whatever the log and the Job say: with a manifest it is complete."""
-    return Dataset.find(Location.of(call.output))
+    """The dataset, whatever the log and the Job say: with its manifest and all files it is complete."""
+    dataset = Dataset.find(Location.of(call.output))
+    return dataset if dataset is not None and dataset.has_all_files() else None
 
 
 def _output(job: Json) -> str | None:

@@ -20,20 +20,15 @@ from superworkflow.infra.launch.local.fork_server import MESSAGE_BYTES, TITLE_RO
 
 _READ_WHEN_LOADED = ("PYTHON", "NUMBA_", "OMP_", "MKL_", "GOMP_", "KMP_", "LD_", "MALLOC_", "ARROW_")
 """Beginnings of variables that libraries read when they are loaded: a child's must be those of the server."""
-_SET_FOR_EACH = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""But for these: a child sets what they say itself."""
+_SET_FOR_EACH = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONUNBUFFERED")
+"""Exceptions among them, which a child applies itself."""
 _OF_THE_INTERPRETER = (
-    "PYTHONPROFILEIMPORTTIME",
-    "PYTHONVERBOSE",
-    "PYTHONMALLOC",
-    "PYTHONINSPECT",
-    "PYTHONFAULTHANDLER",
-)
-"""Variables whose setting asks for an interpreter of the stage's own."""
-
+    "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONMALLOC", "PYTHONINSPECT", "PYTHONFAULTHANDLER",
+)  # fmt: skip
+"""Variables that call for an interpreter of the stage's own."""
 
 PROGRAM = (sys.executable, "-P", "-m", "superworkflow")
-"""The command line program, in which a folder named `superworkflow` in the user's folder does not hide ours."""
+"""Command line program; `-P` keeps a folder `superworkflow` in the working folder from hiding the package."""
 
 
 class ForkedProcess:
@@ -185,5 +180,5 @@ def _read_when_loaded(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_READ_WHEN_LOADED) and name not in (*_SET_FOR_EACH, "PYTHONUNBUFFERED")
+        if name.startswith(_READ_WHEN_LOADED) and name not in _SET_FOR_EACH
     }

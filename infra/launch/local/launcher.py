@@ -14,7 +14,7 @@ from typing import IO, Protocol
 from superworkflow.infra.base.errors import StagedUserError, StageFailed, SuperworkflowError
 from superworkflow.infra.config.usage import held_while_scaled
 from superworkflow.infra.contract.progress import parse_event
-from superworkflow.infra.engines.scaling import asked_count
+from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.launch.base import Attempt, Event, Launched, Launcher, StageCall
 from superworkflow.infra.launch.local import fork_client
 from superworkflow.infra.process.exit_status import Reason, diagnose_exit
@@ -73,7 +73,7 @@ class ProcessLauncher(Launcher):
                     continue
                 if event["event"] == "log":
                     tail.append(event["message"])
-                if (request := asked_count(event, call.placement.resources.groups)) is not None:
+                if (request := requested_count(event, call.placement.resources.groups)) is not None:
                     scaled.append((time.monotonic() - started, *request))
                 on_event(event)
             code = child.wait()

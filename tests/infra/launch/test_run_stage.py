@@ -174,7 +174,7 @@ def test_store_away_during_a_checkpoint(
     monkeypatch.setattr(s3, "HURRIED_SECONDS", 1.0)
     output, log = s3_store.location("scale", "0" * 32), io.StringIO()
     s3_proxy.trip = (b"/_checkpoint/half.txt", "refuse", 4.0)
-    with retry.told_by(lambda message: print(message, file=log)):
+    with retry.log_to(lambda message: print(message, file=log)):
         done = execute(SCALE, {}, {"number": number}, output.uri, Resources(), Progress("x", stream=log))
     assert s3_proxy.tripped.is_set()
     assert "warning: the checkpoint could not be sent to the store" in log.getvalue()
@@ -335,6 +335,21 @@ def test_truncated_dataset_is_not_reused(run: Run, store: Store) -> None:
     dataset.location.join("lines.npy").write_atomic("short")
     with pytest.raises(DatasetDamaged, match="truncated or altered"):
         run(COUNT)
+
+
+def test_a_dataset_of_which_a_file_is_gone_is_made_again(run: Run, store: Store) -> None:
+    """A bucket's lifecycle rule may remove it; the other files are the attempt's own, so that they are replaced."""
+    first = run(COUNT)
+    first.dataset.location.join("lines.npy").delete()
+    log = io.StringIO()
+    second = run(COUNT, log)
+    assert not second.reused
+    assert "one of its files is gone" in log.getvalue()
+    assert second.manifest.files == first.manifest.files
+    second.dataset.verify()
+    second.dataset.close()
+    assert sorted(second.dataset.location.walk_files()) == ["lines.npy", MANIFEST_NAME]
+    assert run(COUNT).reused
 
 
 def test_refuses_the_place_of_another_dataset(run: Run, store: Store, text: str) -> None:

@@ -197,8 +197,8 @@ class TestPlan:
         request = _request(folder)
         _execute(request, "count")
         place = request.store.location("count", request.diagram.nodes["count"].digest)
-        place.join("lines.npy").delete()
-        with pytest.raises(DatasetDamaged, match="missing"):
+        place.join("lines.npy").write_atomic("altered")
+        with pytest.raises(DatasetDamaged, match="truncated or altered"):
             plan(request)
 
 
@@ -217,6 +217,19 @@ class TestExplain:
         assert count.cached
         assert str(count).startswith("cached, made 20")
         assert not scale.cached
+
+    def test_a_file_is_gone(self, folder: Path) -> None:
+        request = _request(folder)
+        _execute(request, "count")
+        assert request.missing_stages() == ["scale"]
+        node = request.diagram.nodes["count"]
+        request.store.open("count", node.digest).location.join("lines.npy").delete()
+        count, _ = explain(request)
+        assert (count.cached, count.differences) == (False, ())
+        assert str(count) == "will run: a file of its dataset is gone"
+        assert [stage.state for stage in plan(request)] == ["run", "run"]
+        assert request.missing_stages() == ["count", "scale"]
+        assert not request.is_complete()
 
     def test_parameter(self, folder: Path) -> None:
         for name in ("count", "scale"):

@@ -37,7 +37,7 @@ def root(s3_proxy: S3Proxy, s3_store: Store, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def reported() -> Iterator[list[str]]:
     lines: list[str] = []
-    with retry.told_by(lines.append):
+    with retry.log_to(lines.append):
         yield lines
 
 
@@ -94,7 +94,7 @@ def test_outage_is_waited_for(
 
 
 def test_outage_is_reported_once(root: Location, s3_proxy: S3Proxy, reported: list[str]) -> None:
-    s3_proxy.outage("refuse", retry.TELL_SECONDS + 2)
+    s3_proxy.outage("refuse", retry.LOGGED_SECONDS + 2)
     threads = [threading.Thread(target=_list, args=[root, None]) for _ in range(4)]
     for thread in threads:
         thread.start()

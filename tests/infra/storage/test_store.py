@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import DataFileGone, DatasetDamaged, UserError
 from superworkflow.infra.storage.dataset import Dataset, DatasetWriter
 from superworkflow.infra.storage.digest import dataset_digest
 from superworkflow.infra.storage.location import Location
@@ -92,7 +92,7 @@ def test_what_is_written_is_read(store: Store) -> None:
 def test_finding_leaves_no_copies(store: Store, scratch: Path) -> None:
     _make(store)
     assert store.find("count", DIGEST) is not None
-    store.location("count", DIGEST).join("table.parquet").delete()
+    _overwrite(store.location("count", DIGEST).join("table.parquet"), b"altered")
     with pytest.raises(DatasetDamaged):
         store.find("count", DIGEST)
     assert list(scratch.iterdir()) == []
@@ -196,14 +196,27 @@ def test_large_file_is_summed_by_blake3(store: Store) -> None:
         Dataset.open(made.location).local("large")
 
 
-def test_missing_file_is_named(store: Store) -> None:
+def test_a_dataset_without_one_of_its_files_is_a_miss(store: Store) -> None:
     location = _make(store).location.join("table.parquet")
+    assert store.has("count", DIGEST)
     location.delete()
-    with pytest.raises(DatasetDamaged, match="missing") as raised:
+    assert store.find("count", DIGEST) is None
+    assert not store.has("count", DIGEST)
+    dataset = Dataset.open(store.location("count", DIGEST))
+    for use in (dataset.verify, lambda: dataset.parquet("table.parquet")):
+        with pytest.raises(DataFileGone, match=r"file is missing.*Run again") as raised:
+            use()
+        assert location.uri in str(raised.value)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"short", "truncated or altered"), (b"x" * 8128, "SHA-256")])
+def test_altered_bytes_are_an_error_also_where_another_file_is_gone(store: Store, content: bytes, message: str) -> None:
+    location = _make(store).location
+    location.join("facts/small.json").delete()
+    _overwrite(location.join("values.npy"), content)
+    with pytest.raises(DatasetDamaged, match=message):
         store.find("count", DIGEST)
-    assert location.uri in str(raised.value)
-    with pytest.raises(DatasetDamaged, match="missing"):
-        Dataset.open(store.location("count", DIGEST)).parquet("table.parquet")
+    assert store.has("count", DIGEST) is False
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"stage": "count"', b"\xff\xfe\x00binary", b"[1, 2]"])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.contract.resources import Group
-from superworkflow.infra.engines.scaling import asked_count
+from superworkflow.infra.engines.scaling import requested_count
 from superworkflow.infra.engines.workers import ADDRESS_VARIABLE, TOKEN_VARIABLE
 from superworkflow.infra.engines.workers.setup import CHANNEL_PORT, SETUP_VARIABLE, STORE_PORT, new_token
 from superworkflow.infra.launch.base import Event
@@ -156,7 +156,7 @@ class ElasticPods(WorkerPods):
 
     def hear(self, event: Event) -> bool:
         """See `PodGroup`."""
-        request = asked_count(event, {self.role: self.group})
+        request = requested_count(event, {self.role: self.group})
         if request is None:
             return False
         self._wanted = request[1]

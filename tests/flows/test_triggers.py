@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,39 @@ def test_word_of_runs_that_want_a_person(
     assert hook.url not in json.dumps(automation), "a webhook's address may be a secret"
     night.deploy(*given, "--notify", "none")
     assert ask("POST", f"{prefect_api}/automations/filter", named).json() == []
+
+
+@pytest.mark.parametrize("more", [(), ("--when-changed",)], ids=["deployment", "watcher"])
+def test_a_backlog_of_nights_is_one_run(night: Nights, prefect_api: str, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """No worker was there for a month: the first run does the work of all that were due."""
+    name = "watched-nights" if more else "nights"
+    made = night.registered(*_arguments(tmp_path, name), "--cron", "0 2 * * *", "--collisions", "wait", *more)
+    deployment, now = made["watcher"] or made["id"], datetime.now(UTC)
+    body = {"start_time": (now - timedelta(days=31)).isoformat(), "min_runs": 33}
+    ask("POST", f"{prefect_api}/deployments/{deployment}/schedule", body).raise_for_status()
+
+    def states() -> tuple[Counter[str], Counter[str]]:
+        """States of the runs that were due, and of the others."""
+        due, others = Counter[str](), Counter[str]()
+        chosen = {"deployments": {"id": {"any_": [deployment]}}}
+        for run in ask("POST", f"{prefect_api}/flow_runs/filter", chosen).json():
+            was_due = datetime.fromisoformat(run["expected_start_time"]) <= now
+            (due if was_due else others)[run["state_name"]] += 1
+        return due, others
+
+    before, coming = states()
+    assert before == {"Scheduled": 31}
+    mine = [start_run(prefect_api, deployment)]
+    if not more:
+        mine.append(start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}}))
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    (tmp_path / "store").touch()  # no stage is to run here
+    assert night(deployment)["state_name"] == ("Waits" if more else "Failed")
+    after, others = states()
+    assert after == {"Skipped": 31}
+    assert others["Scheduled"] >= coming["Scheduled"] + len(mine)
+    for run in mine:
+        assert ask("GET", f"{prefect_api}/flow_runs/{run}").json()["state_name"] == "Scheduled"
 
 
 def test_a_run_starts_when_a_source_has_been_written(

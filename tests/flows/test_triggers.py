@@ -13,10 +13,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.flows.deployments import ask, cancel_run, eventually, start_run
+from superworkflow.infra.orchestration.pending_timeout import PENDING_TIMEOUT, set_pending_timeout
+from tests.flows.deployments import ask, cancel_run, eventually, start_run, wait_for_state
 from tests.flows.nightly import Nights, nights
 from tests.s3_proxy import S3Proxy
 
@@ -105,6 +109,31 @@ def test_word_of_runs_that_want_a_person(
     assert hook.url not in json.dumps(automation), "a webhook's address may be a secret"
     night.deploy(*given, "--notify", "none")
     assert ask("POST", f"{prefect_api}/automations/filter", named).json() == []
+
+
+def test_a_run_that_stays_pending_frees_its_slot(night: Nights, hook: Hook, prefect_api: str, tmp_path: Path) -> None:
+    """Its worker has claimed it and died: the next ones would be cancelled for ever."""
+    made = night.registered(*_arguments(tmp_path, "stuck"), "--cron", "0 2 * * *", "--notify", hook.url)
+    named = {"automations": {"name": {"any_": ["superworkflow node2vec/stuck pending"]}}}
+    (automation,) = ask("POST", f"{prefect_api}/automations/filter", named).json()
+    assert automation["trigger"]["within"] == PENDING_TIMEOUT["process"].total_seconds()
+    with temporary_settings({PREFECT_API_URL: prefect_api}), get_client(sync_client=True) as client:
+        set_pending_timeout(client, "node2vec/stuck", [UUID(made["id"])], timedelta(seconds=10))
+
+    def claim() -> tuple[str, str]:
+        run = start_run(prefect_api, made["id"])
+        state = {"state": {"type": "PENDING", "name": "Pending"}}
+        answer = ask("POST", f"{prefect_api}/flow_runs/{run}/set_state", state).json()
+        return run, answer["state"]["name"]
+
+    stuck, state = claim()
+    assert state == "Pending"
+    assert claim()[1] == "Cancelled"
+    found = wait_for_state(prefect_api, stuck, "Crashed")
+    assert "claimed and did not start within" in found["state"]["message"]
+    assert claim()[1] == "Pending"
+    eventually(lambda: [each for each in hook.heard if each["flow_run_id"] == stuck], seconds=60)
+    night.deploy(*_arguments(tmp_path, "stuck"), "--notify", "none")
 
 
 @pytest.mark.parametrize("more", [(), ("--when-changed",)], ids=["deployment", "watcher"])

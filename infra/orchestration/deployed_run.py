@@ -92,7 +92,7 @@ def skip_backlog() -> list[UUID]:
         return []
     due = FlowRunFilter(
         state=FlowRunFilterState(name=FlowRunFilterStateName(any_=_WAITING)),
-        expected_start_time=FlowRunFilterExpectedStartTime(before_=now),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
         deployment_id=FlowRunFilterDeploymentId(any_=[own.deployment_id]),
     )
     with get_client(sync_client=True) as client:

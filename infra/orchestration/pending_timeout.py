@@ -45,6 +45,6 @@ def set_pending_timeout(client: SyncPrefectClient, title: str, deployments: Sequ
     automation = AutomationCore(
         name=f"superworkflow {title} pending", description=f"Closes runs that are pending for {minutes}.",
         tags=["superworkflow"], trigger=trigger,
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed", message=message)],
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed", message=message, force=False)],
     )  # fmt: skip
     replace_automation(client, automation, keep=bool(deployments))

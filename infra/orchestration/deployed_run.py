@@ -1,14 +1,25 @@
-"""Deployment of a flow run, and the end of a run that has nothing to do."""
+"""Deployment of a flow run, its backlog, and the end of a run that has nothing to do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas import State
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed
 
 from superworkflow.infra.config.request import Request
 from superworkflow.infra.orchestration.parameters import differing
@@ -16,7 +27,9 @@ from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord
 from superworkflow.infra.tracking.tags import DEPLOYMENT_ID_TAG, DEPLOYMENT_TAG, INPUTS_TAG
 
-UNCHANGED_STATE = "Unchanged"
+UNCHANGED_STATE, SKIPPED_STATE = "Unchanged", "Skipped"
+_WAITING = ["Scheduled", "Late", "AwaitingConcurrencySlot"]
+"""Names of the states of runs that have not been started."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,34 @@ def deployed_run(request: Request) -> DeployedRun | None:
             return None
     changed = differing(request.superworkflow, flow_run.parameters, found.parameters)
     return DeployedRun(str(found.id), request.superworkflow.name, found.name, tuple(changed), request.inputs_digest())
+
+
+def skip_backlog() -> list[UUID]:
+    """Cancel scheduled runs of the current run's deployment that were due before it began; their ids.
+
+    They pile up while no worker is there or the pool is paused. The current run reads the sources as they are now, so
+    that the others would have nothing to do. Runs that a person started and runs with other parameters are kept.
+    """
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    own, now = context.flow_run, datetime.now(UTC)
+    if own.deployment_id is None:
+        return []
+    due = FlowRunFilter(
+        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=_WAITING)),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
+        deployment_id=FlowRunFilterDeploymentId(any_=[own.deployment_id]),
+    )
+    with get_client(sync_client=True) as client:
+        found: list[FlowRun] = []
+        while page := client.read_flow_runs(flow_run_filter=due, sort=FlowRunSort.ID_DESC, offset=len(found)):
+            found += page
+        skipped = [run.id for run in found if run.auto_scheduled and run.parameters == own.parameters]
+        message = f"{own.name}, which began at {now:%Y-%m-%d %H:%M} UTC, does its work"
+        for run in skipped:
+            client.set_flow_run_state(run, Cancelled(name=SKIPPED_STATE, message=message))
+    return skipped
 
 
 def nothing_new(request: Request, tracker: Tracker, deployed: DeployedRun) -> State[RunRecord] | None:

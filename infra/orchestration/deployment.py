@@ -27,6 +27,7 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.kubernetes.flow_pod import pool_template
 from superworkflow.infra.orchestration.notifications import NO_TARGET, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
+from superworkflow.infra.orchestration.pending_timeout import PENDING_TIMEOUT, set_pending_timeout
 from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.orchestration.source_trigger import make_watching_flow, watching_flow_name
 
@@ -189,10 +190,11 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
             tags=["superworkflow"],
         )
         watcher = _set_watcher(client, deployment, schedules)
+        title, ids = f"{deployment.superworkflow.name}/{deployment.name}", [made, *filter(None, [watcher])]
+        set_pending_timeout(client, title, ids, PENDING_TIMEOUT[deployment.pool_type])
         if deployment.notify:
-            ids = [made, watcher] if watcher is not None else [made]
             targets = [target for target in deployment.notify if target != NO_TARGET]
-            set_notifications(client, f"{deployment.superworkflow.name}/{deployment.name}", ids, targets)
+            set_notifications(client, title, ids, targets)
         url = page(f"deployments/deployment/{made}")
         return Registered(str(made), url, existing is None, pool_created, str(watcher or ""))
 
@@ -242,6 +244,7 @@ def remove(superworkflow: str, name: str) -> bool:
             if each is not None:
                 client.delete_deployment(each)
         set_notifications(client, f"{superworkflow}/{name}", [], [])
+        set_pending_timeout(client, f"{superworkflow}/{name}", [], PENDING_TIMEOUT["process"])
         return existing is not None
 
 

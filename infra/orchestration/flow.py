@@ -33,7 +33,7 @@ from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event, Launcher
 from superworkflow.infra.orchestration.comparison_nodes import dataset_digests, measure_drift
-from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new
+from superworkflow.infra.orchestration.deployed_run import DeployedRun, deployed_run, nothing_new, skip_backlog
 from superworkflow.infra.orchestration.export import output_uri
 from superworkflow.infra.orchestration.liveness import enter_flow, signs_of_life
 from superworkflow.infra.orchestration.parameters import flow_schema, flow_signature, request_of
@@ -81,6 +81,7 @@ def make_flow(
         job = request or request_of(superworkflow, given)
         try:
             enter_flow()
+            skip_backlog()
             opened, deployed = tracker(job), deployed_run(job)
             if deployed is not None and (unchanged := nothing_new(job, opened, deployed)) is not None:
                 return unchanged

@@ -14,6 +14,7 @@ from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.actions import ActionTypes, CallWebhook, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.types import SecretDict
 from pydantic import SecretStr
@@ -78,28 +79,34 @@ def set_notifications(
     """
     name = f"superworkflow {title}"
     actions = [_action(client, target, _slug(f"{name}-{number}")) for number, target in enumerate(targets, 1)]
-    for old in client.read_automations_by_name(name):
-        client.delete_automation(old.id)
-    if not actions:
-        return
     trigger = EventTrigger(
         expect={f"prefect.flow-run.{state}" for state in STATES},
-        match={"prefect.resource.id": "prefect.flow-run.*"},
-        match_related={
-            "prefect.resource.role": "deployment",
-            "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
-        },
+        match={"prefect.resource.id": "prefect.flow-run.*"}, match_related=of_deployments(deployments),
         for_each={"prefect.resource.id"}, posture=Posture.Reactive, threshold=1,
     )  # fmt: skip
-    client.create_automation(
-        AutomationCore(
-            name=name,
-            description=f"Notifies of runs that are {', '.join(STATES[:-1])} or {STATES[-1]}.",
-            tags=["superworkflow"],
-            trigger=trigger,
-            actions=actions,
-        )
+    description = f"Notifies of runs that are {', '.join(STATES[:-1])} or {STATES[-1]}."
+    automation = AutomationCore(
+        name=name, description=description, tags=["superworkflow"], trigger=trigger, actions=actions
     )
+    replace_automation(client, automation, keep=bool(actions))
+
+
+def of_deployments(deployments: Sequence[UUID]) -> ResourceSpecification:
+    """Filter of events: runs of these deployments."""
+    return ResourceSpecification.model_validate(
+        {
+            "prefect.resource.role": "deployment",
+            "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
+        }
+    )
+
+
+def replace_automation(client: SyncPrefectClient, automation: AutomationCore, *, keep: bool) -> None:
+    """Replace the automations of this name by this one, or by none."""
+    for old in client.read_automations_by_name(automation.name):
+        client.delete_automation(old.id)
+    if keep:
+        client.create_automation(automation)
 
 
 def _action(client: SyncPrefectClient, target: str, slug: str) -> ActionTypes:

@@ -32,7 +32,7 @@ from superworkflow.infra.config.request import parameters_of
 from superworkflow.infra.contract.diagram import Diagram, Given, Node
 from superworkflow.infra.contract.stage import Stage
 from superworkflow.infra.contract.superworkflow import Superworkflow
-from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE
+from superworkflow.infra.orchestration.deployed_run import UNCHANGED_STATE, skip_backlog
 from superworkflow.infra.orchestration.liveness import enter_flow
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.infra.storage.source import Source
@@ -54,6 +54,7 @@ def make_watching_flow(superworkflow: Superworkflow) -> Flow[[str, float], State
 
     def watch(deployment: str, quiet_s: float = QUIET_S) -> State[None]:
         enter_flow()
+        skip_backlog()
         with get_client(sync_client=True) as client:
             return _look(client, superworkflow, deployment, quiet_s)
 

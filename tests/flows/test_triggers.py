@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.flows.deployments import ask, cancel_run, eventually, start_run
+from superworkflow.infra.orchestration.pending_timeout import PENDING_TIMEOUT, set_pending_timeout
+from tests.flows.deployments import ask, cancel_run, eventually, start_run, wait_for_state
 from tests.flows.nightly import Nights, nights
 from tests.s3_proxy import S3Proxy
 
@@ -102,6 +109,64 @@ def test_word_of_runs_that_want_a_person(
     assert hook.url not in json.dumps(automation), "a webhook's address may be a secret"
     night.deploy(*given, "--notify", "none")
     assert ask("POST", f"{prefect_api}/automations/filter", named).json() == []
+
+
+def test_a_run_that_stays_pending_frees_its_slot(night: Nights, hook: Hook, prefect_api: str, tmp_path: Path) -> None:
+    """Its worker has claimed it and died: the next ones would be cancelled for ever."""
+    made = night.registered(*_arguments(tmp_path, "stuck"), "--cron", "0 2 * * *", "--notify", hook.url)
+    named = {"automations": {"name": {"any_": ["superworkflow node2vec/stuck pending"]}}}
+    (automation,) = ask("POST", f"{prefect_api}/automations/filter", named).json()
+    assert automation["trigger"]["within"] == PENDING_TIMEOUT["process"].total_seconds()
+    with temporary_settings({PREFECT_API_URL: prefect_api}), get_client(sync_client=True) as client:
+        set_pending_timeout(client, "node2vec/stuck", [UUID(made["id"])], timedelta(seconds=10))
+
+    def claim() -> tuple[str, str]:
+        run = start_run(prefect_api, made["id"])
+        state = {"state": {"type": "PENDING", "name": "Pending"}}
+        answer = ask("POST", f"{prefect_api}/flow_runs/{run}/set_state", state).json()
+        return run, answer["state"]["name"]
+
+    stuck, state = claim()
+    assert state == "Pending"
+    assert claim()[1] == "Cancelled"
+    found = wait_for_state(prefect_api, stuck, "Crashed")
+    assert "claimed and did not start within" in found["state"]["message"]
+    assert claim()[1] == "Pending"
+    eventually(lambda: [each for each in hook.heard if each["flow_run_id"] == stuck], seconds=60)
+    night.deploy(*_arguments(tmp_path, "stuck"), "--notify", "none")
+
+
+@pytest.mark.parametrize("more", [(), ("--when-changed",)], ids=["deployment", "watcher"])
+def test_a_backlog_of_nights_is_one_run(night: Nights, prefect_api: str, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """No worker was there for a month: the first run does the work of all that were due."""
+    name = "watched-nights" if more else "nights"
+    made = night.registered(*_arguments(tmp_path, name), "--cron", "0 2 * * *", "--collisions", "wait", *more)
+    deployment, now = made["watcher"] or made["id"], datetime.now(UTC)
+    body = {"start_time": (now - timedelta(days=31)).isoformat(), "min_runs": 33}
+    ask("POST", f"{prefect_api}/deployments/{deployment}/schedule", body).raise_for_status()
+
+    def states() -> tuple[Counter[str], Counter[str]]:
+        """States of the runs that were due, and of the others."""
+        due, others = Counter[str](), Counter[str]()
+        chosen = {"deployments": {"id": {"any_": [deployment]}}}
+        for run in ask("POST", f"{prefect_api}/flow_runs/filter", chosen).json():
+            was_due = datetime.fromisoformat(run["expected_start_time"]) <= now
+            (due if was_due else others)[run["state_name"]] += 1
+        return due, others
+
+    before, coming = states()
+    assert before == {"Scheduled": 31}
+    mine = [start_run(prefect_api, deployment)]
+    if not more:
+        mine.append(start_run(prefect_api, deployment, {"node2vec": {"link_prediction": False}}))
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    (tmp_path / "store").touch()  # no stage is to run here
+    assert night(deployment)["state_name"] == ("Waits" if more else "Failed")
+    after, others = states()
+    assert after == {"Skipped": 31}
+    assert others["Scheduled"] >= coming["Scheduled"] + len(mine)
+    for run in mine:
+        assert ask("GET", f"{prefect_api}/flow_runs/{run}").json()["state_name"] == "Scheduled"
 
 
 def test_a_run_starts_when_a_source_has_been_written(

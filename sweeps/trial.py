@@ -117,7 +117,7 @@ class TrialRun:
         name: of its flow run.
         objectives: by which it is judged.
         tracker: makes its tracker.
-        should_prune: called with `(step, value)` of each intermediate value but the last.
+        should_prune: called with `(step, steps, value)` of each intermediate value but the last.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TrialRun:
         name: str,
         objectives: Sequence[SweepObjective],
         tracker: Callable[[], Tracker],
-        should_prune: Callable[[int, float], bool],
+        should_prune: Callable[[int, int, float], bool],
     ):
         self.request, self.name, self.objectives = request, name, objectives
         self._tracker, self._should_prune = tracker, should_prune
@@ -198,9 +198,9 @@ class TrialRun:
         if self._stopped:
             raise Stopped(self._stopped)
         if kind == "report" and node == self._judged and event["step"] < event["steps"]:
-            step = int(event["step"])
-            if self._should_prune(step, float(event["value"])):
-                self._pruned = f"pruned after step {step} of {event['steps']} of {node}"
+            step, steps = int(event["step"]), int(event["steps"])
+            if self._should_prune(step, steps, float(event["value"])):
+                self._pruned = f"pruned after step {step} of {steps} of {node}"
                 self._launcher.cancel()
                 raise Stopped(self._pruned)
 

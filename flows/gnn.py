@@ -156,7 +156,7 @@ SUPERWORKFLOW = Superworkflow(
             for name in ("auc", "ap", "mrr", "hits_at_k") for split in ("validation", "test")
         ),
         Model(
-            "publish_predictions", code="superworkflow.tasks.publish_predictions.serving",
+            "publish_predictions", code="superworkflow.tasks.publish.serving",
             card="superworkflow.tasks.publish_predictions.model:card", name="gnn-predictions",
             rescore=Rescoring("score", ("train", "infer"), again),
         ),

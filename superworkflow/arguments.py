@@ -13,7 +13,7 @@ from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.config.profile import profile_names
 from superworkflow.infra.config.request import DEFAULT_STORE, Request, build_request, default_store
 from superworkflow.infra.contract.code_file import is_code_file
-from superworkflow.infra.contract.params import parse_model
+from superworkflow.infra.contract.params import parse_params
 from superworkflow.infra.contract.registration import Registration, check_gates, check_limits
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.storage.location import Location
@@ -129,7 +129,7 @@ def request_from(
         superworkflow, sources=sources_of(superworkflow, options), config=options.config,
         assignments=assignments_of(superworkflow, options),
         profile=options.profile, store=options.store, prices=options.prices, rehash=options.rehash,
-        known=known_names, registration=registration(superworkflow) if registration is not None else None,
+        registered=known_names, registration=registration(superworkflow) if registration is not None else None,
         tables_from=tables_from(options),
     )  # fmt: skip
     return superworkflow, request
@@ -188,7 +188,7 @@ def registration_from(options: argparse.Namespace, superworkflow: Superworkflow,
     values = {"name": name or "", "gates": options.gate, "max_drift": options.max_drift,
               "tolerance": options.tolerance,
               "promote": not options.no_promote, "warm_start": options.warm_start}  # fmt: skip
-    return parse_model(Registration, values, "registration")
+    return parse_params(Registration, values, "registration")
 
 
 def sources_of(superworkflow: Superworkflow, options: argparse.Namespace) -> dict[str, str]:

@@ -234,7 +234,7 @@ def _record(options: argparse.Namespace, study: SweepStudy, request: Request) ->
     params |= {"pruner": study.spec.pruner, "seed": study.spec.seed, "objectives": study.spec.objectives}
     params |= {f"space.{name}": entry for name, entry in study.spec.space.items()}
     record.run_id = study.once(RUN, lambda: record.begin(study.name, params))
-    record.go_on()
+    record.resume()
     return record
 
 

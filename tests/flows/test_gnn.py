@@ -15,8 +15,8 @@ from superworkflow.flows.gnn import SUPERWORKFLOW
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.sweeps.objective import choose_quality
+from superworkflow.tasks.publish.serving import load
 from superworkflow.tasks.publish_predictions.model import card
-from superworkflow.tasks.publish_predictions.serving import load
 from tests.flows.command_line import run_document
 
 STAGES = ["heterograph", "aggregate", "train", "infer", "score", "publish_predictions"]

@@ -63,9 +63,9 @@ def check_models(dataset: Dataset) -> None:
         network = Network(shape, 5)
         nodes = np.arange(len(targets.classes))
         batch = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0)
-        (own,) = network(batch, data.known).values()
+        (own,) = network(batch, data.inputs).values()
         model = theirs(name, shape, pyg_weights(network.arrays(), shape))
-        features = torch.from_numpy(np.array(data.known.features["node"]))
+        features = torch.from_numpy(np.array(data.inputs.features["node"]))
         other = model(features, edges_of(graph))
         assert (own - other).abs().max() < CLOSE, name
         classes = torch.from_numpy(targets.classes)
@@ -89,12 +89,12 @@ def check_blocks(dataset: Dataset) -> None:
         weights = {key: torch.from_numpy(each) for key, each in pyg_weights(network.arrays(), shape).items()}
         nodes = targets.nodes("train")
         block = sampler_of(shape, data, (3, 2)).batch({"node": nodes}, 0, 1, 2).blocks[0]
-        features = torch.from_numpy(data.known.features["node"][block.senders["node"]])
+        features = torch.from_numpy(data.inputs.features["node"][block.senders["node"]])
         hop, count = block.hops[0], len(block.receivers["node"])
         receivers = torch.from_numpy(np.repeat(np.arange(count), np.diff(hop.starts)))
         senders = torch.from_numpy(hop.senders.astype(np.int64))
         width, ends = features.shape[1], (features, features[:count])
-        own = network.layer(0, block, {"node": features}, data.known)["node"]
+        own = network.layer(0, block, {"node": features}, data.inputs)["node"]
         parts = {key.removeprefix("convs.0."): each for key, each in weights.items() if key.startswith("convs.0.")}
         if name == "sage":
             conv, act = SAGEConv(width, HIDDEN), torch.relu
@@ -126,8 +126,8 @@ def check_typed(dataset: Dataset) -> None:
     network = Network(shape, 7)
     nodes = np.arange(len(targets.classes))
     batch = sampler_of(shape, data, everything(1)).batch({"paper": nodes}, 0, 0, 0)
-    (own,) = network(batch, data.known).values()
-    rows = {"paper": torch.from_numpy(np.array(data.known.features["paper"]))}
+    (own,) = network(batch, data.inputs).values()
+    rows = {"paper": torch.from_numpy(np.array(data.inputs.features["paper"]))}
     rows["author"] = network.embeddings[network.embedded["author"]].weight
     convs, edges = {}, {}
     layer = network.layers[0]
@@ -154,7 +154,7 @@ def check_losses(dataset: Dataset, folder: Path) -> None:
             found = file.read(["loss"])["loss"].to_pylist()[:STEPS]
         graph, targets, shape, data = prepared(dataset, TrainParams(**params))
         model = theirs(name, shape, pyg_weights(Network(shape, 42).arrays(), shape))
-        features, edges = torch.from_numpy(np.array(data.known.features["node"])), edges_of(graph)
+        features, edges = torch.from_numpy(np.array(data.inputs.features["node"])), edges_of(graph)
         classes, steps = torch.from_numpy(targets.classes), []
         if name != "gat":  # whose last layer has four equal heads there, which Adam moves as one
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

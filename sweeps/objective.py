@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,18 +48,22 @@ class SweepObjective:
         """The figure of one trial.
 
         Args:
-            metrics: reported by the trial's stages.
+            metrics: reported by the node's stage, NaN for those that were NaN or infinite.
             cost_usd: of the whole configuration.
             seconds: of the whole configuration.
 
         Raises:
-            UserError: no stage reported it, or it was reported at several settings, which the message names.
+            UserError: no stage reported it, it is NaN or infinite, or it was reported at several settings, which the
+                message names.
         """
         if self.name == COST:
             return cost_usd
         if self.name == SECONDS:
             return seconds
-        return metrics[the_metric(self.metric, metrics, "--objective")]
+        name = the_metric(self.metric, metrics, "--objective")
+        if not math.isfinite(metrics[name]):
+            raise UserError("the metric is NaN or infinite", where=f"{self.node}.{name}")
+        return metrics[name]
 
 
 def parse_objectives(

@@ -6,9 +6,12 @@ import hashlib
 import warnings
 from dataclasses import dataclass
 
+import numpy as np
 import optuna
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.pruners import BasePruner, HyperbandPruner, NopPruner
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from superworkflow.infra.base.errors import UserError
 
@@ -17,6 +20,10 @@ FEW_TRIALS = 10
 MANY_TRIALS = 200
 """NSGA-II needs several generations of its population to be better than TPE."""
 POPULATION = 40
+STARTUP_TRIALS = 5
+"""Complete trials before the median pruner stops any."""
+STEPS = "steps"
+"""User attribute of a trial: the number of steps that it takes to its end."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,43 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     return RandomSampler(seed=seed)  # also for `grid`: its points are in the queue already
 
 
+class MedianPruner(BasePruner):
+    """Stops a trial whose best value is worse than the median of complete trials after the same share of their steps.
+
+    Optuna's own compares values at equal steps. If the number of steps is searched, that compares the middle of a long
+    trial with the end of a short one, whose learning rate may have decayed already.
+    """
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        """True if the trial is to be stopped."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if trial.last_step is None or len(complete) < STARTUP_TRIALS:
+            return False
+        values = list(trial.intermediate_values.values())
+        if np.isnan(values).all():
+            return True
+        share = trial.last_step, _steps(trial)
+        others = [value for each in complete if (value := _value_after(each, *share)) is not None]
+        if not others or np.isnan(others).all():
+            return False
+        median = np.nanmedian(others)
+        if study.direction == StudyDirection.MAXIMIZE:
+            return bool(np.nanmax(values) < median)
+        return bool(np.nanmin(values) > median)
+
+
+def _steps(trial: FrozenTrial) -> int:
+    """Steps of a trial to its end; the last one is not reported, nor was the number by older versions."""
+    return int(trial.user_attrs.get(STEPS, (trial.last_step or 0) + 1))
+
+
+def _value_after(trial: FrozenTrial, step: int, steps: int) -> float | None:
+    """Latest value of a trial within the first `step / steps` of its steps; None if it had none by then."""
+    own = _steps(trial)
+    reached = [each for each in trial.intermediate_values if each * steps <= step * own]
+    return trial.intermediate_values[max(reached)] if reached else None
+
+
 def make_pruner(name: str, steps: int) -> BasePruner:
     """A pruner.
 
@@ -94,7 +138,7 @@ def make_pruner(name: str, steps: int) -> BasePruner:
         steps: the most intermediate values that a trial reports; 0 to take it from the first complete trial.
     """
     if name == "median":
-        return MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+        return MedianPruner()
     if name == "hyperband":
         return HyperbandPruner(min_resource=1, max_resource=steps or "auto", reduction_factor=3)
     return NopPruner()

@@ -31,7 +31,7 @@ from superworkflow.infra.process.identity import ProcessIdentity
 from superworkflow.infra.storage.digest import canonical_json
 from superworkflow.sweeps.objective import SweepObjective
 from superworkflow.sweeps.owner import Watch
-from superworkflow.sweeps.sampling import make_pruner, make_sampler, trial_seed
+from superworkflow.sweeps.sampling import STEPS, make_pruner, make_sampler, trial_seed
 from superworkflow.sweeps.space import Dimension, Space
 from superworkflow.sweeps.storage import StudyStorage
 
@@ -266,13 +266,15 @@ class SweepStudy:
 
         return self.storage.patiently(work)
 
-    def should_prune(self, claim: ClaimedTrial, step: int, value: float) -> bool:
-        """Record an intermediate value (larger is better) and ask the pruner."""
+    def should_prune(self, claim: ClaimedTrial, step: int, steps: int, value: float) -> bool:
+        """Record the value (larger is better) after one of a trial's steps, and ask the pruner."""
         if len(self.objectives) > 1:
             return False
         signed = value if self.objectives[0].maximize else -value
 
         def work() -> bool:
+            if claim.trial.user_attrs.get(STEPS) != steps:
+                claim.trial.set_user_attr(STEPS, steps)
             if step not in self._trial(claim.number).intermediate_values:  # an earlier attempt reported it
                 claim.trial.report(signed, step)
             return claim.trial.should_prune()

@@ -123,7 +123,7 @@ class Sweep:
             return True
         run = TrialRun(
             request, name, self.study.objectives, self._record.trial,
-            lambda step, value: self.study.should_prune(claim, step, value),
+            lambda *report: self.study.should_prune(claim, *report),
         )  # fmt: skip
         self._active.append(_Active(claim, run, pool.submit(in_flow(run))))
         return True

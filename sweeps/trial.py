@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from superworkflow.infra.contract.resources import Resources, available_cpus
 from superworkflow.infra.launch import make_launcher
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.orchestration.sweep import run_trial
+from superworkflow.infra.storage.manifest import METRIC_PREFIX
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.records import RunRecord, StageRecord
 from superworkflow.sweeps.objective import SweepObjective, judged_node, needed_nodes
@@ -115,7 +117,7 @@ class TrialRun:
         name: of its flow run.
         objectives: by which it is judged.
         tracker: makes its tracker.
-        should_prune: called with `(step, value)` of each intermediate value but the last.
+        should_prune: called with `(step, steps, value)` of each intermediate value but the last.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class TrialRun:
         name: str,
         objectives: Sequence[SweepObjective],
         tracker: Callable[[], Tracker],
-        should_prune: Callable[[int, float], bool],
+        should_prune: Callable[[int, int, float], bool],
     ):
         self.request, self.name, self.objectives = request, name, objectives
         self._tracker, self._should_prune = tracker, should_prune
@@ -196,16 +198,16 @@ class TrialRun:
         if self._stopped:
             raise Stopped(self._stopped)
         if kind == "report" and node == self._judged and event["step"] < event["steps"]:
-            step = int(event["step"])
-            if self._should_prune(step, float(event["value"])):
-                self._pruned = f"pruned after step {step} of {event['steps']} of {node}"
+            step, steps = int(event["step"]), int(event["steps"])
+            if self._should_prune(step, steps, float(event["value"])):
+                self._pruned = f"pruned after step {step} of {steps} of {node}"
                 self._launcher.cancel()
                 raise Stopped(self._pruned)
 
     def _values(self, record: RunRecord) -> tuple[float, ...]:
         usd = sum(map(self._cost, record.stages))
         seconds = sum(stage.runtime_s + stage.saved_s for stage in record.stages)
-        by_node = {stage.name: stage.metrics for stage in record.stages}
+        by_node = {stage.name: _metrics(stage) for stage in record.stages}
         return tuple(
             objective.value(by_node.get(objective.node or "", {}), usd, seconds) for objective in self.objectives
         )
@@ -239,3 +241,9 @@ class TrialRun:
             },
             metrics=dict(metrics or {}), run_id=run_id, flow_run_id=self._ids[1],
         )  # fmt: skip
+
+
+def _metrics(stage: StageRecord) -> dict[str, float]:
+    """Metrics of a stage; NaN for those that were NaN or infinite, which JSON and so a manifest stores as null."""
+    names = [name for name, value in stage.stats.items() if value is None and name.startswith(METRIC_PREFIX)]
+    return stage.metrics | {name.removeprefix(METRIC_PREFIX): math.nan for name in names}

@@ -48,7 +48,7 @@ def _pruned_at(folder: Path, steps: int, trials: int) -> list[int]:
     for number in range(trials):
         claim = study.claim(trials)
         assert claim is not None
-        ends = (step for step in range(1, 9) if study.should_prune(claim, step, -float(number)))
+        ends = (step for step in range(1, 9) if study.should_prune(claim, step, 9, -float(number)))
         ended.append(next(ends, 9))
         state = TrialState.PRUNED if ended[-1] < 9 else TrialState.COMPLETE
         study.finish(claim, state, None if ended[-1] < 9 else [float(number)], {}, {})

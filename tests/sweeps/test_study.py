@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.process.identity import ProcessIdentity
@@ -167,6 +167,35 @@ def test_same_seed_same_trials_however_often_restarted(tmp_path: Path) -> None:
     first = params("a", restart=False)
     assert first == params("b", restart=True)
     assert len({str(each) for each in first}) == 14
+
+
+def _run(study: SweepStudy, steps: int, *values: float) -> int:
+    """Run a trial that reports these values; returns the step after which it was pruned, 0 if it was not."""
+    claim = study.claim(len(study.trials()) + 1)
+    assert claim is not None
+    for step, value in enumerate(values, 1):
+        if study.should_prune(claim, step, steps, value):
+            study.finish(claim, TrialState.PRUNED, None, {}, {})
+            return step
+    study.finish(claim, TrialState.COMPLETE, [values[-1]], {}, {})
+    return 0
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["steps recorded", "older study"])
+def test_median_pruner_compares_equal_shares_of_trials(tmp_path: Path, name: str, recorded: bool) -> None:
+    spec = replace(worker.spec(), pruner="median", steps=12)
+    study = SweepStudy.create(StudyStorage(f"sqlite:///{tmp_path}/studies.db"), name, spec, frozenset())
+    for _ in range(5):
+        if recorded:
+            assert _run(study, 4, 0.5, 0.6, 0.7) == 0
+        else:
+            study.optuna.add_trial(create_trial(value=0.7, intermediate_values={1: 0.5, 2: 0.6, 3: 0.7}))
+    rising = (0.1, 0.2, 0.52, 0.53, 0.54, 0.61, 0.62, 0.63)
+    assert _run(study, 12, *rising) == 0, "at equal steps it would have been pruned after the first"
+    assert _run(study, 12, *rising, 0.65) == 9, "three quarters of 12 steps are compared with those of 4"
+    assert _run(study, 2, 0.55) == 1, "a half of 2 steps is compared with a half of 4, not with a quarter"
+    assert _run(study, 12, float("nan")) == 1
+    assert [trial.state for trial in study.trials()[-3:]] == [TrialState.PRUNED] * 3
 
 
 def test_group_shares_the_early_parameters(tmp_path: Path) -> None:

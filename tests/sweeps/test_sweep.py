@@ -204,6 +204,53 @@ def test_failures_are_recorded_and_too_many_stop(sweeps: SweepCommands, grid: An
     assert "Traceback" not in answer.err
 
 
+SCORES = """
+import numpy as np
+
+from superworkflow import Diagram, Field, Input, Metric, Output, Source, Stage, StageParams, StageRun, Superworkflow
+
+
+class Params(StageParams):
+    value: str = Field(default="0", description="Score to report.")
+
+
+def score(job: StageRun[Params]) -> Output:
+    job.output.array("value.npy", np.array([float(job.params.value)]))
+    return Output(rows=1, metrics={"value": float(job.params.value)})
+
+
+SCORE = Stage("given_score", score, {"edges": Input("any file", file=True)}, Params, metrics=("value",))
+
+
+def diagram(flow: Diagram, edges: Source) -> None:
+    flow.stage(SCORE, edges=edges)
+
+
+SUPERWORKFLOW = Superworkflow(
+    "scores", (SCORE,), {"edges": "any file"}, diagram, outcomes=(Metric("given_score", "value", headline=True),)
+)
+"""
+
+
+def test_a_metric_that_is_no_number_fails_its_trial_alone(sweeps: SweepCommands, tmp_path: Path) -> None:
+    file = tmp_path / "scores.py"
+    file.write_text(SCORES)
+    space = sweeps.space('given_score: {value: ["nan", "1", "inf", "-inf", "2"]}')
+    begun = sweeps(
+        str(file), "--edges", str(sweeps.edges), "--space", space, "--sampler", "grid", "--trials", "2", "--study",
+        "scores", "--no-tracking", "--json",
+    )  # fmt: skip
+    assert begun.document["counts"] == {"complete": 1, "failed": 1}
+    document = sweeps("resume", "scores", "--code", str(file), "--trials", "5", "--no-tracking", "--json").document
+    ended = [(trial["params"]["given_score.value"], trial["state"], trial["reason"]) for trial in document["trials"]]
+    reason = "given_score.value: the metric is NaN or infinite."
+    assert ended == [
+        ("nan", "failed", reason), ("1", "complete", ""), ("inf", "failed", reason), ("-inf", "failed", reason),
+        ("2", "complete", ""),
+    ]  # fmt: skip
+    assert document["best"][0]["values"] == [2.0]
+
+
 def test_killed_sweep_and_its_companion_on_one_database(sweeps: SweepCommands, postgres: Postgres) -> None:
     space = sweeps.space("walk: {p: [0.3]}\nembed: {window: [2, 3, 4, 5]}")
     given = ["node2vec", "--space", space, "--sampler", "grid", "--storage", postgres.url, "--study", "two"]

@@ -60,7 +60,7 @@ _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
 """Fast arithmetic, but infinities and NaN keep their meaning: they are how divergence is seen."""
 
 
-class SkipGramObjective(NamedTuple):
+class SkipGramLoss(NamedTuple):
     """Parameters of the objective above.
 
     Args:
@@ -325,13 +325,7 @@ def _block_loss(
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def train_walks(
-    walks: Any,
-    number: int,
-    key: Any,
-    vocabulary: Any,
-    tables: EmbeddingTables,
-    objective: SkipGramObjective,
-    steps: Steps,
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps
 ) -> tuple[float, float, float]:
     """Train on some walks.
 
@@ -397,13 +391,14 @@ def train_walks(
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     # `_train` borrows these: they are released when it has returned.
     scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
-    return _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    return done
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def _train(
-    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramObjective,
-    steps: Steps, layout: _Layout, scratch: Any,
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps,
+    layout: _Layout, scratch: Any,
 ) -> tuple[float, float, float]:  # fmt: skip
     """`train_walks` in matrices of the caller's, walk by walk and block by block."""
     walks, tables = borrow(walks), borrow(tables)

@@ -83,7 +83,7 @@ def _prepared(graph: HeteroGraph, sums: Dataset | None = None, **params):
     task = task_of(graph, values)
     shape = shape_of(graph, task.head, values)
     data = data_of(graph, shape, sums, False)
-    draws = Draws(shape.levels(), values.sizes, False, frozenset(data.known.sums or ()), values.seed)
+    draws = Draws(shape.levels(), values.sizes, False, frozenset(data.inputs.sums or ()), values.seed)
     return task, Network(shape, 1), data, NeighborSampler(data.rows, shape.nodes, draws)
 
 
@@ -101,7 +101,7 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
     task, network, data, sampler = _prepared(graph, sums, **params)
     items = task.items("train")[3:9]
     example, batch = prepare(task, sampler, items, (random_streams.TRAINING, 2, 5))
-    found = task.loss(network, network(batch, data.known), example).item()
+    found = task.loss(network, network(batch, data.inputs), example).item()
     links = {tuple(pair) for pair in links_of(graph.rows(name), not typed)[items].tolist()}
     less, degrees = {}, None
     for number, edges in enumerate(graph.edge_sets.values()):
@@ -113,9 +113,9 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         less[number] = CsrRows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
     if model == "gcn":
         degrees = np.diff(less[0].indptr).astype(np.float32)
-    known, shape = NetworkInputs(data.known.features, degrees), network.shape
+    inputs, shape = NetworkInputs(data.inputs.features, degrees), network.shape
     plain = NeighborSampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
-    wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), known), example).item()
+    wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), inputs), example).item()
     assert found == pytest.approx(wanted, abs=1e-5)
     others = example.wanted[2]
     assert others.sum() == len(items) == (~others).sum()
@@ -156,11 +156,11 @@ def test_filtered_ranks():
     for one_set in (False, True):
         sources = rng.integers(-2, 3, (9, 2)).astype(np.float32)
         targets = sources if one_set else rng.integers(-2, 3, (7, 2)).astype(np.float32)
-        known = np.unique(rng.integers(0, [9, len(targets)], (25, 2)), axis=0)
-        known = known[known[:, 0] < known[:, 1]] if one_set else known
-        links = known[::3]
-        there = {tuple(pair) for pair in known.tolist()} | {(v, u) for u, v in known.tolist() if one_set}
-        for (u, v), rank in zip(links.tolist(), filtered_ranks(sources, targets, links, known, one_set), strict=True):
+        edges = np.unique(rng.integers(0, [9, len(targets)], (25, 2)), axis=0)
+        edges = edges[edges[:, 0] < edges[:, 1]] if one_set else edges
+        links = edges[::3]
+        there = {tuple(pair) for pair in edges.tolist()} | {(v, u) for u, v in edges.tolist() if one_set}
+        for (u, v), rank in zip(links.tolist(), filtered_ranks(sources, targets, links, edges, one_set), strict=True):
             own = sources[u] @ targets[v]
             others = [
                 sources[u] @ targets[t] for t in range(len(targets)) if (u, t) not in there and not (one_set and t == u)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _LINE_BYTES = 64
+AHEAD = 16
+"""Rows, or edges, by which loops prefetch ahead of the one that they read."""
 FIRST, SECOND = 3, 2
 """Level of the cache that the line is brought into, as LLVM numbers localities."""
 
@@ -45,8 +48,16 @@ which has few buffers for lines that it waits for (on an AMD EPYC of 2022 13 GB/
 
 
 @nb.njit(inline="always")
+def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> Any:
+    """`prefetch_row` of the rows [first, first + count) of a list, unless the list ends before."""
+    if first + count <= len(rows):
+        for i in range(first, first + count):
+            prefetch_row(flat, np.int64(rows[i]) * width, width)
+
+
+@nb.njit(inline="always")
 def prefetch_row(flat: Any, begin: Any, width: Any) -> Any:
     """`prefetch_far` of all of flat[begin:begin + width], which is not empty and may end beyond the array."""
-    for at in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
-        prefetch_far(flat, at)
+    for position in range(begin, begin + width, max(1, _LINE_BYTES // flat.itemsize)):
+        prefetch_far(flat, position)
     prefetch_far(flat, begin + width - 1)

@@ -36,7 +36,7 @@ def borrow(typing_context: Any, value: Any) -> Any:
     return value(value), generate
 
 
-@intrinsic
+@kernel_intrinsic
 def hold(typing_context: Any, value: Any) -> Any:
     """Keep arrays of a kernel that are borrowed alive up to this call."""
 

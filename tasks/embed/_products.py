@@ -123,20 +123,16 @@ def _pack(transposed: bool) -> Any:
     """Intrinsic of `pack_left` or `pack_right`."""
 
     def pack(
-        typing_context: Any, table: Any, length: Any, rows: Any, first: Any, low: Any, high: Any, zeros: Any,
-        words: Any, step: Any, pairs: Any, norms: Any, row: Any,
+        typing_context: Any, table: Any, rows: Any, words: Any, pairs: Any, norms: Any, row: Any
     ) -> Any:  # fmt: skip
-        integer = types.int64
-        signature = types.void(
-            table, integer, rows, integer, integer, integer, zeros, words, integer, pairs, norms, integer
-        )
-        return signature, generate
+        return types.void(table, rows, words, pairs, norms, types.int64), generate
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, rows, zeros, words, pairs, norms = (
-            data(context, builder, signature, arguments, n) for n in (0, 2, 6, 7, 9, 10)
-        )
-        length, first, low, high, step, row = (arguments[n] for n in (1, 3, 4, 5, 8, 11))
+        table, length, zeros = fields(context, builder, signature, arguments, 0)
+        rows, first, low, high = fields(context, builder, signature, arguments, 1)
+        words, step = fields(context, builder, signature, arguments, 2)
+        pairs, norms = (data(context, builder, signature, arguments, n) for n in (3, 4))
+        row = arguments[5]
         count = builder.sub(high, low)
         if not transposed:
             step = builder.mul(step, INT64(WORD))
@@ -194,8 +190,9 @@ def _pack(transposed: bool) -> Any:
 
 
 pack_left = _pack(transposed=False)
-"""16 rows of factors on the left, the rows `row` to `row` + 15 of a matrix x: x[row + r] is row rows[first + r] of
-`table`, of `length` floats, or zeros (from `zeros`, a row of them) where first + r is below `low` or not below `high`.
+"""pack_left((table, length, zeros), (rows, first, low, high), (words, step), pairs, norms, row): 16 rows of factors on
+the left, the rows `row` to `row` + 15 of a matrix x: x[row + r] is row rows[first + r] of `table`, of `length` floats,
+or zeros (from `zeros`, a row of them) where first + r is below `low` or not below `high`.
 
 words[(row + r) step + k] = (x[row + r, 2 k], x[row + r, 2 k + 1]);
 pairs[(row / 2 + r) stride + k] = (x[row + 2 r, k], x[row + 2 r + 1, k]), with `stride` the next multiple of 16 of

@@ -504,16 +504,13 @@ def _pack_block(
     weights.ones[:pool] = 1
     weights.ones[pool:z_count] = 0
     for i in range(0, x_count, LANES):
-        pack_left(centre, d, rows, begin + i, begin, end, zeros, x.words, half, x.pairs, x.norms, i)
+        pack_left((centre, d, zeros), (rows, begin + i, begin, end), (x.words, half), x.pairs, x.norms, i)
     for i in range(0, y_count, LANES):
-        pack_right(
-            context, d, rows, start + i - lead, start, stop, zeros, y.words, layout.y_rows, y.pairs, y.norms, i
-        )  # fmt: skip
+        positions = rows, start + i - lead, start, stop
+        pack_right((context, d, zeros), positions, (y.words, layout.y_rows), y.pairs, y.norms, i)
     for i in range(0, z_count, LANES):
-        pack_right(
-            context, d, negatives, chosen + i, chosen, chosen + pool, zeros, z.words, layout.z_rows, z.pairs, z.norms,
-            i,
-        )  # fmt: skip
+        positions = negatives, chosen + i, chosen, chosen + pool
+        pack_right((context, d, zeros), positions, (z.words, layout.z_rows), z.pairs, z.norms, i)
 
 
 @njit(inline="always")

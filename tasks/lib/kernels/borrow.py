@@ -26,10 +26,21 @@ def borrow(typing_context: Any, value: Any) -> Any:
     """Array, or tuple with arrays, without an owner, so that handing it to inlined functions counts no references.
 
     Counting takes an atomic instruction for each array and call, about as long as a step of a walk. A kernel may
-    borrow its arguments, which its caller keeps alive, and must not return them; it must not borrow arrays of its own.
+    borrow its arguments, which its caller keeps alive, and arrays of its own until it holds them (`hold`) a last time.
+    It must not return what it has borrowed.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _borrowed(context, builder, signature.args[0], arguments[0])
 
     return value(value), generate
+
+
+@kernel_intrinsic
+def hold(typing_context: Any, value: Any) -> Any:
+    """Keep arrays of a kernel that are borrowed alive up to this call."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_dummy_value()
+
+    return types.void(value), generate

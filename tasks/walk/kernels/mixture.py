@@ -21,6 +21,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from superworkflow.tasks.lib.kernels.borrow import borrow, hold
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.walk.kernels.adjacency import OPTIONS, WalkGraph, find
@@ -83,27 +84,24 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
     Writes:
         out: as in `dart_walks`.
     """
-    nodes, bits, indices, weights, alias, directed = graph
-    p, q, _, _ = bias
+    nodes, bits, indices, weights, alias, directed = graph = borrow(graph)
+    clear, bias, out = borrow((clear, bias, out))
     starts, n_starts, seed, first = walks
     rows, length = out.shape
     weighted = len(alias) > 0
     wide = 1 if weighted else 0
-    totals, reals = nodes.view(np.float64), alias.view(np.float32)
+    totals = nodes.view(np.float64)
     sink = np.int64((len(nodes) >> wide) - 1)
     mask = (_ONE << bits) - _ONE
     marked = len(clear) > 0
-    outlier, returning = dart_acceptance(p, q)
-    more = q - 1.0
+    outlier, returning = dart_acceptance(bias.p, bias.q)
     looks_back = directed and outlier > 0.0
-    looks = 1 if looks_back else 0
 
     begins = start_vertices(seed, first, n_starts, starts, rows)
 
-    u = np.zeros((FIELDS, BATCH), np.uint64)
+    own_u, own_trying, own_work = np.zeros((FIELDS, BATCH), np.uint64), np.empty(BATCH, np.int64), workspace()
+    u, trying, work = borrow((own_u, own_trying, own_work))
     s, f = u.view(np.int64), u.view(np.float64)
-    trying = np.empty(BATCH, np.int64)
-    work = workspace()
 
     # Rows a multiple of 2 KiB apart share a few sets of the first-level cache: fewer of them at once.
     batch = 64 if length % 512 == 0 else BATCH
@@ -125,101 +123,19 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
                 for k in range(active):
                     f[WEIGHT, k] = _way_back(indices, weights, u[NODE, k] >> bits, u[NODE, k] & mask, s[PREVIOUS, k])
 
-            # A dart for each walker, and whether it has tries before.
-            for k in range(active):
-                z = u[STATE, k]
-                degree = np.int64(u[NODE, k] & mask)
-                edges = np.float64(degree)
-                came = np.int64(s[PREVIOUS, k] >= 0) & np.int64(degree > 0)
-                extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], outlier) if weighted else outlier
-                width = edges + extra if came else edges
-                f[WIDTH, k] = width
-                column, height = throw(mix(z + GAMMA), width * FRACTION)
-                inside = np.int64(column < degree)
-                f[HEIGHT, k] = height
-                s[SIDE, k] = inside ^ 1
-                s[EDGE, k] = np.int64(u[NODE, k] >> bits) + (column & -inside)
-                if weighted:
-                    u[COIN, k] = mix(z + _2 * GAMMA) & _LOW
-                chance = fraction_of(mix(z + TRIAL_WORDS))
-                f[CHANCE, k] = chance
-                s[DUE, k] = np.int64(chance * (more * edges + width) < more * edges) & came & (s[ALONE, k] ^ 1)
-                u[STATE, k] = z + TRIAL_WORDS
-            if weighted:
-                for k in range(active):
-                    prefetch(alias, s[EDGE, k] * WIDE)
-                    prefetch(alias, s[EDGE, k] * WIDE + (WIDE - 1))
-            else:
-                for k in range(active):
-                    prefetch(indices, s[EDGE, k])
-                if marked:
-                    for k in range(active):
-                        prefetch(clear, s[EDGE, k] >> 6)
+            _throw(active, mask, bits, weighted, outlier, bias.q, u, s, f)
+            _prefetch_edges(active, alias, indices, clear, s)
             n_trying = 0
             for k in range(active):
                 trying[n_trying] = k
                 n_trying += s[DUE, k]
             if n_trying > 0:
-                try_near(graph, bias.table, marked, q, trying, n_trying, u, work)
+                try_near(graph, bias.table, marked, bias.q, trying, n_trying, u, work)
 
-            # See what the darts hit.
-            if weighted:
-                for k in range(active):
-                    entry = np.uint64(s[EDGE, k] * WIDE)
-                    entry += _2 if u[COIN, k] >= np.uint64(alias[entry]) else _ZERO
-                    u[FOUND, k] = np.uint64(alias[entry + _ONE])
-                    f[FOUND_WEIGHT, k] = np.float64(reals[entry + _2])
-                for k in range(active):
-                    found, inside = s[FOUND, k], s[SIDE, k] - 1
-                    old = s[WEIGHT, k]
-                    s[WEIGHT, k] = old ^ ((old ^ s[FOUND_WEIGHT, k]) & inside)
-                    old = s[ALONE, k]
-                    s[ALONE, k] = old ^ ((old ^ (found >> _CLEAR_BIT)) & inside)
-                    s[FOUND, k] = found & _VERTEX
-            else:
-                for k in range(active):
-                    s[FOUND, k] = np.int64(indices[np.uint64(s[EDGE, k])])
-                if marked:
-                    for k in range(active):
-                        u[MARKS, k] = clear[u[EDGE, k] >> _6]
-                    for k in range(active):
-                        mark = np.int64((u[MARKS, k] >> (u[EDGE, k] & _63)) & _ONE)
-                        old = s[ALONE, k]
-                        s[ALONE, k] = old ^ ((old ^ mark) & (s[SIDE, k] - 1))
-            n_special = 0
-            for k in range(active):
-                t, side = s[PREVIOUS, k], s[SIDE, k]
-                x = s[FOUND, k]
-                refused = (side ^ 1) & np.int64(x == t) & np.int64(f[HEIGHT, k] >= returning)
-                special = refused | (side & looks) | np.int64((u[NODE, k] & mask) == _ZERO)
-                s[SPECIAL, k] = special
-                n_special += special
-                s[FOUND, k] = x ^ ((x ^ t) & -side)
-            for i in range(n_trying):
-                k = trying[i]
-                dart = s[CHOSEN, k] >> 63  # all ones if no try has found one
-                n_special -= s[SPECIAL, k] & ~dart
-                s[SPECIAL, k] &= dart
-                s[ALONE, k] &= dart
-                chosen, weight = s[CHOSEN, k], s[CHOSEN_WEIGHT, k]
-                s[FOUND, k] = chosen ^ ((chosen ^ s[FOUND, k]) & dart)
-                s[WEIGHT, k] = weight ^ ((weight ^ s[WEIGHT, k]) & dart)
+            _see_hits(active, graph, clear, u, s, f)
+            n_special = _choose(active, n_trying, trying, mask, returning, 1 if looks_back else 0, u, s, f)
             if n_special > 0:
-                for k in range(active):
-                    if s[SPECIAL, k] == 0:
-                        continue
-                    h, t = u[NODE, k], s[PREVIOUS, k]
-                    if (h & mask) == _ZERO:
-                        s[FOUND, k] = sink
-                        continue
-                    if s[SIDE, k] == 1 and (weighted or find(indices, h >> bits, h & mask, t) >= 0):
-                        continue
-                    j, u[STATE, k] = try_again(graph, p, q, returning, u[STATE, k], h, t, f[WIDTH, k])
-                    s[FOUND, k] = t
-                    if j >= 0:
-                        s[FOUND, k], s[ALONE, k] = np.int64(indices[np.uint64(j)]), 0
-                        if weighted:
-                            f[WEIGHT, k] = np.float64(weights[np.uint64(j)])
+                _resolve(active, graph, bias.p, bias.q, returning, sink, u, s, f)
 
             for k in range(active):
                 s[PREVIOUS, k] = s[VERTEX, k]
@@ -229,6 +145,131 @@ def inward_walks(graph: WalkGraph, clear: Any, bias: WalkBias, walks: WalkRange,
             for k in range(active):
                 x = s[VERTEX, k]
                 out[row + k, step] = x if x < sink else -1
+    hold((own_u, own_trying, own_work))
+
+
+@nb.njit(inline="always")
+def _throw(active, mask, bits, weighted, outlier, q, u, s, f):  # type: ignore[no-untyped-def]
+    """A dart for each walker: column uniform in width = degree + degree x (share of the return's weight) x outlier.
+
+    `DUE` is set where there are tries before it, P(any) = a / (a + width) with a = (q - 1) degree.
+    """
+    more = q - 1.0
+    for k in range(active):
+        z = u[STATE, k]
+        degree = np.int64(u[NODE, k] & mask)
+        edges = np.float64(degree)
+        came = np.int64(s[PREVIOUS, k] >= 0) & np.int64(degree > 0)
+        extra = extra_width(edges, f[WEIGHT, k] / f[TOTAL, k], outlier) if weighted else outlier
+        width = edges + extra if came else edges
+        f[WIDTH, k] = width
+        column, height = throw(mix(z + GAMMA), width * FRACTION)
+        inside = np.int64(column < degree)
+        f[HEIGHT, k] = height
+        s[SIDE, k] = inside ^ 1
+        s[EDGE, k] = np.int64(u[NODE, k] >> bits) + (column & -inside)
+        if weighted:
+            u[COIN, k] = mix(z + _2 * GAMMA) & _LOW
+        chance = fraction_of(mix(z + TRIAL_WORDS))
+        f[CHANCE, k] = chance
+        s[DUE, k] = np.int64(chance * (more * edges + width) < more * edges) & came & (s[ALONE, k] ^ 1)
+        u[STATE, k] = z + TRIAL_WORDS
+
+
+@nb.njit(inline="always")
+def _prefetch_edges(active, alias, indices, clear, s):  # type: ignore[no-untyped-def]
+    weighted, marked = len(alias) > 0, len(clear) > 0
+    if weighted:
+        for k in range(active):
+            prefetch(alias, s[EDGE, k] * WIDE)
+            prefetch(alias, s[EDGE, k] * WIDE + (WIDE - 1))
+    else:
+        for k in range(active):
+            prefetch(indices, s[EDGE, k])
+        if marked:
+            for k in range(active):
+                prefetch(clear, s[EDGE, k] >> 6)
+
+
+@nb.njit(inline="always")
+def _see_hits(active, graph, clear, u, s, f):  # type: ignore[no-untyped-def]
+    """Vertex and weight of the edge that each dart hit, and whether it lies in no triangle; unchanged by an outlier."""
+    _, _, indices, _, alias, _ = graph
+    reals = alias.view(np.float32)
+    weighted, marked = len(alias) > 0, len(clear) > 0
+    if weighted:
+        for k in range(active):
+            entry = np.uint64(s[EDGE, k] * WIDE)
+            entry += _2 if u[COIN, k] >= np.uint64(alias[entry]) else _ZERO
+            u[FOUND, k] = np.uint64(alias[entry + _ONE])
+            f[FOUND_WEIGHT, k] = np.float64(reals[entry + _2])
+        for k in range(active):
+            found, inside = s[FOUND, k], s[SIDE, k] - 1
+            old = s[WEIGHT, k]
+            s[WEIGHT, k] = old ^ ((old ^ s[FOUND_WEIGHT, k]) & inside)
+            old = s[ALONE, k]
+            s[ALONE, k] = old ^ ((old ^ (found >> _CLEAR_BIT)) & inside)
+            s[FOUND, k] = found & _VERTEX
+    else:
+        for k in range(active):
+            s[FOUND, k] = np.int64(indices[np.uint64(s[EDGE, k])])
+        if marked:
+            for k in range(active):
+                u[MARKS, k] = clear[u[EDGE, k] >> _6]
+            for k in range(active):
+                mark = np.int64((u[MARKS, k] >> (u[EDGE, k] & _63)) & _ONE)
+                old = s[ALONE, k]
+                s[ALONE, k] = old ^ ((old ^ mark) & (s[SIDE, k] - 1))
+
+
+@nb.njit(inline="always")
+def _choose(active, n_trying, trying, mask, returning, looks, u, s, f):  # type: ignore[no-untyped-def]
+    """Next vertex: the neighbour of t that a try has found, else the dart's, t for the outlier; how many are special.
+
+    `SPECIAL` is set at sinks, for a return on the board above min(q / p, 1), and, with ``looks``, for an outlier.
+    """
+    n_special = 0
+    for k in range(active):
+        t, side = s[PREVIOUS, k], s[SIDE, k]
+        x = s[FOUND, k]
+        refused = (side ^ 1) & np.int64(x == t) & np.int64(f[HEIGHT, k] >= returning)
+        special = refused | (side & looks) | np.int64((u[NODE, k] & mask) == _ZERO)
+        s[SPECIAL, k] = special
+        n_special += special
+        s[FOUND, k] = x ^ ((x ^ t) & -side)
+    for i in range(n_trying):
+        k = trying[i]
+        dart = s[CHOSEN, k] >> 63  # all ones if no try has found one
+        n_special -= s[SPECIAL, k] & ~dart
+        s[SPECIAL, k] &= dart
+        s[ALONE, k] &= dart
+        chosen, weight = s[CHOSEN, k], s[CHOSEN_WEIGHT, k]
+        s[FOUND, k] = chosen ^ ((chosen ^ s[FOUND, k]) & dart)
+        s[WEIGHT, k] = weight ^ ((weight ^ s[WEIGHT, k]) & dart)
+    return n_special
+
+
+@nb.njit(inline="always")
+def _resolve(active, graph, p, q, returning, sink, u, s, f):  # type: ignore[no-untyped-def]
+    """Next vertex of the special ones: the sink's mark, t if there is an edge back, or that of another trial."""
+    _, bits, indices, weights, alias, _ = graph
+    weighted = len(alias) > 0
+    mask = (_ONE << bits) - _ONE
+    for k in range(active):
+        if s[SPECIAL, k] == 0:
+            continue
+        h, t = u[NODE, k], s[PREVIOUS, k]
+        if (h & mask) == _ZERO:
+            s[FOUND, k] = sink
+            continue
+        if s[SIDE, k] == 1 and (weighted or find(indices, h >> bits, h & mask, t) >= 0):
+            continue
+        j, u[STATE, k] = try_again(graph, p, q, returning, u[STATE, k], h, t, f[WIDTH, k])
+        s[FOUND, k] = t
+        if j >= 0:
+            s[FOUND, k], s[ALONE, k] = np.int64(indices[np.uint64(j)]), 0
+            if weighted:
+                f[WEIGHT, k] = np.float64(weights[np.uint64(j)])
 
 
 @nb.njit(inline="always")

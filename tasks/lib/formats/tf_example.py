@@ -54,7 +54,7 @@ class FoundLists(NamedTuple):
 
     def feature(self, k: int) -> FoundLists:
         """The lists of one feature, of which each array has a dimension less."""
-        return FoundLists(*(np.ascontiguousarray(each[:, k]) for each in self))
+        return self._make(np.ascontiguousarray(each[:, k]) for each in self)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")

@@ -36,7 +36,7 @@ class Placement(BaseModel):
         description="Image of the stage on Kubernetes; by default the one in `kubernetes.images` for its kind.",
     )
     resources: Resources = Field(
-        default=Resources(), description="Size of the stage's own process or pod, and of members beside it."
+        default=Resources(), description="Size of the stage's own process or pod, and of its members."
     )
     auto: tuple[Literal["cpu", "memory"], ...] = Field(
         default=(), description="Resources that are chosen from the estimate, written there as `auto`."
@@ -98,7 +98,7 @@ class Profile(BaseModel):
 
     @property
     def start_s(self) -> float:
-        """Seconds between asking for a stage and its beginning, for plans that no records tell better."""
+        """Seconds from requesting a stage to its beginning, for plans without records to learn it from."""
         return self.kubernetes.pod_start_s if self.launcher == "kubernetes" else 0.0
 
     def path(self, node: str, stage: str) -> str:

@@ -23,7 +23,7 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.base.suggest import nearest
 from superworkflow.infra.contract.superworkflow import Superworkflow
 from superworkflow.infra.launch.kubernetes.flow_pod import pool_template
-from superworkflow.infra.orchestration.notifications import NOBODY, set_notifications
+from superworkflow.infra.orchestration.notifications import NO_TARGET, set_notifications
 from superworkflow.infra.orchestration.parameters import flow_schema
 from superworkflow.infra.orchestration.server import page
 from superworkflow.infra.orchestration.source_trigger import make_watching_flow, watching_flow_name
@@ -52,14 +52,13 @@ class Deployment:
         pool_type: its type.
         job_variables: values for the variables of the pool's template.
         schedule: when it runs by itself, if it does.
-        concurrency_limit: runs of it that may go on at once.
-        collisions: whether a run that would be one too many is cancelled, or waits.
-        paused: whether its schedule rests; None leaves that as it is.
+        concurrency_limit: runs of it that may be in progress at once.
+        collisions: whether a run above the limit is cancelled, or waits.
+        paused: whether its schedule is paused; None leaves that as it is.
         version: of the project.
-        watcher: import path of the flow that watches its sources where it will run. With one the schedule says when
-            that looks, and the deployment runs when they have been written; empty for none.
-        notify: whom to give word of runs that want a person, see `infra.orchestration.notifications`; empty leaves that
-            as it is.
+        watcher: import path of the flow that watches its sources, where it will run. With one the schedule is the
+            watcher's, and the deployment runs when they have been written; empty for none.
+        notify: targets of notifications, see `infra.orchestration.notifications`; empty leaves them as they are.
     """
 
     superworkflow: Superworkflow
@@ -126,7 +125,7 @@ def make_schedule(cron: str | None, interval_s: float | None, timezone: str | No
 
 
 def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:
-    """Make or update the deployment, and its work pool where there is none.
+    """Create or update a deployment, and its work pool where there is none.
 
     Args:
         deployment: what to register.
@@ -138,7 +137,7 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
     with _server() as client:
         pool, pool_created = _ensure_pool(client, deployment.pool, deployment.pool_type, update_pool)
         _check_variables(pool, deployment.job_variables)
-        known = _find(client, deployment.superworkflow.name, deployment.name)
+        existing = _find(client, deployment.superworkflow.name, deployment.name)
         schedules = []
         if deployment.schedule is not None:
             schedules = [DeploymentScheduleCreate(schedule=deployment.schedule)]
@@ -163,10 +162,10 @@ def register(deployment: Deployment, *, update_pool: bool = False) -> Registered
         watcher = _set_watcher(client, deployment, schedules)
         if deployment.notify:
             ids = [made, watcher] if watcher is not None else [made]
-            targets = [target for target in deployment.notify if target != NOBODY]
+            targets = [target for target in deployment.notify if target != NO_TARGET]
             set_notifications(client, f"{deployment.superworkflow.name}/{deployment.name}", ids, targets)
         url = page(f"deployments/deployment/{made}")
-        return Registered(str(made), url, known is None, pool_created, str(watcher or ""))
+        return Registered(str(made), url, existing is None, pool_created, str(watcher or ""))
 
 
 def _set_watcher(
@@ -175,8 +174,8 @@ def _set_watcher(
     """Make, update or remove the deployment that watches the sources; its id."""
     name = watching_flow_name(deployment.superworkflow.name)
     if not deployment.watcher:
-        if (known := _find(client, name, deployment.name)) is not None:
-            client.delete_deployment(known)
+        if (existing := _find(client, name, deployment.name)) is not None:
+            client.delete_deployment(existing)
         return None
     flow = make_watching_flow(deployment.superworkflow)
     return client.create_deployment(
@@ -208,13 +207,13 @@ def remove(superworkflow: str, name: str) -> bool:
         UserError: no server.
     """
     with _server() as client:
-        known = _find(client, superworkflow, name)
+        existing = _find(client, superworkflow, name)
         watcher = _find(client, watching_flow_name(superworkflow), name)
-        for each in (known, watcher):
+        for each in (existing, watcher):
             if each is not None:
                 client.delete_deployment(each)
         set_notifications(client, f"{superworkflow}/{name}", [], [])
-        return known is not None
+        return existing is not None
 
 
 @contextlib.contextmanager
@@ -263,14 +262,15 @@ def _ensure_pool(client: SyncPrefectClient, name: str, kind: PoolType, update: b
 
 
 def _check_variables(pool: WorkPool, given: Mapping[str, Any]) -> None:
-    """Prefect ignores a variable that a pool's template does not have, and the flow would start without it."""
-    known = list(pool.base_job_template.get("variables", {}).get("properties", {}))
+    """Refuse variables that the pool's template lacks: Prefect would ignore them and start the flow without."""
+    valid = list(pool.base_job_template.get("variables", {}).get("properties", {}))
     for name in given:
-        if name not in known:
+        if name not in valid:
+            remedy = nearest(name, valid).rstrip(".")
             raise UserError(
                 "the template of this work pool has no such variable", where=f"--pool {pool.name}", value=name,
-                remedy=f"{nearest(name, known).rstrip('.')}{'' if '?' in nearest(name, known) else '.'} "
-                "Or choose another pool, or give --update-pool to put ours there",
+                remedy=f"{remedy}{'' if '?' in remedy else '.'} Or choose another pool, or replace its template with "
+                "--update-pool",
             )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Signals that end a run: one `Interrupted` in the main thread, whichever it was and however often it came.
 
-Ctrl-C, a scheduler's SIGTERM and a terminal that was closed all mean the same: end the stages, close the records, say
-how to go on. That takes a few seconds, in which a second signal would only break it; later ones end the process at
-once, and what it started ends with it, as after a SIGKILL.
+Ctrl-C, a scheduler's SIGTERM and a terminal that was closed all mean the same: end the stages, close the records, print
+how to resume. That takes a few seconds, in which a second signal would only break it; later ones end the process at
+once, and its children with it, as after a SIGKILL.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class _Interruption:
         _write(f"ended at once\n{self._last_words}\n")
         os._exit(128 + number)
 
-    def _dropped(self, told: Any) -> None:
+    def _dropped(self, unraisable: Any) -> None:
         """Python prints and forgets what is raised in a destructor or in a weak reference's callback."""
-        if isinstance(told.exc_value, Interrupted) and self._first is not None:
+        if isinstance(unraisable.exc_value, Interrupted) and self._first is not None:
             self.is_owed = True
             self._send_again()
         else:
-            self._hook(told)
+            self._hook(unraisable)
 
     def _send_again(self) -> None:
         # `threading.Thread` takes a lock, which the interrupted code may hold.

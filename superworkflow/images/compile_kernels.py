@@ -2,7 +2,7 @@
 
 Run as `python -m superworkflow.images.compile_kernels`.
 
-Numba keeps them in `NUMBA_CACHE_DIR`, or beside their modules, where every later process finds them.
+Numba caches them in `NUMBA_CACHE_DIR` or next to their modules, where later processes find them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from superworkflow.infra.launch.run_stage import execute
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import load_stage
+from superworkflow.tasks.lib.distributed.kernels import copy_rows
+from superworkflow.tasks.lib.distributed.kv_store import RemoteRows
 from superworkflow.tasks.lib.gnn.distributed.edge_split import divided
-from superworkflow.tasks.lib.gnn.distributed.kernels import copy_rows, place_edges, place_in_rows, rename
-from superworkflow.tasks.lib.gnn.distributed.kv_server import PartialSumSource
+from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
+from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSource
 from superworkflow.tasks.lib.gnn.model.dropout import NOTHING
 from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     gather_means,
@@ -33,7 +35,7 @@ from superworkflow.tasks.lib.gnn.model.mean_kernels import (
     spread_back,
     transpose,
 )
-from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRows, SharedMeansPart
+from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRowsPart, SharedMeansPart
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.kernels import (
     Renumbered,
@@ -180,15 +182,17 @@ def _compile_parts_of_rows(indptr: NDArray[np.int64], indices: NDArray[Any], nod
     for values in (senders, np.ones(len(senders), np.float32)):
         place_edges(nodes, starts, read_only(values), values.copy())
     edges = divided("node", starts, senders, np.array([0, half, _VERTICES]), 0, np.empty)
-    asked = read_only(np.array([~half]))
+    requested = read_only(np.array([~half]))
     sums = PartialSumSource(table, half, numbers, NOTHING)
-    sums.write(asked, out := np.empty(1, np.float32))
-    order, _ = edges.asked.route
+    sums.write(requested, out := np.empty(1, np.float32))
+    order, _ = edges.remote.route
     means = SharedMeansPart(table, numbers, edges.own_starts, edges.own, np.ones(len(order), np.float32),
                             edges.sum_starts, ~order, starts)  # fmt: skip
     means.fill(np.empty((_VERTICES, 1), np.float32), 0)
     copy_rows(read_only(table), nodes[:1].copy(), out)
-    RemoteRows(table, out, np.zeros(1, np.int64)).rows()
+    remote = RemoteRows(table, out, np.zeros(1, np.int64))
+    remote.rows()
+    RemoteRowsPart(remote, remote.where, NOTHING).fill(np.empty((1, 1), np.float32), 0)
 
 
 def _make(stage: str, params: dict[str, Any], output: Path, **inputs: Path) -> Path:

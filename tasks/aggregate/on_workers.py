@@ -22,9 +22,8 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
-from superworkflow.tasks.lib.gnn.distributed.dist_embedding import gathered
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.precomputed_means import sums_file
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
@@ -62,8 +61,8 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
     shards = Shards(SharedDataset.at(shards_uri, None))
     mine, writer = WorkerPartition(worker, shards), TaskWriter(Location.of(output))
-    owners = KVStore(mine.book, Exchange(dist.group.WORLD))
-    near = {name: mine.near(owners, name, values) for name, values in mine.piece.features.items()}
+    store = KVStore(mine.book, Exchange(dist.group.WORLD))
+    near = {name: mine.near(store, name, values) for name, values in mine.piece.features.items()}
     for number, edges in enumerate(shards.edge_sets):
         if edges.target not in near:
             continue
@@ -77,7 +76,7 @@ def aggregate(worker: Worker, shards_uri: str, output: str) -> list[dict[str, An
             whole = np.empty((0, shape[1]), np.float32)
             if worker.rank == 0 and count:
                 whole = np.memmap(Path(folder) / "means", np.float32, "w+", shape=shape)
-            gathered(owners, edges.source, count, means, whole)
+            store.gather(edges.source, count, means, whole)
             if worker.rank == 0:
                 writer.array(sums_file(number), whole)
                 worker.update(number + 1, len(shards.edge_sets), "edge sets")

@@ -79,10 +79,10 @@ def _product(add: bool) -> Any:
             for v in range(count):
                 first = builder.gep(base, [INT64(v * LANES)])
                 others.append([load(builder, place) for place in (first, builder.gep(first, [b_step]))[:WORD]])
-            at = builder.mul(step, a_step)
+            index = builder.mul(step, a_step)
             new = []
             for r in range(rows):
-                left = builder.gep(lefts[r], [at])
+                left = builder.gep(lefts[r], [index])
                 factor = [spread(builder, builder.load(builder.gep(left, [INT64(n)]))) for n in range(WORD)]
                 new.append([multiply_words(builder, factor, others[v], sums[r][v]) for v in range(count)])
             following = builder.add(step, INT64(1))
@@ -144,9 +144,9 @@ def _pack(transposed: bool) -> Any:
         stride = builder.and_(builder.add(length, INT64(LANES - 1)), INT64(-LANES))
         sources = []
         for r in range(LANES):
-            at = builder.add(first, INT64(r))
-            there = builder.icmp_unsigned("<", builder.sub(at, low), count)
-            number = builder.load(builder.gep(rows, [builder.select(there, at, low)]))
+            index = builder.add(first, INT64(r))
+            there = builder.icmp_unsigned("<", builder.sub(index, low), count)
+            number = builder.load(builder.gep(rows, [builder.select(there, index, low)]))
             sources.append(builder.select(there, builder.gep(table, [builder.mul(number, length)]), zeros))
         half_row = builder.sdiv(builder.mul(row, INT64(WORD)), INT64(2))
         pairs = builder.gep(pairs, [builder.mul(half_row, stride)])

@@ -1,7 +1,7 @@
-"""Stage `infer` on a worker group: layer by layer, each worker its own parts.
+"""Stage `infer` on a worker group: layer by layer, each worker for its own parts.
 
-After each layer workers ask each other for the rows of neighbours that they do not have; the first one gets those of
-all nodes, piece by piece, and writes.
+After each layer, workers pull the rows of neighbours in other parts. The first worker gathers the rows of all nodes,
+some at a time, and writes them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.infer import InferParams
 from superworkflow.tasks.infer.run import files_of, layer, shape_on, write_results
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
-from superworkflow.tasks.lib.gnn.distributed.dist_embedding import gathered
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.graph_inputs import Data
@@ -47,32 +46,32 @@ def run(job: StageRun[InferParams]) -> Output:
     """Coordinate; the workers compute, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, it or the network is another graph's, or there are more workers than
-            parts.
+        UserError: the graph in parts is missing, it or the network belongs to another graph, or there are more workers
+            than parts.
     """
     graph, trained, shards = job.inputs["graph"], job.inputs["network"], shards_of(job)
     shape = shape_on(HeteroGraph.open(graph), trained)
     judged_by = job.inputs.get("splits") or trained
     job.output.claim(files_of(shape))
     with worker_group(job) as group:
-        told = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
+        result = group.run(infer, job.params.model_dump(mode="json"), graph.uri, trained.uri, shards.uri,
                          judged_by.uri, job.output.location.uri)[0]  # fmt: skip
-    job.output.adopt(FileEntry.model_validate(entry) for entry in told["files"])
-    return Output(rows=told["rows"], stats=told["stats"])
+    job.output.adopt(FileEntry.model_validate(entry) for entry in result["files"])
+    return Output(rows=result["rows"], stats=result["stats"])
 
 
 def infer(
     worker: Worker, given: dict[str, Any], graph_uri: str, trained_uri: str, shards_uri: str, judged_by_uri: str,
     output: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """One rank: the rows of its nodes.
+    """Compute the rows of one rank's nodes.
 
     Args:
-        worker: it.
+        worker: this rank.
         given: the stage's parameters.
         graph_uri, trained_uri, shards_uri: datasets of stages heterograph or holdout_links, train and shard.
-        judged_by_uri: dataset of stage train, whose splits nodes have.
-        output: URI of the dataset that is made.
+        judged_by_uri: dataset of stage train that has the nodes' splits.
+        output: URI of the dataset to write.
     """
     params = InferParams.model_validate(given)
     nb.set_num_threads(min(worker.threads, nb.get_num_threads()))
@@ -80,13 +79,13 @@ def infer(
     graph = HeteroGraph.open(SharedDataset.at(graph_uri, None))
     shape = shape_on(graph, trained)
     mine = WorkerPartition(worker, shards)
-    owners = KVStore(mine.book, Exchange(dist.group.WORLD))
+    store = KVStore(mine.book, Exchange(dist.group.WORLD))
     network = read_network(trained, shape, tables=False).to(params.device)
     network.eval()
-    data = _data_of(mine, owners, graph, shape)
+    data = _data_of(mine, store, graph, shape)
     own = {name: len(numbers) for name, numbers in mine.piece.numbers.items()}
 
-    def tell(done: int, total: int, unit: str) -> None:
+    def report(done: int, total: int, unit: str) -> None:
         if worker.rank == 0:
             worker.update(done, total, unit)
 
@@ -94,15 +93,13 @@ def infer(
     keep_memory()
     with torch.no_grad():
         for number, level in enumerate(shape.levels()):
-            near = {name: mine.near(owners, name, rows[name]) for name in level.senders}
-            hidden, rows = rows, layer(network, data, number, near, own, params.batch, tell)
+            near = {name: mine.near(store, name, rows[name]) for name in level.senders}
+            hidden, rows = rows, layer(network, data, number, near, own, params.batch, report)
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: _whole(worker, owners, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
+        made = {name: _whole(store, shape, name, rows[name], Path(folder)) for name in shape.head.node_sets}
         read = made
         if shape.head.classes and shape.layers > 1:
-            read = {
-                name: _whole(worker, owners, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets
-            }
+            read = {name: _whole(store, shape, name, hidden[name], Path(folder)) for name in shape.head.node_sets}
         if worker.rank > 0:
             return {}
         return _written(graph, SharedDataset.at(judged_by_uri, None), network, made, read, output)
@@ -128,27 +125,26 @@ def _first_rows(mine: WorkerPartition, trained: Dataset, shape: NetworkConfig) -
     }
 
 
-def _data_of(mine: WorkerPartition, owners: KVStore, graph: HeteroGraph, shape: NetworkConfig) -> Data:
-    """Edges of this worker's nodes, whose other ends are numbered as `WorkerPartition.near` does, their weights, and
-    degrees."""
+def _data_of(mine: WorkerPartition, store: KVStore, graph: HeteroGraph, shape: NetworkConfig) -> Data:
+    """Edges of this worker's nodes, with senders numbered as in `WorkerPartition.near`, weights and degrees."""
     used = shape.levels()[0].relations
     rows = {each.number: CsrRows(mine.piece.rows[each.number].indptr, mine.places(each.number)) for each in used}
     weights, degrees = mine.weights(graph, used, shape.weight) if shape.weight else {}, None
     if shape.model == "gcn":
         (only,) = used
         counts = degrees_of(rows[only.number], weights.get(only.number))[:, None]
-        degrees = mine.near(owners, only.receivers, counts)[:, 0]
+        degrees = mine.near(store, only.receivers, counts)[:, 0]
     return Data(rows, NetworkInputs({}, degrees, weights=weights))
 
 
 def _whole(
-    worker: Worker, owners: KVStore, shape: NetworkConfig, name: str, table: NDArray[np.float32], folder: Path
+    store: KVStore, shape: NetworkConfig, name: str, table: NDArray[np.float32], folder: Path
 ) -> NDArray[np.float32]:
-    """The rows of all nodes of a set, on the first rank; in a file, since no worker needs room for them."""
+    """Rows of all nodes of a set on the first rank, in a file, so that no worker needs memory for them."""
     count, width = shape.nodes[name], table.shape[1]
     whole = np.empty((0, width), np.float32)
-    if worker.rank == 0 and count and width:
+    if store.exchange.rank == 0 and count and width:
         path = folder / f"rows-{len(list(folder.iterdir()))}"
         whole = np.memmap(path, np.float32, "w+", shape=(count, width))
-    gathered(owners, name, count, table, whole)
+    store.gather(name, count, table, whole)
     return whole

@@ -41,7 +41,7 @@ PREDICTIONS, VECTORS, TARGET_VECTORS = "predictions.parquet", "embeddings.parque
 _GROUP_BYTES = 4 << 20
 _PIECE = 1 << 16
 READ = 40
-"""Multiplications that a processor does in the time in which it reads a number of a row somewhere in memory."""
+"""Multiplications that a processor does in the time of one random read of a row's number."""
 RowsByNodeSet = Mapping[str, NDArray[np.float32]]
 """Rows of nodes, by node set."""
 
@@ -50,7 +50,7 @@ def run(job: StageRun[InferParams]) -> Output:
     """Write predictions and embeddings; see `tasks.infer`.
 
     Raises:
-        UserError: the device is not there, or the network is another graph's.
+        UserError: the device is missing, or the network belongs to another graph.
     """
     check_device(job.params)
     nb.set_num_threads(min(job.threads, nb.get_num_threads()))
@@ -72,15 +72,15 @@ def write_results(
     rows: RowsByNodeSet,
     hidden: RowsByNodeSet,
 ) -> Output:
-    """Write what the stage makes.
+    """Write predictions and embeddings.
 
     Args:
-        output: where to.
-        graph: of the nodes.
-        judged_by: dataset of stage train, whose splits nodes have.
-        network: trained.
-        rows: what the last layer makes of the nodes of its sets.
-        hidden: what it reads of these nodes.
+        output: the dataset.
+        graph: graph of the nodes.
+        judged_by: dataset of stage train that has the nodes' splits.
+        network: the trained network.
+        rows: outputs of the last layer for the nodes of its sets.
+        hidden: inputs of the last layer for these nodes.
     """
     if network.shape.head.task == LINKS:
         return _write_links(output, graph, network, rows)
@@ -92,7 +92,7 @@ def _write_classes(
     output: FileWriter, graph: HeteroGraph, judged_by: Dataset, shape: NetworkConfig, scores: NDArray[np.float32],
     vectors: NDArray[np.float32],
 ) -> Output:  # fmt: skip
-    """Write predicted classes of all nodes, and what the last layer reads of them."""
+    """Write the predicted classes of all nodes, and the last layer's inputs."""
     (target,) = shape.head.node_sets
     names = graph.ids(target).combine_chunks()
     with output.file(VECTORS) as path:
@@ -114,9 +114,9 @@ def _write_classes(
 
 
 def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float32]) -> dict[str, pa.Array]:
-    """The likeliest class of each node, how likely it is, and the node's own."""
+    """Most probable class of each node, its probability, and the node's own class."""
     predicted, likely = np.empty(len(scores), np.int64), np.empty(len(scores), np.float32)
-    for first in range(0, len(scores), _PIECE):  # the scores may be as large as what else there is
+    for first in range(0, len(scores), _PIECE):  # no second copy of the scores, which may be large
         piece = slice(first, first + _PIECE)
         probabilities, classes = torch.softmax(torch.from_numpy(scores[piece]), 1).max(1)
         predicted[piece], likely[piece] = classes.numpy(), probabilities.numpy()
@@ -128,7 +128,7 @@ def _columns(graph: HeteroGraph, shape: NetworkConfig, scores: NDArray[np.float3
 
 
 def _write_links(output: FileWriter, graph: HeteroGraph, network: Network, rows: RowsByNodeSet) -> Output:
-    """Write the rows of the nodes between which links are predicted, and what the decoder makes of held-out pairs."""
+    """Write the rows of both ends' node sets, and the decoder's scores of the held-out pairs."""
     held_out = read_held_out(graph)
     edges = graph.edge_sets[held_out.edges]
     ids = {name: graph.ids(name).combine_chunks() for name in (edges.source, edges.target)}
@@ -168,10 +168,10 @@ def files_of(shape: NetworkConfig) -> list[str]:
 
 
 def shape_on(graph: HeteroGraph, trained: Dataset) -> NetworkConfig:
-    """The shape of a network on this graph; without embeddings it reads one of any size.
+    """Configuration of a network on this graph; a network without embeddings reads graphs of any size.
 
     Raises:
-        UserError: its sets are not those that the network was trained on.
+        UserError: the graph's sets differ from those of training.
     """
     shape, where = read_shape(trained), trained.uri
     for name, width in shape.widths.items():
@@ -195,49 +195,49 @@ def _first_rows(network: Network, data: Data) -> dict[str, NDArray[Any]]:
             table: torch.Tensor = network.embeddings[network.embedded[name]].weight  # type: ignore[assignment]
             rows[name] = table[: network.shape.nodes[name]].cpu().numpy()
         else:
-            rows[name] = data.known.features[name]
+            rows[name] = data.inputs.features[name]
     return rows
 
 
 def all_rows(
-    network: Network, data: Data, batch: int, tell: Callable[[int, int, str], None]
+    network: Network, data: Data, batch: int, report: Callable[[int, int, str], None]
 ) -> tuple[dict[str, NDArray[np.float32]], RowsByNodeSet]:
     """Outputs and inputs of the last layer for the nodes of its sets; with one layer the outputs twice.
 
     Args:
-        network: trained.
-        data: edges of all nodes, and what is known of these.
+        network: the trained network.
+        data: edges and inputs of all nodes.
         batch: nodes at a time.
-        tell: called with how far it is, of how much, of what.
+        report: called with progress: nodes done, total, unit.
     """
     keep_memory()
     network.eval()
     made: dict[str, NDArray[np.float32]] = _first_rows(network, data)
     for number in range(network.shape.layers):
-        read = made  # the only name of it: what earlier layers made is given back
-        made = layer(network, data, number, read, network.shape.nodes, batch, tell)
+        read = made  # the only reference: rows of earlier layers are freed
+        made = layer(network, data, number, read, network.shape.nodes, batch, report)
     return made, read if network.shape.layers > 1 else made
 
 
 def layer(
     network: Network, data: Data, number: int, rows: RowsByNodeSet, counts: Mapping[str, int], batch: int,
-    tell: Callable[[int, int, str], None],
+    report: Callable[[int, int, str], None],
 ) -> dict[str, NDArray[np.float32]]:  # fmt: skip
     """Rows of nodes after a layer, computed for some of them at a time.
 
     Args:
-        network: trained.
+        network: the trained network.
         data: edges of these nodes, and degrees.
-        number: of the layer, from 0.
-        rows: what it reads of them, and behind them of others that edges name.
-        counts: how many nodes each set has of which rows are wanted.
+        number: number of the layer, from 0.
+        rows: inputs of these nodes, followed by those of further senders.
+        counts: number of these nodes, by node set.
         batch: nodes at a time.
-        tell: called with how far it is, of how much, of what.
+        report: called with progress: nodes done, total, unit.
     """
     shape = network.shape
     level = shape.levels()[number]
-    known = replace(data.known, features=rows)
-    direct = network.direct(number, known)
+    inputs = replace(data.inputs, features=rows)
+    direct = network.direct(number, inputs)
     products = {
         relation.number: multiplied(network, number, place, rows[relation.senders], batch)
         for place, relation in enumerate(level.relations)
@@ -246,7 +246,7 @@ def layer(
                              len(data.rows[relation.number].indices), rows[relation.senders].shape[1],
                              shape.width_out(number))
     }  # fmt: skip
-    known = replace(known, products=products)
+    inputs = replace(inputs, products=products)
     draws = Draws([level], [ALL_NEIGHBORS], False, frozenset(), 0, direct)
     sampler = NeighborSampler(data.rows, {name: len(each) for name, each in rows.items()}, draws)
     made = {name: np.empty((counts[name], shape.width_out(number)), np.float32) for name in level.receivers}
@@ -256,29 +256,29 @@ def layer(
         for first in range(0, counts[name], batch):
             nodes = np.arange(first, min(counts[name], first + batch))
             block = sampler.batch({name: nodes}).blocks[0]
-            names = [each for each in level.senders if not network.reads_table(block, known, each)]
+            names = [each for each in level.senders if not network.reads_table(block, inputs, each)]
             read = {each: torch.from_numpy(rows[each][block.senders[each]]) for each in names}
             given = {each: values.to(network.device).float() for each, values in read.items()}
-            found = network.layer(number, block, given, known)[name]
+            found = network.layer(number, block, given, inputs)[name]
             made[name][first : first + len(nodes)] = found.cpu().numpy()
             done += len(nodes)
-            tell(number * total + done, shape.layers * total, "nodes")
+            report(number * total + done, shape.layers * total, "nodes")
     return made
 
 
 def multiplies_first(senders: int, receivers: int, edges: int, width: int, out: int) -> bool:
-    """True if it is less work to multiply all senders' rows, and read means of these, than to multiply means of rows.
+    """True if it is less work to multiply all senders' rows and read means of the products than to multiply means.
 
     Args:
-        senders, receivers, edges: how many.
-        width, out: of the rows before and after.
+        senders, receivers, edges: their numbers.
+        width, out: widths of the rows before and after.
     """
     first = senders * width * out + READ * edges * out
     return first < receivers * width * out + READ * edges * width
 
 
 def multiplied(network: Network, number: int, place: int, rows: NDArray[np.float32], batch: int) -> NDArray[np.float32]:
-    """Rows of all senders times a layer's matrix of the relation at a place of its level, so many at a time."""
+    """Rows of all senders times the matrix of the layer's relation at index `place`, `batch` at a time."""
     layer: SageLayer = network.layers[number]  # type: ignore[assignment]
     out = np.empty((len(rows), network.shape.width_out(number)), np.float32)
     for first in range(0, len(rows), batch):
@@ -288,7 +288,7 @@ def multiplied(network: Network, number: int, place: int, rows: NDArray[np.float
 
 
 def _write_vectors(path: Path, names: pa.Array, vectors: NDArray[np.float32]) -> None:
-    """Nodes and vectors, a row group at a time."""
+    """Write nodes and vectors, a row group at a time."""
     width = vectors.shape[1]
     schema = pa.schema([("node", pa.string()), ("vector", pa.list_(pa.float32(), width))])
     size = max(1, _GROUP_BYTES // (4 * width))

@@ -1,4 +1,4 @@
-"""Predictions of several labels a node."""
+"""Predictions of several labels for each node."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def several_columns(
     """Lists of labels, by name of the column.
 
     Args:
-        graph: whose nodes they are.
-        shape: of the network.
-        scores: of each node and label, float32 [nodes, labels].
+        graph: graph of the nodes.
+        shape: configuration of the network.
+        scores: scores of each node and label, float32 [nodes, labels].
 
     Returns:
-        `predicted`, those with a probability of at least a half, or else the likeliest, and `probability` of these;
-        `ranked`, of a node with k labels the k likeliest; `label`, its own.
+        `predicted`, labels with a probability of at least 0.5, or else the most probable one; `probability`, theirs;
+        `ranked`, for a node with k labels the k most probable; `label`, the node's own.
     """
     names, own = pa.array(shape.head.classes, pa.string()), label_lists(graph, shape.head.label)
     parts = list(_parts(names, scores, np.array([len(each) for each in own], np.int64)))
@@ -54,7 +54,7 @@ def _parts(names: pa.Array, scores: NDArray[np.float32], counts: NDArray[np.int6
 
 
 def _lists(marked: NDArray[np.bool_], values: pa.Array) -> pa.Array:
-    """Values by row, as many as are marked in it."""
+    """Lists of values by row, as long as the number of marks in the row."""
     starts = np.zeros(len(marked) + 1, np.int32)
     np.cumsum(marked.sum(1), out=starts[1:])
     return pa.ListArray.from_arrays(column(starts), values)

@@ -62,7 +62,7 @@ class TrainParams(StageParams):
     )
     sampler: Literal["neighbor", "labor"] = Field(
         default="neighbor",
-        description="neighbor: as many of each node as the fan-out says. labor: so many on average, by one random "
+        description="neighbor: as many of each node as the fan-out says. labor: that number on average, by one random "
         "number for each sender, so that a batch has fewer different nodes (Balin and Çatalyürek, 2023).",
     )
     weight: str = Field(

@@ -1,6 +1,6 @@
 """Checkpoints of training: everything that the next step depends on.
 
-A state is written in one of two slots, and then its name is noted, so that a crash leaves the old one or the new one.
+A state is written to one of two slots and then noted, so that a crash leaves either the old state or the new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATE = "state.json"
 GROUP_NOTE = "workers.json"
 """Names of the notes of one process and of a worker group."""
 UNUSABLE = "training begins anew: there is a checkpoint, and it cannot be used"
-ANOTHERS = f"{UNUSABLE} (one process and workers each go on from their own)"
+ANOTHERS = f"{UNUSABLE} (one process and a worker group each resume from their own)"
 Arrays = dict[str, NDArray[Any]]
 _Count = Annotated[int, Field(ge=0)]
 
@@ -34,12 +34,12 @@ class TrainingPosition:
     """Position of training.
 
     Args:
-        epoch, step: that come next.
-        losses: of the steps done, by epoch.
-        epochs: what is reported of each finished epoch.
-        best: number of the one whose weights are kept, from 1; 0 for none yet.
-        worse: epochs since one that was better than those before.
-        saves: how often all was saved.
+        epoch, step: next epoch and step.
+        losses: losses of the steps done, by epoch.
+        epochs: reported row of each finished epoch.
+        best: epoch whose weights are kept, from 1; 0 for none yet.
+        worse: epochs since the last better one.
+        saves: number of saves.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
@@ -65,21 +65,17 @@ class CheckpointStore(Protocol):
         """Replace the arrays of this name."""
 
     def read(self, name: str) -> Arrays:
-        """The arrays of this name. Raises OSError or ValueError where there are none that are whole."""
+        """Read the arrays of this name. Raises OSError or ValueError if they are missing or incomplete."""
 
     def note(self, text: str) -> None:
-        """Replace the note, as a whole."""
+        """Replace the note atomically."""
 
     def noted(self) -> str | None:
-        """The note; None for none."""
+        """Read the note; None if there is none."""
 
 
 class Folder:
-    """A local folder of checkpoints.
-
-    Args:
-        path: it.
-    """
+    """A local folder of checkpoints."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -103,14 +99,14 @@ class Folder:
 
 def save_checkpoint(
     kept: CheckpointStore, network: Network, optimizers: list[Optimizer], best: Mapping[str, NDArray[Any]],
-    position: TrainingPosition, beside: Callable[[], None] = lambda: None,
+    position: TrainingPosition, before_note: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Write all of it in the slot of the position, then note that.
+    """Write the state to the slot of the position, then note the position.
 
     Args:
-        kept: where to.
-        network, optimizers, best, position: what to save.
-        beside: called before the note; what else the slot is to have must be there when it returns.
+        kept: store of checkpoints.
+        network, optimizers, best, position: the state.
+        before_note: called before the note, to write what else the slot is to have.
     """
     arrays = {f"weights.{key}": values for key, values in network.arrays().items()}
     arrays |= {f"best.{key}": values for key, values in best.items()}
@@ -119,29 +115,29 @@ def save_checkpoint(
             for key, value in values.items():
                 arrays[f"optimizer.{number}.{item}.{key}"] = torch.as_tensor(value).detach().cpu().numpy()
     kept.write(position.slot, arrays)
-    beside()
+    before_note()
     kept.note(json.dumps(asdict(position)))
 
 
-def noted_position(kept: CheckpointStore, tell: Callable[[str], None]) -> TrainingPosition | None:
-    """Position of the last state; None where there is none. `tell` is called with why one cannot be read."""
+def noted_position(kept: CheckpointStore, log: Callable[[str], None]) -> TrainingPosition | None:
+    """Position of the last state; None if there is none. `log` is called if it cannot be read."""
     try:
         text = kept.noted()
         return None if text is None else TypeAdapter(TrainingPosition).validate_json(text)
     except (OSError, ValueError) as error:
-        tell(f"{UNUSABLE} ({reason_of(error)})")
+        log(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
 
 class SavedNetwork(NamedTuple):
-    """State of a whole checkpoint of this network: weights, the best ones, and the optimizers' states."""
+    """State of a network: weights, best weights, and the optimizers' states."""
 
     weights: Arrays
     best: Arrays
     states: list[dict[int, Arrays]]
 
     def take(self, network: Network, optimizers: list[Optimizer]) -> None:
-        """Go back to them."""
+        """Restore it."""
         network.load_arrays(self.weights)
         for optimizer, given in zip(optimizers, self.states, strict=True):
             optimizer.load(given)
@@ -152,15 +148,15 @@ def read_checkpoint(
     position: TrainingPosition,
     network: Network,
     optimizers: list[Optimizer],
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> SavedNetwork | None:
-    """The checkpoint of a position; None where it is not whole, or not of this network.
+    """Read the checkpoint of a position; None if it is incomplete, or of another network.
 
     Args:
-        kept: where it is.
-        position: as it was noted.
-        network, optimizers: whose it must be; nothing of them changes.
-        tell: called with why it cannot be used.
+        kept: store of checkpoints.
+        position: as noted.
+        network, optimizers: to check against; not changed.
+        log: called with the reason if it cannot be used.
     """
     try:
         parts: dict[str, Arrays] = {"weights": {}, "best": {}, "optimizer": {}}
@@ -181,22 +177,22 @@ def read_checkpoint(
             optimizer.check(given)
         return saved
     except (OSError, ValueError) as error:
-        tell(f"{UNUSABLE} ({reason_of(error)})")
+        log(f"{UNUSABLE} ({reason_of(error)})")
         return None
 
 
 def load_checkpoint(
-    kept: CheckpointStore, network: Network, optimizers: list[Optimizer], tell: Callable[[str], None]
+    kept: CheckpointStore, network: Network, optimizers: list[Optimizer], log: Callable[[str], None]
 ) -> tuple[TrainingPosition, Arrays] | None:
-    """Go back to the checkpoint: its position and the best weights; None where there is none that is whole.
+    """Restore the last checkpoint: its position and best weights; None if there is no usable one.
 
     Args:
-        kept: where it is.
-        network, optimizers: what goes back, both new; they are as they were where None is returned.
-        tell: called with why one that is there cannot be used.
+        kept: store of checkpoints.
+        network, optimizers: both new; restored, or unchanged if None is returned.
+        log: called with the reason if a checkpoint cannot be used.
     """
-    position = noted_position(kept, tell)
-    saved = None if position is None else read_checkpoint(kept, position, network, optimizers, tell)
+    position = noted_position(kept, log)
+    saved = None if position is None else read_checkpoint(kept, position, network, optimizers, log)
     if position is None or saved is None:
         return None
     saved.take(network, optimizers)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
 from superworkflow.tasks.lib.gnn import random_streams
-from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding, gathered
+from superworkflow.tasks.lib.gnn.distributed.dist_embedding import DistEmbedding
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchInputs, BatchRequest, DistNeighborSampler
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.model.network import Network, NetworkInputs, table_name
 from superworkflow.tasks.lib.gnn.objective.base import Evaluation, Example, Objective, Step
@@ -103,7 +103,7 @@ class DistributedTrainer(Trainer):
     @property
     def sent(self) -> dict[str, int]:
         """Bytes that this worker has sent to others, by what they were."""
-        counts = dict(self._store.owners.exchange.sent)
+        counts = dict(self._store.store.exchange.sent)
         for kind, size in self._owners.exchange.sent.items():
             counts[kind] = counts.get(kind, 0) + size
         return counts
@@ -118,7 +118,7 @@ class DistributedTrainer(Trainer):
             if self._worker.rank == 0:  # in a file, since no worker needs room for all rows
                 size = (max(1, count), table.shape[1])
                 whole = np.memmap(self._folder / f"embeddings-{key}", np.float32, "w+", shape=size)
-            gathered(self._owners, name, count, table, whole)
+            self._owners.gather(name, count, table, whole)
             self._whole[table_name(key)] = whole
 
     def weights(self) -> Mapping[str, NDArray[Any]]:
@@ -152,14 +152,14 @@ class DistributedTrainer(Trainer):
                 for example, (items, step) in zip(examples, steps, strict=True)
             ]
         found = self._store.batches(wanted)
-        return [(example, batch, known) for example, (batch, known) in zip(examples, found, strict=True)]
+        return [(example, batch, inputs) for example, (batch, inputs) in zip(examples, found, strict=True)]
 
     def _dropout(self, step: Step) -> float:
         return self.params.dropout if step[0] == random_streams.TRAINING else 0.0
 
     def _share(self, items: NDArray[np.int64], step: Step) -> NDArray[np.int64]:
         """This worker's items of a step."""
-        owners = self._store.owners.book.owners(*self.task.home(items, step))
+        owners = self._store.store.book.owners(*self.task.home(items, step))
         mine: NDArray[np.int64] = items[shares(owners, self._worker.size) == self._worker.rank]
         return mine
 
@@ -171,22 +171,22 @@ class DistributedTrainer(Trainer):
             for number, each in lost.items() if len(each)
         }  # fmt: skip
 
-    def _learn(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
+    def _learn(self, example: Example, batch: MiniBatch, inputs: NetworkInputs) -> float:
         """Gradients of the mean loss over all workers' targets."""
-        assert isinstance(known, BatchInputs)
+        assert isinstance(inputs, BatchInputs)
         count, value = len(example.wanted[0]), 0.0
         with self.paces.waiting(), self.spent.on("update"):
-            learned = self.tables.read(known.learned_rows)
+            learned = self.tables.read(inputs.learned_rows)
         if count:
             with self.spent.on("compute"):
-                read = replace(known, learned=learned)
+                read = replace(inputs, learned=learned)
                 loss = self.task.loss(self.network, self.network(batch, read, self.params.dropout), example)
                 value = float(loss.detach())
                 loss.backward()  # type: ignore[no-untyped-call]
         with self.spent.on("update"):
-            return self._added(value, count, known, learned)
+            return self._added(value, count, inputs, learned)
 
-    def _added(self, value: float, count: int, known: BatchInputs, learned: Mapping[str, torch.Tensor]) -> float:
+    def _added(self, value: float, count: int, inputs: BatchInputs, learned: Mapping[str, torch.Tensor]) -> float:
         """Add up the gradients of all workers; the mean loss.
 
         Args:
@@ -199,34 +199,34 @@ class DistributedTrainer(Trainer):
         has = [0.0 if each.grad is None else 1.0 for each in dense]
         parts = [torch.zeros(each.numel()) if each.grad is None else each.grad.flatten().cpu() for each in dense]
         wish = float(super()._is_due() and self._worker.rank == 0)
-        told, exchange = torch.tensor([*has, wish, value * count, float(count)]), self._owners.exchange
-        flat = torch.from_numpy(exchange.leaving(sum(map(len, parts)) + len(told), np.float32))
-        torch.cat([*(part.mul_(count) for part in parts), told], out=flat)
+        totals, exchange = torch.tensor([*has, wish, value * count, float(count)]), self._owners.exchange
+        flat = torch.from_numpy(exchange.leaving(sum(map(len, parts)) + len(totals), np.float32))
+        torch.cat([*(part.mul_(count) for part in parts), totals], out=flat)
         with self.paces.waiting():
             flat = exchange.add_up(flat)
         wished, value, total = flat[-3:].tolist()
         self._all_save = self._all_save or wished > 0
         if not math.isfinite(value):
             raise self._diverged(value)
-        at = 0
+        begin = 0
         for each, there in zip(dense, flat[-3 - len(dense) : -3].tolist(), strict=True):
-            gradient = flat[at : at + each.numel()].view_as(each) / total
+            gradient = flat[begin : begin + each.numel()].view_as(each) / total
             each.grad = gradient.to(each.device) if there else None
-            at += each.numel()
+            begin += each.numel()
         with self.paces.waiting():
-            self.tables.learn(known.learned_rows, learned, count / total)
+            self.tables.learn(inputs.learned_rows, learned, count / total)
         return float(value / total)
 
     def _update(self) -> None:
         with self.spent.on("update"):
             super()._update()
 
-    def _judge(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> Evaluation:
-        assert isinstance(known, BatchInputs)
+    def _judge(self, example: Example, batch: MiniBatch, inputs: NetworkInputs) -> Evaluation:
+        assert isinstance(inputs, BatchInputs)
         with self.paces.waiting():
-            learned = self.tables.read(known.learned_rows)
+            learned = self.tables.read(inputs.learned_rows)
         if any(map(len, example.nodes.values())):
-            rows = self.network(batch, replace(known, learned=learned))
+            rows = self.network(batch, replace(inputs, learned=learned))
         else:
             head = self.network.shape.head
             rows = {name: torch.zeros(0, head.width, device=self.network.device) for name in head.node_sets}
@@ -246,7 +246,7 @@ class DistributedTrainer(Trainer):
     def _end_epoch(self) -> None:
         super()._end_epoch()
         ahead = sum(self.spent.seconds[name] for name in ("schedule", "sample", "gather", "compact"))
-        worked = self.spent.seconds["compute"] + ahead - self._store.owners.exchange.waited
+        worked = self.spent.seconds["compute"] + ahead - self._store.store.exchange.waited
         self.paces.compare(self.position.epoch, worked)
 
     def resume(self) -> bool:

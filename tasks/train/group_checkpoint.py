@@ -1,7 +1,7 @@
-"""Checkpoints of a worker group: in the stage's checkpoint, by way of the coordinator.
+"""Checkpoints of a worker group, in the stage's checkpoint, by way of the coordinator.
 
-The first worker writes what all have. Learned embeddings are written by part of the graph, each by who owns the part,
-so that any number of workers can go on.
+The first worker writes the state that all share. Learned embeddings are written by part of the graph, each part by its
+owner, so that any number of workers can resume.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from superworkflow.tasks.train.optimizers import Optimizer
 
 _PIECE_BYTES = 32 << 20
 _KEPT = "optimizer."
-"""Names of what the optimizer keeps begin with it."""
+"""Prefix of the names of the optimizer's states."""
 Parts = Mapping[int, Mapping[str, tuple[int, int]]]
 """Bounds of each part among this worker's rows of each node set."""
 
 
 class GroupKept:
-    """See `checkpoint.CheckpointStore`.
+    """The `checkpoint.CheckpointStore` of a worker group.
 
     Args:
-        worker: this one.
-        folder: for temporary files.
+        worker: this worker.
+        folder: folder of temporary files.
     """
 
     def __init__(self, worker: Worker, folder: Path):
@@ -74,15 +74,15 @@ def save_tables(
     kept: CheckpointStore, slot: str, parts: Parts, tables: DistEmbedding, best: Mapping[str, NDArray[Any]],
     optimizer: Optimizer,
 ) -> None:  # fmt: skip
-    """Write the rows of this worker's parts, the best ones, and what the optimizer keeps of them.
+    """Write the rows of this worker's parts, the best rows, and the optimizer's states of them.
 
     Args:
-        kept: where to.
-        slot: in which.
-        parts: this worker's.
+        kept: store of checkpoints.
+        slot: slot of the checkpoint.
+        parts: this worker's parts.
         tables: its rows.
-        best: the best ones by node set; empty where there are none yet.
-        optimizer: of the tables.
+        best: best rows by node set; empty if there are none yet.
+        optimizer: optimizer of the tables.
     """
     states = optimizer.states()
     for number, (name, rows) in enumerate(tables.arrays().items()):
@@ -96,15 +96,14 @@ def save_tables(
 
 
 class SavedTables(NamedTuple):
-    """State of a whole checkpoint: by node set the rows of a worker's parts and the best ones; by number of the table
-    what the optimizer keeps."""
+    """Saved rows of a worker's parts and the best rows by node set, and optimizer states by number of the table."""
 
     rows: Arrays
     best: Arrays
     states: dict[int, Arrays]
 
     def take(self, tables: DistEmbedding, optimizer: Optimizer) -> None:
-        """Go back to them."""
+        """Restore them."""
         tables.load(self.rows)
         if self.rows:
             optimizer.load(self.states)
@@ -112,17 +111,17 @@ class SavedTables(NamedTuple):
 
 def read_tables(
     kept: CheckpointStore, slot: str, parts: Parts, tables: DistEmbedding, optimizer: Optimizer, has_best: bool,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> SavedTables | None:  # fmt: skip
-    """Saved rows of this worker's parts; None where they are not whole, or not of these tables.
+    """Read the rows of this worker's parts; None if they are incomplete, or of other tables.
 
     Args:
-        kept: where it is.
-        slot: in which.
-        parts: this worker's.
-        tables, optimizer: its rows, and what trains them; nothing of them changes.
-        has_best: whether best ones were saved.
-        tell: called with why it cannot be used.
+        kept: store of checkpoints.
+        slot: slot of the checkpoint.
+        parts: this worker's parts.
+        tables, optimizer: its rows and their optimizer, to check against; not changed.
+        has_best: best rows were saved.
+        log: called with the reason if it cannot be used.
     """
     rows, best, states = Arrays(), Arrays(), dict[int, Arrays]()
     try:
@@ -141,24 +140,24 @@ def read_tables(
             rows[name] = whole.pop("rows")
             if has_best:
                 best[name] = whole.pop("best")
-            if whole:  # there are none before the first step
+            if whole:  # no states before the first step
                 states[number] = {key.removeprefix(_KEPT): values for key, values in whole.items()}
         optimizer.check(states)
     except (OSError, ValueError) as error:
-        tell(f"{UNUSABLE} ({reason_of(error)})")
+        log(f"{UNUSABLE} ({reason_of(error)})")
         return None
     return SavedTables(rows, best, states)
 
 
 def _are_of_one_state(part: Arrays, other: Arrays) -> bool:
-    """True if two parts have arrays of the same names, and the same numbers where these are not by row."""
+    """True if two parts have arrays of the same names, and equal ones if they are not by row."""
     return part.keys() == other.keys() and all(
         values.ndim == other[name].ndim and (values.ndim > 0 or values == other[name]) for name, values in part.items()
     )
 
 
 def _check_part(arrays: Arrays, shape: tuple[int, ...], has_best: bool, what: str) -> None:
-    """True if it can be a part of so many rows. Raises ValueError."""
+    """Check the arrays of a part, whose rows have this shape. Raises ValueError."""
     given = {name: values for name, values in arrays.items() if not name.startswith(_KEPT)}
     if given.keys() != ({"rows", "best"} if has_best else {"rows"}):
         raise ValueError(f"{what} has {', '.join(sorted(given)) or 'no rows'}")

@@ -13,8 +13,8 @@ class EpochVerdict(NamedTuple):
     """Verdict on an epoch.
 
     Args:
-        is_kept: its weights replace those that were kept so far.
-        is_better: those who wait for a better epoch have seen one.
+        is_kept: its weights replace those kept so far.
+        is_better: resets early stopping.
     """
 
     is_kept: bool
@@ -22,15 +22,15 @@ class EpochVerdict(NamedTuple):
 
 
 class ModelSelection:
-    """Compares each epoch with all before it, by what it makes of the items to validate on.
+    """Compares each epoch with all before it on the validation items.
 
-    By `loss` an epoch is kept that has a lower one; by `figure` one that has a higher one, or the same and a lower
-    loss. By `both` it is one whose loss and figure are no worse than any before, and an epoch of which that is true of
-    either goes on as progress: the rule by which the networks of Veličković et al. (ICLR 2018) were chosen.
+    By `loss` an epoch with a lower loss is kept; by `figure` one with a higher figure, or an equal figure and a lower
+    loss. By `both` an epoch is kept if neither its loss nor its figure is worse than any before, and counts as better
+    if either is not: the rule of Veličković et al. (ICLR 2018).
 
     Args:
-        by: one of these.
-        figure: name of the figure in an epoch's row; more is better.
+        by: `loss`, `figure` or `both`.
+        figure: name of the figure in an epoch's row; larger is better.
         rows: epochs that were compared before.
     """
 
@@ -45,7 +45,7 @@ class ModelSelection:
         """Compare the next epoch with the best one.
 
         Args:
-            row: its `validation_loss`, which is finite, and its figure.
+            row: the epoch's `validation_loss`, finite, and its figure.
         """
         loss, figure = row["validation_loss"], row[self._figure]
         if self._by == BOTH:

@@ -1,8 +1,8 @@
 """Stage `train` on a worker group: each worker has some parts of the graph, and trains on its share of each step.
 
-The blocks of a step are those that one process draws, divided among the workers: targets go to their owners, evened out
-to one more or less. Gradients are added up over all workers before each step of the optimizer, so that all have the
-same weights. Losses are those of one process up to the order of sums.
+A step's blocks equal those of one process, divided among the workers: targets go to their owners, balanced to differ by
+at most one. Gradients are summed over all workers before each optimizer step, so that all workers have equal weights.
+Losses equal those of one process up to the order of sums.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.distributed.shared_memory import shared_buffers
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import DistNeighborSampler
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition, shards_of
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.network import Network
@@ -57,34 +57,34 @@ def run(job: StageRun[TrainParams]) -> Output:
     """Coordinate; the workers train, and the first of them writes.
 
     Raises:
-        UserError: there is no graph in parts, it is another graph's, or there are more workers than parts.
+        UserError: the graph in parts is missing, belongs to another graph, or has fewer parts than there are workers.
     """
     graph, shards = job.inputs["graph"], shards_of(job)
     sums = job.inputs["sums"].uri if "sums" in job.inputs and job.params.sums_features else ""
     links = has_links(graph)
     job.output.claim(FILES if links else [*FILES, SPLITS_FILE])
     with worker_group(job) as group:
-        told = group.run(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
+        results = group.run(train, job.params.model_dump(mode="json"), graph.uri, shards.uri, sums,
                          job.output.location.uri)  # fmt: skip
-    job.output.adopt(FileEntry.model_validate(entry) for entry in told[0]["files"])
-    for rank, each in enumerate(told):
+    job.output.adopt(FileEntry.model_validate(entry) for entry in results[0]["files"])
+    for rank, each in enumerate(results):
         sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(each["sent"].items()))
         busy = ", ".join(f"{name} {seconds / each['wall_s']:.0%}" for name, seconds in each["spent"].items())
         job.progress.log(f"rank {rank}: {each['cpu_s']:.1f} CPU seconds; sent: {sent}; busy: {busy}")
-    return Output(rows=told[0]["rows"], stats=told[0]["facts"])
+    return Output(rows=results[0]["rows"], stats=results[0]["facts"])
 
 
 def train(
     worker: Worker, given: dict[str, Any], graph_uri: str, shards_uri: str, sums_uri: str, output: str
 ) -> dict[str, Any]:
-    """One rank: train on its share of each step.
+    """Train one rank on its share of each step.
 
     Args:
-        worker: it.
+        worker: this rank.
         given: the stage's parameters.
         graph_uri, shards_uri: datasets of stages heterograph or holdout_links, and shard.
-        sums_uri: dataset of stage aggregate; empty where the network does not read means.
-        output: URI of the dataset that is made.
+        sums_uri: dataset of stage aggregate; empty if the network does not read means.
+        output: URI of the dataset to write.
     """
     began, params = time.process_time(), TrainParams.model_validate(given)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,21 +96,21 @@ def train(
             trainer.train()
         finally:
             trainer.close()
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "sent": trainer.sent, "cpu_s": time.process_time() - began, "wall_s": time.monotonic() - start_s,
             "spent": trainer.spent.seconds, "files": [], "facts": {},
         }  # fmt: skip
         if worker.rank == 0:
             writer = TaskWriter(Location.of(output))
-            told["facts"] = trainer.task.facts() | write_results(writer, trainer)
-            told["files"] = [entry.model_dump() for entry in writer.entries]
-    return told | {"rows": sum(len(trainer.task.items(split)) for split in SPLITS)}
+            result["facts"] = trainer.task.facts() | write_results(writer, trainer)
+            result["files"] = [entry.model_dump() for entry in writer.entries]
+    return result | {"rows": sum(len(trainer.task.items(split)) for split in SPLITS)}
 
 
 def trainer_of(
     worker: Worker, params: TrainParams, graph_uri: str, shards_uri: str, sums_uri: str, folder: Path
 ) -> DistributedTrainer:
-    """Trainer of this rank, before its first step; all workers call it together.
+    """Trainer of this rank, before its first step. Collective.
 
     Args:
         worker, graph_uri, shards_uri, sums_uri: see `train`.
@@ -131,7 +131,7 @@ def trainer_of(
 
 
 def _weights_to_lose(graph: HeteroGraph, shape: NetworkConfig) -> dict[int, NDArray[Any]]:
-    """By which degrees are corrected where edges are lost in a step; nothing else asks what such edges weigh."""
+    """Edge weights that correct GCN's degrees for edges lost in a step; other models do not need them."""
     if shape.model != "gcn" or not shape.weight:
         return {}
     return {each.number: graph.edge_feature(each.name, shape.weight) for each in shape.relations}
@@ -182,12 +182,12 @@ def store_of(
 
 
 def _scaled_sums(store: DistNeighborSampler, mine: WorkerPartition) -> NDArray[np.float32]:
-    """Inputs of GCN's first layer for the owned nodes: see `data_of`."""
+    """Inputs of GCN's first layer for the owned nodes; see `data_of`."""
     ((number, rows),) = store.piece.rows.items()
     ((name, features),) = store.piece.features.items()
     scaled = (features / np.sqrt(store.degrees + 1)).astype(np.float32, copy=False)
     sums = np.empty_like(scaled)
-    owners = KVStore(mine.book, Exchange(store.owners.exchange.group))
+    owners = KVStore(mine.book, Exchange(store.store.exchange.group))
     near, edges = read_only(mine.near(owners, name, scaled)), (read_only(rows.indptr), mine.places(number))
     if number in store.weights:
         sum_weighted(near, *edges, read_only(store.weights[number]), sums)

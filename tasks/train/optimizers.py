@@ -1,8 +1,8 @@
-"""Adam, its form for rows, and Adagrad for rows: what trains weights and embeddings.
+"""Optimizers: Adam for dense weights, and Adam and Adagrad for rows of embeddings.
 
-They compute what torch.optim's `Adam`, `SparseAdam` and `Adagrad` do with their defaults, to the last bit. Those import
-torch's compiler with their first step, whether anything is compiled or not: 1.1 CPU seconds and 70 MiB in each process
-that trains, half of what a graph of a thousand nodes takes. The compiler is of no use here.
+They are bit-equal to torch.optim's `Adam`, `SparseAdam` and `Adagrad` with their defaults. Those import torch's
+compiler with their first step, even if nothing is compiled: 1.1 CPU seconds and 70 MiB in each process that trains,
+half of what a graph of a thousand nodes takes.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 State = dict[str, Any]
-"""State of one parameter: `step`, int, how many it has taken; and tensors of its shape."""
+"""State of one parameter: `step`, number of steps taken; and tensors of its shape."""
 Saved = Mapping[int, Mapping[str, NDArray[Any]]]
-"""States as arrays, by the number of the parameter: `step` int64 [], the others float32 of its shape."""
+"""States as arrays, by number of the parameter: `step` int64 [], the others float32 of its shape."""
 _STEP = "step"
 
 
 class Optimizer(ABC):
-    """Changes parameters by their gradients.
+    """Updates parameters by their gradients.
 
     Args:
-        parameters: what it changes; one without a gradient stays as it is.
+        parameters: parameters to update; those without a gradient stay as they are.
         learning_rate: greater than 0.
     """
 
     keeps: ClassVar[tuple[str, ...]]
-    """Names of the tensors that it keeps of each parameter, which are zeros at first."""
+    """Names of the tensors in each parameter's state, zeros at first."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
         self._parameters, self._rate = list(parameters), learning_rate
         self._states: dict[int, State] = {}
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Drop all gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Change each parameter that has a gradient."""
+        """Update each parameter that has a gradient."""
         for number, parameter in enumerate(self._parameters):
             if parameter.grad is None:
                 continue
@@ -58,14 +58,14 @@ class Optimizer(ABC):
             self._change(parameter, parameter.grad, state)
 
     def states(self) -> dict[int, State]:
-        """States by the number of the parameter; empty before the first step."""
+        """States by number of the parameter; empty before the first step."""
         return self._states
 
     def check(self, states: Saved) -> None:
-        """True if these can be its states.
+        """Check states.
 
         Raises:
-            ValueError: they are not of these parameters and this kind.
+            ValueError: they are of other parameters or another optimizer.
         """
         for number, given in states.items():
             if not 0 <= number < len(self._parameters) or given.keys() != {_STEP, *self.keeps}:
@@ -77,7 +77,7 @@ class Optimizer(ABC):
                 raise ValueError(f"the state of parameter {number} is of another kind")
 
     def load(self, states: Saved) -> None:
-        """Go on from copies of what another one kept.
+        """Restore states, which are copied.
 
         Raises:
             ValueError: see `check`.
@@ -97,16 +97,16 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, ICLR 2015, algorithm 1) with its defaults for what is no learning rate.
+    """Adam (Kingma and Ba, ICLR 2015, algorithm 1) with its default decays.
 
     Args:
         parameters, learning_rate: see `Optimizer`.
-        weight_decay: L2 penalty, which is part of the gradient.
+        weight_decay: L2 penalty, added to the gradient.
     """
 
     keeps = ("exp_avg", "exp_avg_sq")
     first, second, small = 0.9, 0.999, 1e-8
-    """Decay of the means of gradients and of their squares; what keeps a quotient finite."""
+    """Decay of the means of gradients and of their squares; epsilon of the denominator."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float, weight_decay: float = 0.0):
         super().__init__(parameters, learning_rate)
@@ -123,7 +123,7 @@ class Adam(Optimizer):
 
 
 class RowAdam(Adam):
-    """Adam of rows whose gradients are sparse: what it keeps of the others does not decay, and they stay."""
+    """Adam for rows with sparse gradients: other rows and their states stay as they are."""
 
     def _change(self, parameter: Tensor, gradient: Tensor, state: State) -> None:
         rows, values = _rows(gradient)
@@ -140,7 +140,7 @@ class RowAdam(Adam):
 
 
 class RowAdagrad(Optimizer):
-    """Adagrad (Duchi, Hazan and Singer, JMLR 2011) of rows whose gradients are sparse."""
+    """Adagrad (Duchi, Hazan and Singer, JMLR 2011) for rows with sparse gradients."""
 
     keeps = ("sum",)
     small = 1e-10
@@ -153,6 +153,6 @@ class RowAdagrad(Optimizer):
 
 
 def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of the rows that have a gradient, each once, and their gradients [rows, width]."""
+    """Distinct rows that have a gradient, and their gradients [rows, width]."""
     whole = gradient.coalesce()
     return whole.indices()[0], whole.values()

@@ -59,14 +59,14 @@ def run(job: StageRun[TrainParams]) -> Output:
     weights = weights_of(graph, shape.levels()[0].relations, drawn_by) if drawn_by else {}
     with torch_threads(job.threads):
         network = Network(shape, params.seed).to(params.device)
-        summed = frozenset(data.known.sums or ())
-        direct = network.direct(0, data.known) - summed
+        summed = frozenset(data.inputs.sums or ())
+        direct = network.direct(0, data.inputs) - summed
         draws = Draws(shape.levels(), params.sizes, params.sampler == "labor", summed, params.seed, direct)
         ahead = LookAhead(
             lambda: NeighborSampler(data.rows, shape.nodes, draws, weights), max(1, job.threads - 1), params.lookahead
         )
         kept = Folder(job.checkpoint)
-        trainer = Trainer(network, data.known, task, params, ahead, kept, job.save_checkpoint, job.progress)
+        trainer = Trainer(network, data.inputs, task, params, ahead, kept, job.save_checkpoint, job.progress)
         if trainer.resume():
             job.progress.log(f"resuming at epoch {trainer.position.epoch + 1}, step {trainer.position.step + 1}")
         elif (job.checkpoint / GROUP_NOTE).is_file():
@@ -83,18 +83,18 @@ FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)
 
 def write_results(output: FileWriter, trainer: Trainer) -> dict[str, Stat]:
     """Write what was trained; facts of it."""
-    network, task, at, weights = trainer.network, trainer.task, trainer.position, trainer.weights()
+    network, task, position, weights = trainer.network, trainer.task, trainer.position, trainer.weights()
     with output.file(WEIGHTS_FILE) as path:
         write_weights(path, weights)
     output.json(NETWORK_FILE, network.shape.document())
     task.save(output)
-    _write_losses(output, at.losses)
-    output.json(HISTORY_FILE, at.epochs)
-    best, shape = at.epochs[at.best - 1] if at.best else at.epochs[-1], network.shape
+    _write_losses(output, position.losses)
+    output.json(HISTORY_FILE, position.epochs)
+    best, shape = position.epochs[position.best - 1] if position.best else position.epochs[-1], network.shape
     return {
         "task": shape.head.task, "hidden": shape.hidden, "layers": shape.layers, "weighted": int(bool(shape.weight)),
-        "epochs": len(at.epochs), "best_epoch": at.best or len(at.epochs),
-        "steps": sum(map(len, at.losses)), "loss": best["loss"], "model": shape.model,
+        "epochs": len(position.epochs), "best_epoch": position.best or len(position.epochs),
+        "steps": sum(map(len, position.losses)), "loss": best["loss"], "model": shape.model,
         "parameters": sum(each.size for each in weights.values()),
         **{name: value for name, value in best.items() if name == f"validation_{task.figure}"},
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stragglers of a worker group: one that is much slower than the others is named, with the wait it causes."""
+"""Stragglers of a worker group: a worker much slower than the others is logged, with the wait that it causes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.tasks.lib.distributed.exchange import Exchange
 
 SLOW = 2.0
-"""So many times the median of the others' work is told."""
+"""A worker is logged from this multiple of the median of the others' work."""
 _LEAST_SECONDS = 1.0
 
 
@@ -21,8 +21,8 @@ class StragglerStats:
     """Seconds that a worker has worked, and that its training has waited, since the last comparison.
 
     Args:
-        exchange: with the others, of the thread that trains.
-        worker: this one.
+        exchange: exchange of the thread that trains.
+        worker: this worker.
     """
 
     def __init__(self, exchange: Exchange, worker: Worker):
@@ -37,11 +37,11 @@ class StragglerStats:
         self._waited += time.monotonic() - began
 
     def compare(self, epoch: int, worked: float) -> None:
-        """Compare an epoch's work; all workers call it. The first one tells who is slow.
+        """Compare an epoch's work; the first worker logs a straggler. Collective.
 
         Args:
-            epoch: its number.
-            worked: seconds in which this worker has worked since training began, in whatever thread.
+            epoch: number of the epoch.
+            worked: seconds that this worker has worked since training began, in all threads.
         """
         whole = time.monotonic() - self._began
         mine = np.array([[worked - self._worked, self._waited]])
@@ -58,10 +58,10 @@ class StragglerStats:
 
 
 def slow_one(seconds: NDArray[np.float64]) -> tuple[int, float] | None:
-    """Rank of a worker that is much slower than the others, and how many times; None where there is none.
+    """Rank of a worker that is much slower than the others, and by what factor; None if there is none.
 
     Args:
-        seconds: worked and waited by each rank [workers, 2].
+        seconds: seconds worked and waited by each rank [workers, 2].
     """
     worked = seconds[:, 0]
     if len(worked) < 2:

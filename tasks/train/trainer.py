@@ -53,10 +53,10 @@ class Trainer:
     """
 
     def __init__(
-        self, network: Network, known: NetworkInputs, task: Objective, params: TrainParams, ahead: LookAhead | None,
+        self, network: Network, inputs: NetworkInputs, task: Objective, params: TrainParams, ahead: LookAhead | None,
         kept: CheckpointStore, saved: Callable[[], None], progress: Progress,
     ):  # fmt: skip
-        self.network, self.known, self.task, self.params, self.ahead = network, known, task, params, ahead
+        self.network, self.inputs, self.task, self.params, self.ahead = network, inputs, task, params, ahead
         self._kept, self._saved, self._progress = kept, saved, progress
         network.precision = params.products
         self.optimizers = optimizers_of(network.parameters(), network.embeddings.parameters(), params)
@@ -83,17 +83,19 @@ class Trainer:
             UserError: training diverged.
         """
         keep_memory()
-        at = self.position
-        self._keeping = ModelSelection(self.params.kept_by, self._figure, at.epochs)
-        self._stream = self._prepared(self._schedule(at.epoch, at.step))
-        while at.epoch < self.params.epochs and not self._is_over():
-            if at.step == 0:
-                at.losses.append([])
-            for prepared in self._batches(self._train, self._size, random_streams.TRAINING, at.epoch, at.step):
-                at.losses[-1].append(self.step(*prepared))
-                at.step += 1
+        position = self.position
+        self._keeping = ModelSelection(self.params.kept_by, self._figure, position.epochs)
+        self._stream = self._prepared(self._schedule(position.epoch, position.step))
+        while position.epoch < self.params.epochs and not self._is_over():
+            if position.step == 0:
+                position.losses.append([])
+            for prepared in self._batches(
+                self._train, self._size, random_streams.TRAINING, position.epoch, position.step
+            ):
+                position.losses[-1].append(self.step(*prepared))
+                position.step += 1
                 self._tell()
-                if at.step < self.steps and self._is_due():
+                if position.step < self.steps and self._is_due():
                     self._save()
             self._end_epoch()
             if self._is_due():
@@ -106,7 +108,7 @@ class Trainer:
         self._stream = self._prepared(self._to_train(number, 0))
         return self._batches(self._train, self._size, random_streams.TRAINING, number)
 
-    def step(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
+    def step(self, example: Example, batch: MiniBatch, inputs: NetworkInputs) -> float:
         """Train on a batch; its loss.
 
         Raises:
@@ -114,7 +116,7 @@ class Trainer:
         """
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        value = self._learn(example, batch, known)
+        value = self._learn(example, batch, inputs)
         self._update()
         return value
 
@@ -148,9 +150,9 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
 
-    def _learn(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> float:
+    def _learn(self, example: Example, batch: MiniBatch, inputs: NetworkInputs) -> float:
         """Gradients of a step's loss; its value."""
-        loss = self.task.loss(self.network, self.network(batch, known, self.params.dropout), example)
+        loss = self.task.loss(self.network, self.network(batch, inputs, self.params.dropout), example)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._diverged(value)
@@ -158,21 +160,21 @@ class Trainer:
         return value
 
     def _end_epoch(self) -> None:
-        at = self.position
-        row = {"epoch": at.epoch + 1.0, "loss": float(np.mean(at.losses[-1]))}
+        position = self.position
+        row = {"epoch": position.epoch + 1.0, "loss": float(np.mean(position.losses[-1]))}
         if len(self._validate):
-            loss, figure = self._validated(at.epoch)
+            loss, figure = self._validated(position.epoch)
             if not math.isfinite(loss):
                 raise self._diverged(loss)
             row |= {"validation_loss": loss, self._figure: figure}
             verdict = self._keeping.compare(row)
-            at.worse = 0 if verdict.is_better else at.worse + 1
+            position.worse = 0 if verdict.is_better else position.worse + 1
             if verdict.is_kept:
-                at.best, self.best = at.epoch + 1, self._copied()
-        at.epochs.append(row)
+                position.best, self.best = position.epoch + 1, self._copied()
+        position.epochs.append(row)
         value = row.get(self._figure, -row["loss"])
-        self._progress.report(at.epoch + 1, self.params.epochs, value)
-        at.epoch, at.step = at.epoch + 1, 0
+        self._progress.report(position.epoch + 1, self.params.epochs, value)
+        position.epoch, position.step = position.epoch + 1, 0
 
     @torch.no_grad()
     def _validated(self, epoch: int) -> tuple[float, float]:
@@ -181,17 +183,17 @@ class Trainer:
         return self._judged(batches, len(self._validate))
 
     def _judged(self, batches: Iterator[Prepared], count: int) -> tuple[float, float]:
-        """Mean loss and figure of the batches of so many items."""
+        """Mean loss and figure of batches that have `count` items."""
         loss, figure = 0.0, 0.0
-        for example, batch, known in batches:
-            found = self._judge(example, batch, known)
+        for example, batch, inputs in batches:
+            found = self._judge(example, batch, inputs)
             loss, figure = loss + found.loss, figure + found.figure
         loss, figure = self._over_all(loss, figure)
         return loss / count, figure / count
 
-    def _judge(self, example: Example, batch: MiniBatch, known: NetworkInputs) -> Evaluation:
+    def _judge(self, example: Example, batch: MiniBatch, inputs: NetworkInputs) -> Evaluation:
         """Evaluate a batch of validation items."""
-        return self.task.judge(self.network, self.network(batch, known), example)
+        return self.task.judge(self.network, self.network(batch, inputs), example)
 
     def _over_all(self, loss: float, figure: float) -> tuple[float, float]:
         """Sums over all who validate."""
@@ -232,8 +234,8 @@ class Trainer:
         if whose not in self._constant:
             (self._constant[whose],) = self._prepared([(items, (whose, 0, 0))])
         # Masks differ from step to step nevertheless.
-        example, batch, known = self._constant[whose]
-        yield example, _masked_anew(batch, self.params.seed, whose, epoch), known
+        example, batch, inputs = self._constant[whose]
+        yield example, _masked_anew(batch, self.params.seed, whose, epoch), inputs
 
     def _prepared(self, steps: Iterable[Scheduled]) -> Iterator[Prepared]:
         """The batches of some steps."""
@@ -241,14 +243,16 @@ class Trainer:
         return self.ahead.each(self._prepare, steps)
 
     def _prepare(self, sampler: NeighborSampler, step: Scheduled) -> Prepared:
-        return *prepare(self.task, sampler, *step), self.known
+        return *prepare(self.task, sampler, *step), self.inputs
 
     def _tell(self) -> None:
-        at = self.position
-        facts = {"loss": at.losses[-1][-1]}
-        if at.epochs and self._figure in at.epochs[-1]:
-            facts["validation"] = at.epochs[-1][self._figure]
-        self._progress.update(at.epoch * self.steps + at.step, self.params.epochs * self.steps, "steps", **facts)
+        position = self.position
+        facts = {"loss": position.losses[-1][-1]}
+        if position.epochs and self._figure in position.epochs[-1]:
+            facts["validation"] = position.epochs[-1][self._figure]
+        self._progress.update(
+            position.epoch * self.steps + position.step, self.params.epochs * self.steps, "steps", **facts
+        )
 
     def _save(self) -> None:
         self.position.saves += 1
@@ -257,9 +261,9 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def _diverged(self, loss: float) -> UserError:
-        at = self.position
+        position = self.position
         return UserError(
-            f"training diverged in epoch {at.epoch + 1}, step {at.step + 1}: the loss is {loss}",
+            f"training diverged in epoch {position.epoch + 1}, step {position.step + 1}: the loss is {loss}",
             where="train.learning_rate", value=self.params.learning_rate, remedy="Lower train.learning_rate",
         )  # fmt: skip
 
@@ -279,7 +283,7 @@ def optimizers_of(
 
 
 def _steps(items: NDArray[np.int64], size: int, whose: int, epoch: int, first: int) -> Iterator[Scheduled]:
-    """An epoch's items, so many in each step."""
+    """Steps of an epoch, with `size` items each."""
     for step, cut in enumerate(range(0, len(items), size)):
         if step >= first:
             yield items[cut : cut + size], (whose, epoch, step)

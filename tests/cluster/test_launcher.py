@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 class TestPromises(LauncherCases):
-    """Of every launcher."""
+    """The tests of every launcher, on Kubernetes."""
 
 
 def test_what_is_measured_of_a_job(ground: Pods) -> None:
@@ -52,11 +52,11 @@ def test_manifest_with_all_settings_is_accepted(settings: Settings, ground: Pods
     manifest = job_manifest(ground.call(), rich, resources, launcher="x", owner=OwnerPod("flow", "0-1-2"))
     created = cluster.do(lambda api: api.create(api.jobs, manifest, dryRun="All"))
     pod = created["spec"]["template"]["spec"]
-    asked = manifest["spec"]["template"]["spec"]
-    assert {key: pod[key] for key in asked if key not in ("containers", "volumes")} == {
-        key: value for key, value in asked.items() if key not in ("containers", "volumes")
+    wanted = manifest["spec"]["template"]["spec"]
+    assert {key: pod[key] for key in wanted if key not in ("containers", "volumes")} == {
+        key: value for key, value in wanted.items() if key not in ("containers", "volumes")
     }
-    assert pod["containers"][0].items() >= {"securityContext": asked["containers"][0]["securityContext"]}.items()
+    assert pod["containers"][0].items() >= {"securityContext": wanted["containers"][0]["securityContext"]}.items()
 
 
 def test_exit_status(ground: Pods) -> None:
@@ -80,7 +80,7 @@ def test_out_of_memory_then_success_and_remembered(ground: Pods) -> None:
     assert launched.measured.container_peak_memory_bytes is not None
     remembered = min(160 * MIB, 2 * launched.measured.container_peak_memory_bytes)
     assert attempt.resources.memory == remembered > 40 * MIB
-    assert says(events, "less was not enough")
+    assert says(events, "ran out of memory with less")
 
 
 def test_out_of_memory_up_to_the_cap(ground: Pods) -> None:
@@ -169,7 +169,7 @@ def test_source_of_this_machine_goes_through_the_store(ground: Pods, tmp_path: P
 
 
 def test_api_server_unreachable(ground: Pods, gate: Path, cluster: Cluster) -> None:
-    """The stage goes on, and ends while nobody can see it; its log is complete, each line once."""
+    """The stage continues, and ends while the API is away; its log is complete, each line once."""
     server, events, stopped = cluster.process("kube-apiserver"), list[Event](), list[threading.Timer]()
 
     def stop() -> None:

@@ -199,7 +199,7 @@ def test_scheduled_run_starts_by_itself(command_line: CommandLine, prefect_api: 
 
     first = eventually(lambda: runs("COMPLETED", "FAILED", "CRASHED"))[0]
     ask("PATCH", registered, {"paused": True}).raise_for_status()
-    with contextlib.suppress(AssertionError):  # one more may have been due meanwhile
+    with contextlib.suppress(AssertionError):  # one more may have been due by then
         eventually(lambda: not runs("PENDING", "RUNNING"), seconds=60)
     ask("DELETE", registered).raise_for_status()
     assert first["state_name"] == "Completed", first["state"]
@@ -223,7 +223,7 @@ def test_cancelled_from_prefect(command_line: CommandLine, prefect_api: str, tmp
 
 
 def _collision(api: str, deployment: str) -> str:
-    """Type of the state of a run that is to begin beside another; the server decides, no worker is asked."""
+    """State type of a run that would begin while another is running; the server decides, without a worker."""
     begin = {"state": {"type": "PENDING", "name": "Pending"}}
     runs = [start_run(api, deployment) for _ in range(2)]
     for run in runs:

@@ -133,7 +133,7 @@ def test_a_run_starts_when_a_source_has_been_written(
     edges = tmp_path / "edges.csv"
     edges.write_text("a,b\nb,d\n")
     os.utime(edges, (1e9, 1e9))  # another time, also where clocks are coarse
-    assert look() == ("Waits", "sources have been written, and a run goes on already")
+    assert look() == ("Waits", "sources have been written, and a run is in progress")
     cancel_run(prefect_api, first["id"])
     state = {"type": "CANCELLED", "name": "Cancelled"}
     ask("POST", f"{prefect_api}/flow_runs/{first['id']}/set_state", {"state": state, "force": True}).raise_for_status()

@@ -63,9 +63,9 @@ def check_models(dataset: Dataset) -> None:
         network = Network(shape, 5)
         nodes = np.arange(len(targets.classes))
         batch = sampler_of(shape, data, everything(2)).batch({"node": nodes}, 0, 0, 0)
-        (own,) = network(batch, data.known).values()
+        (own,) = network(batch, data.inputs).values()
         model = theirs(name, shape, pyg_weights(network.arrays(), shape))
-        features = torch.from_numpy(np.array(data.known.features["node"]))
+        features = torch.from_numpy(np.array(data.inputs.features["node"]))
         other = model(features, edges_of(graph))
         assert (own - other).abs().max() < CLOSE, name
         classes = torch.from_numpy(targets.classes)
@@ -89,12 +89,12 @@ def check_blocks(dataset: Dataset) -> None:
         weights = {key: torch.from_numpy(each) for key, each in pyg_weights(network.arrays(), shape).items()}
         nodes = targets.nodes("train")
         block = sampler_of(shape, data, (3, 2)).batch({"node": nodes}, 0, 1, 2).blocks[0]
-        features = torch.from_numpy(data.known.features["node"][block.senders["node"]])
+        features = torch.from_numpy(data.inputs.features["node"][block.senders["node"]])
         hop, count = block.hops[0], len(block.receivers["node"])
         receivers = torch.from_numpy(np.repeat(np.arange(count), np.diff(hop.starts)))
         senders = torch.from_numpy(hop.senders.astype(np.int64))
         width, ends = features.shape[1], (features, features[:count])
-        own = network.layer(0, block, {"node": features}, data.known)["node"]
+        own = network.layer(0, block, {"node": features}, data.inputs)["node"]
         parts = {key.removeprefix("convs.0."): each for key, each in weights.items() if key.startswith("convs.0.")}
         if name == "sage":
             conv, act = SAGEConv(width, HIDDEN), torch.relu
@@ -126,8 +126,8 @@ def check_typed(dataset: Dataset) -> None:
     network = Network(shape, 7)
     nodes = np.arange(len(targets.classes))
     batch = sampler_of(shape, data, everything(1)).batch({"paper": nodes}, 0, 0, 0)
-    (own,) = network(batch, data.known).values()
-    rows = {"paper": torch.from_numpy(np.array(data.known.features["paper"]))}
+    (own,) = network(batch, data.inputs).values()
+    rows = {"paper": torch.from_numpy(np.array(data.inputs.features["paper"]))}
     rows["author"] = network.embeddings[network.embedded["author"]].weight
     convs, edges = {}, {}
     layer = network.layers[0]
@@ -154,7 +154,7 @@ def check_losses(dataset: Dataset, folder: Path) -> None:
             found = file.read(["loss"])["loss"].to_pylist()[:STEPS]
         graph, targets, shape, data = prepared(dataset, TrainParams(**params))
         model = theirs(name, shape, pyg_weights(Network(shape, 42).arrays(), shape))
-        features, edges = torch.from_numpy(np.array(data.known.features["node"])), edges_of(graph)
+        features, edges = torch.from_numpy(np.array(data.inputs.features["node"])), edges_of(graph)
         classes, steps = torch.from_numpy(targets.classes), []
         if name != "gat":  # whose last layer has four equal heads there, which Adam moves as one
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -196,11 +196,11 @@ def check_scores() -> None:
         assert abs(average_precision(linked, others) - average_precision_score(labels, both)) < 1e-12
     sources, targets = (rng.normal(size=(count, 8)).astype(np.float32) for count in (40, 60))
     links = np.stack([np.arange(40), rng.integers(0, 60, 40)], 1)
-    known = np.unique(np.concatenate([links, rng.integers(0, [40, 60], (300, 2))]), axis=0)
-    ranks = filtered_ranks(sources, targets, links, known, False)
+    existing = np.unique(np.concatenate([links, rng.integers(0, [40, 60], (300, 2))]), axis=0)
+    ranks = filtered_ranks(sources, targets, links, existing, False)
     scores = torch.from_numpy(sources @ targets.T)
     own = scores[links[:, 0], links[:, 1]].clone()
-    scores[known[:, 0], known[:, 1]] = -torch.inf
+    scores[existing[:, 0], existing[:, 1]] = -torch.inf
     scores[links[:, 0], links[:, 1]] = own
     order, truth = scores.argsort(1, descending=True), torch.from_numpy(links.T.copy())
     for metric, mine in ((LinkPredMRR(60), (1 / ranks).mean()), (LinkPredHitRatio(5), (ranks <= 5).mean())):
@@ -215,14 +215,14 @@ def check_draws() -> None:
     level = LayerSchema(("n",), (Relation(0, "e", "n", "n"),), ("n",))
     sampler = NeighborSampler(rows, {"n": 8}, Draws([level], [2], False, frozenset(), 9))
     whole = dgl.graph((torch.arange(1, 8), torch.zeros(7, dtype=torch.int64)), num_nodes=8)
-    expected = {frozenset(("e", at) for at in pair): 1 / 21 for pair in combinations(range(7), 2)}
+    expected = {frozenset(("e", edge) for edge in pair): 1 / 21 for pair in combinations(range(7), 2)}
     dgl.seed(2)
     mine, other = [], []
     for step in range(DRAWS):
         hop = sampler.batch({"n": np.zeros(1, np.int64)}, 0, 0, step).blocks[0].hops[0]
-        mine.append(frozenset(("e", int(at)) for at in hop.positions))
+        mine.append(frozenset(("e", int(edge)) for edge in hop.positions))
         drawn = dgl.sampling.sample_neighbors(whole, torch.tensor([0]), 2)
-        other.append(frozenset(("e", int(at)) for at in drawn.edata[dgl.EID]))
+        other.append(frozenset(("e", int(edge)) for edge in drawn.edata[dgl.EID]))
     for name, draws in (("ours", mine), ("DGL's", other)):
         p_value = inclusion_p_value(draws, expected)
         assert p_value > P_VALUE, (name, p_value)

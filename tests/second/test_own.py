@@ -39,8 +39,8 @@ def test_the_example_of_the_page_runs(second: Second, tmp_path: Path) -> None:
     assert json.loads(manifest.read_text())["inputs"]["code"] == {"digest": sha256, "stage": None}
     file.write_text(example() + "\n# edited\n")
     command[4:5] = ["explain"]
-    asked = [each for each in command if each not in ("--no-tracking", "--json")]
-    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    explain = [each for each in command if each not in ("--no-tracking", "--json")]
+    done = subprocess.run(explain, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     index, degrees = done.stdout.splitlines()
     assert "cached" in index
     assert "will run: the file that defines the stage differs" in degrees

@@ -111,7 +111,7 @@ def test_help_of_a_file_and_of_its_stage(call: Call) -> None:
         (("import numpy", "import nowhere_to_be_found\nimport numpy"), r"mine\.py:3: ModuleNotFoundError: .*Install"),
         (("import numpy", "import helper\nimport numpy"), r"mine\.py:3: imports a module that lies beside.*'helper'"),
         (("    kept =", "    from helper import x\n    kept ="), r"mine\.py:\d+: imports a module"),
-        (("import numpy", "from . import helper\nimport numpy"), r"mine\.py:3: imports a module that lies beside it"),
+        (("import numpy", "from . import helper\nimport numpy"), r"mine\.py:3: imports a module from its own folder"),
         (("SUPERWORKFLOW =", "OTHER ="), r"mine\.py: defines no superworkflow\. Write SUPERWORKFLOW ="),
         (('name="hubs"', 'name="node2vec"'), r"another superworkflow of this name is defined by superworkflow itself"),
         (('name="hubs"', 'name="my hubs"'), r"mine\.py: superworkflow: not a name .got 'my hubs'"),

@@ -74,7 +74,7 @@ def two_kinds(folder: Path, weights: bool = False) -> Dataset:
 
 
 def prepared(dataset: Dataset, params: TrainParams) -> tuple[HeteroGraph, Any, NetworkConfig, Data]:
-    """What stage train makes of a graph, without means from elsewhere."""
+    """Graph, targets, configuration and inputs as stage train makes them, without precomputed means."""
     graph = HeteroGraph.open(dataset)
     targets = targets_of(graph, params.label, (params.train_share, params.validation_share), params.seed)
     shape = shape_of(graph, Classification(targets).head, params)

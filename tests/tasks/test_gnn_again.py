@@ -13,7 +13,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def graph_of(folder, nodes, turn, width=3):
-    """Two communities; splits by number, turned by so many."""
+    """Two communities; splits by number, rotated by `turn`."""
     folder.mkdir()
     rng = np.random.default_rng(nodes)
     pairs = {(int(u), int(v)) for u, v in rng.integers(0, nodes, (10 * nodes, 2)) if u < v and (u - v) % 2 == 0}

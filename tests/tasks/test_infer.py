@@ -18,8 +18,8 @@ MODELS = [{}, {"model": "rgcn", "bases": 2}, {"aggregator": "pool"}, {"model": "
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_rows_are_the_same_whether_they_are_multiplied_first(tmp_path, monkeypatch, model, first):
-    asked = []
-    monkeypatch.setattr(run, "multiplies_first", lambda *sizes: asked.append(sizes) or first)
+    calls = []
+    monkeypatch.setattr(run, "multiplies_first", lambda *sizes: calls.append(sizes) or first)
     params = TrainParams(layers=3, fanouts="all,all,all", hidden=16, **model)
     made = one_kind(tmp_path / "graph")
     if model.get("model") == "rgcn":
@@ -31,11 +31,11 @@ def test_rows_are_the_same_whether_they_are_multiplied_first(tmp_path, monkeypat
     with torch.no_grad():
         found, hidden = all_rows(network, data, 7, lambda done, total, unit: None)
         batch = sampler_of(shape, data, everything(3)).batch({name: nodes}, 0, 0, 0)
-        wanted = network(batch, data.known)[name].numpy()
+        wanted = network(batch, data.inputs)[name].numpy()
     assert found[name] == pytest.approx(wanted, abs=1e-5)
     assert hidden[name].shape == (len(nodes), 16)
     reads_means = model.get("model", "sage") in ("sage", "rgcn") and "aggregator" not in model
-    assert bool(asked) == reads_means
+    assert bool(calls) == reads_means
 
 
 def test_multiplying_first_pays_where_rows_get_narrower_and_senders_are_not_many():

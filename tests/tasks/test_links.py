@@ -83,7 +83,7 @@ def _prepared(graph: HeteroGraph, sums: Dataset | None = None, **params):
     task = task_of(graph, values)
     shape = shape_of(graph, task.head, values)
     data = data_of(graph, shape, sums, False)
-    draws = Draws(shape.levels(), values.sizes, False, frozenset(data.known.sums or ()), values.seed)
+    draws = Draws(shape.levels(), values.sizes, False, frozenset(data.inputs.sums or ()), values.seed)
     return task, Network(shape, 1), data, NeighborSampler(data.rows, shape.nodes, draws)
 
 
@@ -101,7 +101,7 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
     task, network, data, sampler = _prepared(graph, sums, **params)
     items = task.items("train")[3:9]
     example, batch = prepare(task, sampler, items, (random_streams.TRAINING, 2, 5))
-    found = task.loss(network, network(batch, data.known), example).item()
+    found = task.loss(network, network(batch, data.inputs), example).item()
     links = {tuple(pair) for pair in links_of(graph.rows(name), not typed)[items].tolist()}
     less, degrees = {}, None
     for number, edges in enumerate(graph.edge_sets.values()):
@@ -113,7 +113,7 @@ def test_targets_pass_no_messages(tmp_path, typed, model, one, two):
         less[number] = CsrRows(np.concatenate([[0], np.cumsum(counts)]), np.array([t for _, t in kept], np.int32))
     if model == "gcn":
         degrees = np.diff(less[0].indptr).astype(np.float32)
-    inputs, shape = NetworkInputs(data.known.features, degrees), network.shape
+    inputs, shape = NetworkInputs(data.inputs.features, degrees), network.shape
     plain = NeighborSampler(less, shape.nodes, Draws(shape.levels(), (-1, -1), False, frozenset(), 42))
     wanted = task.loss(network, network(plain.batch(example.nodes, 0, 0, 0), inputs), example).item()
     assert found == pytest.approx(wanted, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Training: losses of a plain loop, the same blocks whoever draws them, resuming after SIGKILL, and what is refused."""
+"""Training: losses of a plain loop, blocks independent of threads, resuming after SIGKILL, and refused input."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_losses_are_those_of_a_plain_full_loop(tmp_path, graph, sums, with_sums)
     for epoch in range(8):
         order = order_of(targets.nodes("train"), 42, epoch)
         for first in range(0, len(order), 10):
-            rows = torch.from_numpy(np.array(data.known.features["node"]))
+            rows = torch.from_numpy(np.array(data.inputs.features["node"]))
             for layer in range(2):
                 own, neighbour = f"layers.{layer}.own.0.", f"layers.{layer}.neighbours.0.weight"
                 made = rows @ weights[f"{own}weight"].T + weights[f"{own}bias"] + matrix @ rows @ weights[neighbour].T
@@ -141,7 +141,9 @@ def _trainer(graph: Dataset, given: dict, kept: Folder, log: io.StringIO) -> Tra
     _, targets, shape, data = prepared(graph, params)
     ahead = LookAhead(lambda: sampler_of(shape, data, params.sizes), 1, 0)
     progress = Progress("train", stream=log)
-    return Trainer(Network(shape, 42), data.known, Classification(targets), params, ahead, kept, lambda: None, progress)
+    return Trainer(
+        Network(shape, 42), data.inputs, Classification(targets), params, ahead, kept, lambda: None, progress
+    )
 
 
 DAMAGES = {
@@ -210,8 +212,8 @@ execute(STAGE, params, {"graph": graph}, output, Resources(cpu=1, memory=1 << 30
 
 
 def test_killed_and_resumed_training_ends_with_the_same_weights(tmp_path):
-    """Killed in the midst of the third epoch. Links, by a decoder that learns, and without features, so that sparse
-    Adam of embeddings goes on as well.
+    """Killed during the third epoch. Links with a learned decoder and without features, so that the sparse Adam of
+    embeddings resumes too.
     """
     graph = one_kind(tmp_path / "whole-graph", features=False)
     given = {"graph": str(graph.location.local_path)}
@@ -259,7 +261,7 @@ def test_the_epoch_is_kept_that_the_rule_says(tmp_path, graph, by):
 
 @pytest.mark.parametrize("by", ["loss", "figure", "both"])
 def test_rules_of_keeping(by):
-    """Against plain loops, on epochs with ties, also where they are gone on with from the middle."""
+    """Against plain loops, on epochs with ties, also if selection resumes in the middle."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         count = int(rng.integers(1, 40))
@@ -267,34 +269,34 @@ def test_rules_of_keeping(by):
             {"validation_loss": float(loss), "validation_accuracy": float(value)}
             for loss, value in zip(rng.integers(1, 9, count), rng.integers(1, 9, count), strict=True)
         ]
-        patience, at, kept, worse = int(rng.integers(2, 12)), 0, 0, 0
+        patience, epoch, kept, worse = int(rng.integers(2, 12)), 0, 0, 0
         keeping = ModelSelection(by, "validation_accuracy")
-        while at < count and worse < patience:
-            if at == count // 2:
-                keeping = ModelSelection(by, "validation_accuracy", rows[:at])
-            verdict = keeping.compare(rows[at])
-            at, worse = at + 1, 0 if verdict.is_better else worse + 1
-            kept = at if verdict.is_kept else kept
-        assert (kept, at) == kept_by_rule(rows, by, patience)
+        while epoch < count and worse < patience:
+            if epoch == count // 2:
+                keeping = ModelSelection(by, "validation_accuracy", rows[:epoch])
+            verdict = keeping.compare(rows[epoch])
+            epoch, worse = epoch + 1, 0 if verdict.is_better else worse + 1
+            kept = epoch if verdict.is_kept else kept
+        assert (kept, epoch) == kept_by_rule(rows, by, patience)
 
 
 def kept_by_rule(rows: list[dict], by: str, patience: int) -> tuple[int, int]:
     """The epoch that is kept, and the last one, both from 1; `both` as in the loop that was published with GAT."""
     most, least, step, kept = 0.0, np.inf, 0, 0
-    for at, row in enumerate(rows, 1):
+    for epoch, row in enumerate(rows, 1):
         value, loss = row["validation_accuracy"], row["validation_loss"]
         if by == "both":
             better = value >= most or loss <= least
-            kept = at if value >= most and loss <= least else kept
+            kept = epoch if value >= most and loss <= least else kept
         else:
-            seen = rows[: at - 1]
+            seen = rows[: epoch - 1]
             first = ("validation_accuracy", -1) if by == "figure" else ("validation_loss", 1)
             order = [(first[1] * each[first[0]], each["validation_loss"]) for each in [*seen, row]]
             better = min(order) == order[-1] and order[-1] not in order[:-1]
-            kept = at if better else kept
+            kept = epoch if better else kept
         most, least, step = max(most, value), min(least, loss), 0 if better else step + 1
         if step == patience:
-            return kept, at
+            return kept, epoch
     return kept, len(rows)
 
 
@@ -311,7 +313,7 @@ def test_inference_is_what_the_network_says_of_each_node(tmp_path, graph, typed)
     nodes = np.arange(len(targets.classes))
     batch = sampler_of(shape, data, everything(2)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
     with torch.no_grad():
-        likely, classes = torch.softmax(model(batch, data.known)[shape.head.node_sets[0]], 1).max(1)
+        likely, classes = torch.softmax(model(batch, data.inputs)[shape.head.node_sets[0]], 1).max(1)
     with found.parquet("predictions.parquet") as file:
         table = file.read()
     assert table["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
@@ -332,7 +334,7 @@ def test_aggregated_means_give_what_gathered_rows_give(tmp_path, graph, sums):
 
 
 def test_weights_under_the_names_of_others(tmp_path, graph):
-    """What these names are is held against torch_geometric by `tests.oracles.in_pyg_gnn`."""
+    """`tests.oracles.in_pyg_gnn` checks the names against torch_geometric."""
     made = trained(graph, tmp_path / "train", model="gat", heads=4, epochs=1, fanouts="all,all")
     write_pyg(made, tmp_path / "pyg.safetensors")
     own, found = read_tensors(made.local("model.safetensors")), read_tensors(tmp_path / "pyg.safetensors")

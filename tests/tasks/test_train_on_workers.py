@@ -1,4 +1,4 @@
-"""Training on a worker group: the blocks and the losses of one process, whoever has which part of the graph."""
+"""Training on a worker group: the blocks and the losses of one process, for any partitioning."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.distributed import buffer_sizes
 from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.formats.safetensors import read_tensors, write_tensors
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, DistNeighborSampler
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import Draws
@@ -72,10 +72,10 @@ class Made:
 
     def __init__(self, folder: Path, make: Any, **given: Any):
         self.graph = make(folder / f"graph-{folder.name}", **given)
-        of = {"graph": str(self.graph.location.local_path)}
-        self.sums = run_stage(aggregate.STAGE, {}, of, folder / "sums")
-        parts = run_stage(partition.STAGE, {"parts": 4}, of, folder / "parts")
-        self.shards = run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, folder / "shards")
+        inputs = {"graph": str(self.graph.location.local_path)}
+        self.sums = run_stage(aggregate.STAGE, {}, inputs, folder / "sums")
+        parts = run_stage(partition.STAGE, {"parts": 4}, inputs, folder / "parts")
+        self.shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, folder / "shards")
 
     def inputs(self, **more: Dataset) -> dict[str, str]:
         return {"graph": self.graph.uri} | {name: each.uri for name, each in more.items()}
@@ -87,21 +87,21 @@ def made(tmp_path_factory) -> dict[str, Made]:
     return {
         "one": Made(folder / "one", one_kind), "bare": Made(folder / "bare", one_kind, features=False),
         "two": Made(folder / "two", two_kinds), "links": Made(folder / "links", linked),
-        "typed links": Made(folder / "typed-links", linked, of=two_kinds, edges="writes"),
+        "typed links": Made(folder / "typed-links", linked, base=two_kinds, edges="writes"),
     }  # fmt: skip
 
 
-def linked(folder: Path, of: Any = one_kind, **params: Any) -> Dataset:
+def linked(folder: Path, base: Any = one_kind, **params: Any) -> Dataset:
     """A graph of which links were held out."""
-    whole = of(folder.with_name(f"{folder.name}-whole"))
+    whole = base(folder.with_name(f"{folder.name}-whole"))
     given = {"graph": str(whole.location.local_path)}
     return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
 
 def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, steps: list[list[Any]]) -> list[Any]:
-    """What each worker draws around its targets, which are those that it owns, and how many exchanges it takes.
+    """Blocks that each worker draws around the targets that it owns, and the number of exchanges.
 
-    There is room for nothing at first, then for one step's arrays, and at last for those of all.
+    Buffers have room for nothing at first, then for one step's arrays, and finally for those of all steps.
     """
     usual, buffer_sizes.LEAST = buffer_sizes.LEAST, 0
     shards = Shards(Dataset.open(Location.of(shards_uri)))
@@ -124,9 +124,9 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
         return [
             [sorted((each.number, int(edge)) for each in relations for edge in block.hops[each.number].positions)
              for block in batch.blocks]
-            + [{name: known.features[name][batch.blocks[0].senders[name]].sum(1).tolist() for name in known.features},
+            + [{name: inputs.features[name][batch.blocks[0].senders[name]].sum(1).tolist() for name in inputs.features},
                {name: nodes.tolist() for name, nodes in batch.blocks[0].senders.items()}]
-            for batch, known in store.batches(window)
+            for batch, inputs in store.batches(window)
         ]  # fmt: skip
 
     store.batches(window[:1])
@@ -137,7 +137,7 @@ def blocks_of(worker: Worker, shards_uri: str, fanouts: list[int], labor: bool, 
 
 
 class Group(NamedTuple):
-    """A worker group of four, where it keeps its checkpoint, and what it has told."""
+    """A worker group of four, the folder of its checkpoint, and its log."""
 
     run: Callable[..., list[Any]]
     folder: Path
@@ -163,20 +163,20 @@ def test_all_blocks_together_are_those_of_one_process(group, made, kind: str, la
     _, _, shape, data = prepared(graph, model)
     sampler = sampler_of(shape, data, (3, 4), labor)
     steps = [
-        [target, nodes, [random_streams.TRAINING, 0, at]] for at, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))
+        [target, nodes, [random_streams.TRAINING, 0, step]] for step, nodes in enumerate(([5], [1, 7, 30, 31], [2, 8]))
     ]
     workers = group.run(blocks_of, made[kind].shards.uri, [3, 4], labor, steps)
     assert {(alike, exchanges) for _, alike, exchanges, _ in workers} == {(True, 2 * 2 + 2)}
     assert max(before for *_, before in workers) > 2 * (2 * 2 + 2)
-    told = [drawn for drawn, *_ in workers]
-    for at, (name, nodes, step) in enumerate(steps):
+    drawn = [drawn for drawn, *_ in workers]
+    for index, (name, nodes, step) in enumerate(steps):
         for depth in (0, 1):
-            found = {tuple(edge) for worker in told for edge in worker[at][depth]}
+            found = {tuple(edge) for worker in drawn for edge in worker[index][depth]}
             alone = sampler.batch({name: np.array(nodes)}, *step).blocks[depth]
             assert found == {(number, int(e)) for number, hop in alone.hops.items() for e in hop.positions}
-        for worker in told:
-            for each, sums in worker[at][2].items():
-                rows = data.known.features[each][worker[at][3][each]]
+        for worker in drawn:
+            for each, sums in worker[index][2].items():
+                rows = data.inputs.features[each][worker[index][3][each]]
                 assert sums == pytest.approx(rows.sum(1).tolist(), abs=1e-5)
 
 
@@ -199,28 +199,30 @@ def test_losses_are_those_of_one_process(group, made, kind: str, tmp_path: Path)
         "links, gcn": "links",
         "links, typed": "typed links",
     }
-    of, summed = made[names.get(kind, "one")], kind in ("means", "links")
+    source, summed = made[names.get(kind, "one")], kind in ("means", "links")
     params = {**PARAMS, **FULL[kind], "dropout": 0.3}
-    given = of.inputs(sums=of.sums) if summed else of.inputs()
+    given = source.inputs(sums=source.sums) if summed else source.inputs()
     alone = run_stage(STAGE, params, given, tmp_path / "alone", 1)
     output = tmp_path / "together"
     whole = TrainParams(**params).model_dump(mode="json")
-    told = group.run(train, whole, of.graph.uri, of.shards.uri, of.sums.uri if summed else "", str(output))
+    results = group.run(
+        train, whole, source.graph.uri, source.shards.uri, source.sums.uri if summed else "", str(output)
+    )
     with alone.parquet("losses.parquet") as file:
         losses = file.read(["loss"])["loss"].to_pylist()
     assert pq.read_table(output / "losses.parquet")["loss"].to_pylist() == pytest.approx(losses, abs=1e-4)
     figure = "validation_mrr" if "links" in kind else "validation_accuracy"
-    assert told[0]["facts"].keys() == alone.stats.keys()
-    assert told[0]["facts"][figure] == pytest.approx(alone.stats[figure], abs=0.05)
-    assert {file["path"] for file in told[0]["files"]} == {file.path for file in alone.manifest.files}
+    assert results[0]["facts"].keys() == alone.stats.keys()
+    assert results[0]["facts"][figure] == pytest.approx(alone.stats[figure], abs=0.05)
+    assert {file["path"] for file in results[0]["files"]} == {file.path for file in alone.manifest.files}
 
 
 def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
     """Workers and parts are not in the digest; what is written is whole."""
-    of, params = made["one"], {**PARAMS, "fanouts": "3,all", "batch": 8}
-    alone = run_stage(STAGE, params, of.inputs(sums=of.sums), tmp_path / "alone", 1)
+    source, params = made["one"], {**PARAMS, "fanouts": "3,all", "batch": 8}
+    alone = run_stage(STAGE, params, source.inputs(sums=source.sums), tmp_path / "alone", 1)
     resources = Resources.model_validate({"workers": {"count": 1, "cpu": 1, "memory": "1Gi"}})
-    inputs, log = of.inputs(sums=of.sums, shards=of.shards), io.StringIO()
+    inputs, log = source.inputs(sums=source.sums, shards=source.shards), io.StringIO()
     made_by = execute(
         STAGE, params, inputs, str(tmp_path / "workers"), resources, Progress("train", stream=log), "workers"
     )
@@ -230,14 +232,16 @@ def test_the_dataset_is_named_as_that_of_one_process(made, tmp_path: Path):
     made_by.dataset.verify()
     assert "rank 0" in log.getvalue()
     with pytest.raises(UserError, match="graph in parts"):
-        execute(STAGE, params, of.inputs(), str(tmp_path / "none"), resources, Progress("train", stream=log), "workers")
+        execute(
+            STAGE, params, source.inputs(), str(tmp_path / "none"), resources, Progress("train", stream=log), "workers"
+        )
     many = Resources.model_validate({"workers": {"count": 5, "cpu": 1, "memory": "1Gi"}})
     for stage, given in ((STAGE, {}), (aggregate.STAGE, {}), (infer.STAGE, {"network": alone})):
         with pytest.raises(UserError, match="more workers than the graph's 4 parts"):
-            execute(stage, {}, of.inputs(shards=of.shards, **given), str(tmp_path / "none"), many,
+            execute(stage, {}, source.inputs(shards=source.shards, **given), str(tmp_path / "none"), many,
                     Progress("train", stream=log), "workers")  # fmt: skip
     with pytest.raises(UserError, match="parts of another graph"):
-        execute(STAGE, params, of.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
+        execute(STAGE, params, source.inputs(shards=made["two"].shards), str(tmp_path / "none"), resources,
                 Progress("train", stream=log), "workers")  # fmt: skip
 
 
@@ -262,13 +266,13 @@ def train_and_save(worker: Worker, *given: Any) -> Any:
         loop.CHECKPOINT_SECONDS = usual
 
 
-def train_until_killed(worker: Worker, at: int, mark: str, *given: Any) -> Any:
-    """Train, saving after each step; of the second worker the process is killed in one step, once."""
+def train_until_killed(worker: Worker, last: int, mark: str, *given: Any) -> Any:
+    """Train, saving after each step; the second worker's process is killed once, in step `last`."""
     share = distributed_trainer.DistributedTrainer._tell
 
     def tell(trainer: distributed_trainer.DistributedTrainer) -> None:
         share(trainer)
-        if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == at:
+        if worker.rank == 1 and trainer.position.epoch * trainer.steps + trainer.position.step == last:
             with contextlib.suppress(FileExistsError), open(mark, "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -280,12 +284,12 @@ def train_until_killed(worker: Worker, at: int, mark: str, *given: Any) -> Any:
 
 
 def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tmp_path: Path):
-    """Learned embeddings, whose optimizer has a state too; what is trained is what nothing has disturbed."""
-    of, params = made["bare"], {**PARAMS, "epochs": 4, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
+    """Learned embeddings, whose optimizer has a state too; results equal those of undisturbed training."""
+    source, params = made["bare"], {**PARAMS, "epochs": 4, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
 
     def given(output: str, **more: Any) -> list[Any]:
         whole = TrainParams(**(params | more)).model_dump(mode="json")
-        return [whole, of.graph.uri, of.shards.uri, "", str(tmp_path / output)]
+        return [whole, source.graph.uri, source.shards.uri, "", str(tmp_path / output)]
 
     undisturbed = group.run(train, *given("undisturbed"))
     group.run(train_and_save, *given("begun", epochs=2))
@@ -320,7 +324,7 @@ def test_goes_on_after_a_kill_and_with_another_number_of_workers(group, made, tm
 
 
 def go_back(worker: Worker, given: dict[str, Any], graph: str, shards: str, folder: str) -> list[bool]:
-    """Whether a worker went back to the checkpoint, and whether anything of it changed then."""
+    """True if a worker restored the checkpoint, and true if its state changed."""
     own = Path(folder) / str(worker.rank)
     own.mkdir(exist_ok=True)
     trainer = trainer_of(worker, TrainParams.model_validate(given), graph, shards, "", own)
@@ -353,10 +357,10 @@ EMBEDDINGS, DENSE = "*-{slot}-embeddings-0-part-{parts}.0", "{slot}.0"
 
 
 def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
-    """Training begins anew, on all of them, with nothing of it, and the log says why."""
-    of, log = made["bare"], io.StringIO()
+    """All workers begin anew without any of its state, and the log has the reason."""
+    source, log = made["bare"], io.StringIO()
     params = TrainParams(**PARAMS, fanouts="3,3", batch=8).model_dump(mode="json")
-    given, kept, told = [params, of.graph.uri, of.shards.uri], tmp_path / "kept", {}
+    given, kept, results = [params, source.graph.uri, source.shards.uri], tmp_path / "kept", {}
     cases = {(name, parts): (EMBEDDINGS, damage) for name, damage in DAMAGES.items() for parts in ("0003", "000[23]")}
     cases["a weight more", ""] = (DENSE, lambda part: part | {"weights.more": np.zeros(3, np.float32)})
     with local_group([Role("worker", 2)], Checkpoint(kept), Progress("train", stream=log), tmp_path) as two:
@@ -367,27 +371,29 @@ def test_a_damaged_checkpoint_is_used_by_no_worker(group, made, tmp_path: Path):
             for path in (kept / "workers").glob(pattern.format(slot=slot, parts=parts)):
                 write_tensors(path, damage(read_tensors(path)))
             before = len(log.getvalue())
-            told[name, parts] = [*two.run(go_back, *given, str(tmp_path)), "begins anew" in log.getvalue()[before:]]
+            results[name, parts] = [*two.run(go_back, *given, str(tmp_path)), "begins anew" in log.getvalue()[before:]]
             for path, content in whole.items():
                 path.write_bytes(content)
         assert two.run(go_back, *given, str(tmp_path)) == [[True, True]] * 2
-    assert told == {case: [[False, False], [False, False], True] for case in cases}
+    assert results == {case: [[False, False], [False, False], True] for case in cases}
 
 
 @pytest.mark.parametrize("kind", ["one", "two", "typed links"])
 def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, tmp_path: Path):
-    """Of gcn, and of a typed graph whose authors have learned embeddings; means are the same bytes."""
-    of = made[kind]
+    """GCN, and a typed graph whose authors have learned embeddings; means are bit-equal."""
+    source = made[kind]
     model = {"one": {"model": "gcn"}, "two": {"label": "paper.venue"}, "typed links": {"batch": 9}}[kind]
-    network = run_stage(STAGE, {"hidden": 16, "epochs": 1, "fanouts": "3,3", **model}, of.inputs(), tmp_path / "train")
-    alone = run_stage(infer.STAGE, {"batch": 7}, of.inputs(network=network), tmp_path / "alone")
-    (told, *_) = group.run(aggregate_together, of.shards.uri, str(tmp_path / "sums"))
-    wanted = {entry.path: entry.sha256 for entry in of.sums.manifest.files}
-    assert {entry["path"]: entry["sha256"] for entry in told} == wanted
-    given = [{"batch": 7}, of.graph.uri, network.uri, of.shards.uri, network.uri, str(tmp_path / "together")]
-    (told, *_) = group.run(infer_together, *given)
-    assert {entry["path"] for entry in told["files"]} == {entry.path for entry in alone.manifest.files}
-    assert told["stats"] == {name: alone.stats[name] for name in told["stats"]}
+    network = run_stage(
+        STAGE, {"hidden": 16, "epochs": 1, "fanouts": "3,3", **model}, source.inputs(), tmp_path / "train"
+    )
+    alone = run_stage(infer.STAGE, {"batch": 7}, source.inputs(network=network), tmp_path / "alone")
+    (results, *_) = group.run(aggregate_together, source.shards.uri, str(tmp_path / "sums"))
+    wanted = {entry.path: entry.sha256 for entry in source.sums.manifest.files}
+    assert {entry["path"]: entry["sha256"] for entry in results} == wanted
+    given = [{"batch": 7}, source.graph.uri, network.uri, source.shards.uri, network.uri, str(tmp_path / "together")]
+    (results, *_) = group.run(infer_together, *given)
+    assert {entry["path"] for entry in results["files"]} == {entry.path for entry in alone.manifest.files}
+    assert results["stats"] == {name: alone.stats[name] for name in results["stats"]}
     for entry in alone.manifest.files:
         if entry.path.endswith("parquet"):
             one, other = pq.read_table(alone.local(entry.path)), pq.read_table(tmp_path / "together" / entry.path)
@@ -401,9 +407,9 @@ def test_means_and_predictions_are_those_of_one_process(group, made, kind: str, 
 
 @pytest.mark.parametrize("features", [True, False], ids=["features", "embeddings"])
 def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_path: Path, features: bool):
-    """Of four workers one owns all three targets, of which a step has two or one, and the only one to validate on."""
+    """One of four workers owns all three targets, of which a step has two or one, and the only validation item."""
     names = [f"n{number:02}" for number in range(16)]
-    ends = [(each, names[(at + by) % 16]) for at, each in enumerate(names) for by in (1, 5, 11, 15)]
+    ends = [(each, names[(index + by) % 16]) for index, each in enumerate(names) for by in (1, 5, 11, 15)]
     given: dict[str, Any] = {
         "label": ["a", "b", "a", "b", *["a"] * 12], "split": [*["train"] * 3, "validation", *["test"] * 12]
     }  # fmt: skip
@@ -415,7 +421,7 @@ def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_p
     params = {**PARAMS, "fanouts": "3,3", "batch": 2}
     alone = run_stage(STAGE, params, {"graph": graph.uri}, tmp_path / "alone", 1)
     whole = TrainParams(**params).model_dump(mode="json")
-    told = group.run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
+    results = group.run(train, whole, graph.uri, shards.uri, "", str(tmp_path / "together"))
     with alone.parquet("losses.parquet") as file:
         losses = file.read(["loss"])["loss"].to_pylist()
     assert len(losses) == 6
@@ -423,7 +429,7 @@ def test_losses_are_those_of_one_process_where_workers_have_nothing(group, tmp_p
     for name in ("validation_accuracy", "validation_loss"):
         epochs = [json.loads((tmp_path / run / "history.json").read_text()) for run in ("alone", "together")]
         assert [each[name] for each in epochs[1]] == pytest.approx([each[name] for each in epochs[0]], abs=1e-4)
-    assert told[0]["facts"].keys() == alone.stats.keys()
+    assert results[0]["facts"].keys() == alone.stats.keys()
 
 
 @st.composite

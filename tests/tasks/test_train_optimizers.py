@@ -15,18 +15,21 @@ from tests.tasks.gnn_graphs import one_kind
 
 SHAPES = (50, 7), (3, 1)
 CASES = {
-    "adam": (lambda of: Adam(of, 0.01), lambda of: torch.optim.Adam(of, lr=0.01, foreach=False)),
+    "adam": (lambda given: Adam(given, 0.01), lambda given: torch.optim.Adam(given, lr=0.01, foreach=False)),
     "adam with decay": (
-        lambda of: Adam(of, 0.01, 5e-4),
-        lambda of: torch.optim.Adam(of, lr=0.01, weight_decay=5e-4, foreach=False),
+        lambda given: Adam(given, 0.01, 5e-4),
+        lambda given: torch.optim.Adam(given, lr=0.01, weight_decay=5e-4, foreach=False),
     ),
-    "adam of rows": (lambda of: RowAdam(of, 0.01), lambda of: torch.optim.SparseAdam(of, lr=0.01)),
-    "adagrad of rows": (lambda of: RowAdagrad(of, 0.1), lambda of: torch.optim.Adagrad(of, lr=0.1, foreach=False)),
+    "adam of rows": (lambda given: RowAdam(given, 0.01), lambda given: torch.optim.SparseAdam(given, lr=0.01)),
+    "adagrad of rows": (
+        lambda given: RowAdagrad(given, 0.1),
+        lambda given: torch.optim.Adagrad(given, lr=0.1, foreach=False),
+    ),
 }
 
 
 def _gradients(by_rows: bool, seed: int) -> list[torch.Tensor | None]:
-    """Of one step: the second parameter has none in every third, and none of its rows in every fifth."""
+    """Gradients of a step: the second parameter has none in every third, and no rows in every fifth."""
     rng, found = torch.Generator().manual_seed(seed), list[torch.Tensor | None]()
     for number, shape in enumerate(SHAPES):
         if number and seed % 3 == 0:

@@ -25,10 +25,10 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.tasks import holdout_links, infer
 from superworkflow.tasks.infer.on_workers import infer as infer_together
 from superworkflow.tasks.lib.distributed.exchange import Exchange
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.shards import Shards
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.distributed.dist_sampler import BatchRequest, DistNeighborSampler
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.distributed.worker_partition import WorkerPartition
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
@@ -71,13 +71,13 @@ def made(tmp_path_factory) -> dict[str, Made]:
     folder = tmp_path_factory.mktemp("weights")
     return {
         "one": Made(folder / "one", one_kind, weights=True), "two": Made(folder / "two", two_kinds, weights=True),
-        "links": Made(folder / "links", linked, of=one_kind),
-        "typed links": Made(folder / "typed-links", linked, of=two_kinds, edges="writes"),
+        "links": Made(folder / "links", linked, base=one_kind),
+        "typed links": Made(folder / "typed-links", linked, base=two_kinds, edges="writes"),
     }  # fmt: skip
 
 
-def linked(folder: Path, of: Any, **params: Any) -> Dataset:
-    whole = of(folder.with_name(f"{folder.name}-whole"), weights=True)
+def linked(folder: Path, base: Any, **params: Any) -> Dataset:
+    whole = base(folder.with_name(f"{folder.name}-whole"), weights=True)
     given = {"graph": str(whole.location.local_path)}
     return run_stage(holdout_links.STAGE, {"test_share": 0.2, "validation_share": 0.1, **params}, given, folder)
 
@@ -90,8 +90,8 @@ def groups(tmp_path_factory) -> Iterator[Groups]:
         for size in WORKERS:
             logs = folder / str(size)
             logs.mkdir()
-            told = Progress("train", stream=io.StringIO())
-            group = local_group([Role("worker", size)], Checkpoint(logs / "checkpoint"), told, logs)
+            progress = Progress("train", stream=io.StringIO())
+            group = local_group([Role("worker", size)], Checkpoint(logs / "checkpoint"), progress, logs)
             found[size] = stack.enter_context(group).run
         yield found
 
@@ -147,8 +147,8 @@ def edges_of(block: Block, relations: tuple[Relation, ...], weights: Any = None)
 @pytest.mark.parametrize("kind", ["one", "two"])
 def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind: str, by: str, fanouts: list[int]):
     """Edge by edge, with their weights where messages are multiplied by them; in the last step some edges are lost."""
-    of, target = made[kind], {"one": "node", "two": "paper"}[kind]
-    graph = HeteroGraph.open(of.graph)
+    source, target = made[kind], {"one": "node", "two": "paper"}[kind]
+    graph = HeteroGraph.open(source.graph)
     relations = relations_of(graph)
     weights = weights_of(graph, relations, "weight")
     assert len(weights) == {"one": 1, "two": 2}[kind]
@@ -171,41 +171,41 @@ def test_all_blocks_together_are_those_of_one_process(groups: Groups, made, kind
         zeros = {(number, int(edge)) for number, each in weights.items() for edge in np.flatnonzero(each == 0)}
         assert zeros.isdisjoint(edge[:2] for blocks in alone for edge in blocks[-1])
     for size in WORKERS:
-        told = groups[size](blocks_of, of.graph.uri, of.shards.uri, fanouts, by, steps)
-        for at, blocks in enumerate(alone):
+        results = groups[size](blocks_of, source.graph.uri, source.shards.uri, fanouts, by, steps)
+        for index, blocks in enumerate(alone):
             for depth, wanted in enumerate(blocks):
                 # A receiver that several workers have drawn around is there once for each of them.
-                found = {tuple(edge) for drawn, _ in told for edge in drawn[at][depth]}
-                assert sorted(found) == wanted, (size, at, depth)
+                found = {tuple(edge) for drawn, _ in results for edge in drawn[index][depth]}
+                assert sorted(found) == wanted, (size, index, depth)
 
 
 def test_weights_cross_only_where_messages_are_multiplied_by_them(groups: Groups, made):
-    """Half a word for each edge that crosses; to draw by them costs what drawing evenly does."""
-    of = made["one"]
+    """Half a word for each remote edge; draws by weight send as much as uniform draws."""
+    source = made["one"]
     steps = [["node", list(range(90)), [random_streams.TRAINING, 0, 0], {}]]
     sent = {}
     for by in ("", "weights", "drawn_by"):
-        told = groups[2](blocks_of, of.graph.uri, of.shards.uri, [ALL_NEIGHBORS, ALL_NEIGHBORS], by, steps)
-        sent[by] = sum(size for _, size in told)
+        results = groups[2](blocks_of, source.graph.uri, source.shards.uri, [ALL_NEIGHBORS, ALL_NEIGHBORS], by, steps)
+        sent[by] = sum(size for _, size in results)
     assert sent[""] == sent["drawn_by"] < sent["weights"] < 1.25 * sent[""]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_one_process(groups: Groups, made, case: str, tmp_path: Path):
-    """Whoever has which part; without the weights losses are others."""
+    """For any partitioning; without the weights the losses differ."""
     kind, more = CASES[case]
-    of, params = made[kind], {**PARAMS, **more}
-    given = of.inputs(sums=of.sums) if case == "means, draws" else of.inputs()
+    source, params = made[kind], {**PARAMS, **more}
+    given = source.inputs(sums=source.sums) if case == "means, draws" else source.inputs()
     alone = run_stage(STAGE, params, given, tmp_path / "alone", 1)
     losses = losses_of(alone.local("losses.parquet"))
-    plain = run_stage(STAGE, {**params, "weight": ""}, of.inputs(), tmp_path / "plain", 1)
+    plain = run_stage(STAGE, {**params, "weight": ""}, source.inputs(), tmp_path / "plain", 1)
     assert np.abs(np.subtract(losses_of(plain.local("losses.parquet")), losses)).max() > 1e-3
     for size in WORKERS:
         output, whole = tmp_path / str(size), TrainParams(**params).model_dump(mode="json")
-        sums = of.sums.uri if case == "means, draws" else ""
-        told = groups[size](train, whole, of.graph.uri, of.shards.uri, sums, str(output))
+        sums = source.sums.uri if case == "means, draws" else ""
+        results = groups[size](train, whole, source.graph.uri, source.shards.uri, sums, str(output))
         assert losses_of(output / "losses.parquet") == pytest.approx(losses, abs=2e-5), size
-        assert told[0]["facts"].keys() == alone.stats.keys()
+        assert results[0]["facts"].keys() == alone.stats.keys()
 
 
 def losses_of(path: Path) -> list[float]:
@@ -216,12 +216,12 @@ def losses_of(path: Path) -> list[float]:
 @pytest.mark.parametrize("case", ["sage, all", "pool", "gcn", "rgcn", "sage, draws"])
 def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, tmp_path: Path):
     kind, more = CASES[case]
-    of = made[kind]
-    network = run_stage(STAGE, {**PARAMS, **more, "epochs": 1}, of.inputs(), tmp_path / "train")
-    alone = run_stage(infer.STAGE, {"batch": 7}, of.inputs(network=network), tmp_path / "alone")
+    source = made[kind]
+    network = run_stage(STAGE, {**PARAMS, **more, "epochs": 1}, source.inputs(), tmp_path / "train")
+    alone = run_stage(infer.STAGE, {"batch": 7}, source.inputs(network=network), tmp_path / "alone")
     for size in WORKERS:
         output = tmp_path / str(size)
-        given = [{"batch": 7}, of.graph.uri, network.uri, of.shards.uri, network.uri, str(output)]
+        given = [{"batch": 7}, source.graph.uri, network.uri, source.shards.uri, network.uri, str(output)]
         groups[size](infer_together, *given)
         for name, column in (("embeddings.parquet", "vector"), ("predictions.parquet", "probability")):
             one, other = pq.read_table(alone.local(name)), pq.read_table(output / name)
@@ -241,7 +241,7 @@ def test_predictions_are_those_of_one_process(groups: Groups, made, case: str, t
     ],
 )
 def test_what_is_no_weight_is_refused_as_in_one_process(tmp_path: Path, name: str, lie: float | None, words: str):
-    """By whoever has the edge."""
+    """By the worker that owns the edge."""
     rows = [(f"n{u:03}", f"n{(u + step) % 12:03}") for u in range(12) for step in (1, 2, 5)]
     weights = np.ones(len(rows))
     if lie is not None:
@@ -255,10 +255,10 @@ def test_what_is_no_weight_is_refused_as_in_one_process(tmp_path: Path, name: st
             {"edge": Edges("node", "node", rows, features)},
         )  # fmt: skip
 
-    of, given = Made(tmp_path / "made", make), {**PARAMS, "fanouts": "2,2", "weight": name}
+    source, given = Made(tmp_path / "made", make), {**PARAMS, "fanouts": "2,2", "weight": name}
     with pytest.raises(UserError, match=words):
-        run_stage(STAGE, given, of.inputs(), tmp_path / "alone")
+        run_stage(STAGE, given, source.inputs(), tmp_path / "alone")
     resources = Resources.model_validate({"workers": {"count": 2, "cpu": 1, "memory": "1Gi"}})
     with pytest.raises(UserError, match=words):
-        execute(STAGE, given, of.inputs(shards=of.shards), str(tmp_path / "workers"), resources,
+        execute(STAGE, given, source.inputs(shards=source.shards), str(tmp_path / "workers"), resources,
                 Progress("train", stream=io.StringIO()), "workers")  # fmt: skip

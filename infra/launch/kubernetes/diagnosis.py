@@ -169,12 +169,12 @@ def _exit(ended: Json, pod: Json) -> Diagnosis:
     said = _error_event(str(ended.get("message") or ""))
     if said is not None:
         if said.get("out_of_memory_kills") and not said.get("user"):
-            return _out_of_memory(pod)  # of a child of the stage, which the stage has survived to tell
+            return _out_of_memory(pod)  # a child process of the stage was killed, and the stage reported it
         return Diagnosis(Reason.FAILED, str(said.get("message")).rstrip("."), "See its log above.")
     found = diagnose_exit(code)
     if found.reason is Reason.KILLED:
         # Where the kernel did it for lack of memory in the container, the container is called OOMKilled.
-        summary = "the process was killed (SIGKILL), not for lack of memory so far as the cluster tells"
+        summary = "the process was killed (SIGKILL); the cluster reports no lack of memory"
         return Diagnosis(Reason.KILLED, summary, "Run again to resume; check what happened on its node.")
     if code in (126, 127) or ended.get("reason") in ("ContainerCannotRun", "StartError"):
         return Diagnosis(

@@ -19,6 +19,7 @@ from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
 from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
+from superworkflow.infra.launch.kubernetes.job_admin import is_finished
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
 from superworkflow.infra.launch.kubernetes.pod_log import read_log
 from superworkflow.infra.launch.kubernetes.pod_status import PodStatus, condition, events_of
@@ -44,7 +45,7 @@ class Ended:
 
     Args:
         diagnosis: why it failed; None when its container ended well.
-        final: the stage's own last event, None when it told none or the log was lost.
+        final: the stage's own last event, None when it sent none or the log was lost.
         held_s: seconds for which a node held the resources of the Job's own pod.
         figures: what was measured from outside, by name with its unit.
         image: image that ran, with its digest.
@@ -71,7 +72,7 @@ class Ended:
 
     @property
     def was_deleted(self) -> bool:
-        """True if the Job was deleted before anything told how it ended."""
+        """True if the Job was deleted before its outcome was known."""
         return self.diagnosis is not None and self.diagnosis.reason is Reason.DELETED
 
 
@@ -86,10 +87,10 @@ class JobFollower:
         settings: how patient to be.
         name: name of the Job.
         stage: name of the stage, for its log.
-        tell: receives each event of the stage but the final one.
+        on_event: receives each event of the stage but the final one.
         adopted: the Job was there before this follower; its own times are used then.
         engine: name of the stage's engine.
-        groups: members that the Job has beside its own pod, by role.
+        groups: members that the Job has in addition to its own pod, by role.
     """
 
     def __init__(
@@ -98,14 +99,14 @@ class JobFollower:
         settings: KubernetesSettings,
         name: str,
         stage: str,
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         *,
         adopted: bool = False,
         engine: str = IN_PROCESS,
         groups: Mapping[str, Group] = {},
     ):
         self._api, self._settings, self.name, self._stage = api, settings, name, stage
-        self._tell, self._adopted = tell, adopted
+        self._on_event, self._adopted = on_event, adopted
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod = PodStatus(None)
@@ -190,7 +191,7 @@ class JobFollower:
         return self._patience.consider(waiting_problem(self._pod.pod, events), "started" in self._seen)
 
     def _overdue(self) -> Diagnosis | None:
-        """Its deadline, where the cluster does not keep it: controllers may miss it, or a pod's end never be told."""
+        """The Job's deadline, for clusters that miss it: a controller may be down, or a pod's end be lost."""
         job = self._job or {}
         most = (job.get("spec") or {}).get("activeDeadlineSeconds")
         if most is None or "counted" not in self._seen:
@@ -214,7 +215,7 @@ class JobFollower:
         )
 
     def _say(self, message: str) -> None:
-        self._tell({"event": "log", "stage": self._stage, "message": message})
+        self._on_event({"event": "log", "stage": self._stage, "message": message})
 
     def _line(self, line: str) -> None:
         event = parse_event(line) or {"event": "log", "stage": self._stage, "message": line}
@@ -224,7 +225,7 @@ class JobFollower:
             for members in self._members:
                 if members.hear(event):
                     self.wake.set()
-            self._tell(event)
+            self._on_event(event)
 
     async def _finish_log(self) -> None:
         if self._log is None:
@@ -235,7 +236,7 @@ class JobFollower:
             raise error
 
     async def _await_condition(self) -> None:
-        """Wait for the Job's own word: its deadline and its deletion both show as a signal at first."""
+        """Wait for the Job's own condition: its deadline and its deletion both show as a signal at first."""
         until = time.monotonic() + SETTLE_SECONDS
         while self._job is not None and not self._job_finished() and time.monotonic() < until:
             await asyncio.sleep(0.2)
@@ -254,7 +255,7 @@ class JobFollower:
         return figures
 
     async def _pull_seconds(self) -> float | None:
-        """Seconds of pulling the image, which only an event tells; 0 where the node had it."""
+        """Seconds of pulling the image, from the pod's events; 0 where the node had it."""
         if self._pod.pod is None or "started" not in self._seen:
             return None
         for event in await self._events():
@@ -285,8 +286,7 @@ class JobFollower:
         return None
 
     def _job_finished(self) -> bool:
-        conditions = ((self._job or {}).get("status") or {}).get("conditions") or ()
-        return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+        return self._job is not None and is_finished(self._job)
 
     def _image(self) -> str:
         container = self._pod.container

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Sequence
@@ -117,17 +116,6 @@ def label_value(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:63].strip("-_.")
 
 
-def stage_arguments(call: StageCall, resources: Resources) -> list[str]:
-    """Arguments of the command line that run the stage and report in events."""
-    arguments = ["stage", call.stage, "--params-json", json.dumps(dict(call.params))]
-    for name, uri in call.inputs.items():
-        arguments += ["--input", f"{name}={uri}"]
-    arguments += ["--output", call.output, "--resources-json", resources.model_dump_json()]
-    arguments += ["--digest", call.digest] if call.digest else []
-    arguments += ["--code", call.code] if call.code else []
-    return [*arguments, "--engine", call.placement.engine, "--events"]
-
-
 def argument_of(job: dict[str, Any], flag: str) -> str | None:
     """Value of an argument of the command line that a Job runs."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -147,7 +135,7 @@ def _pod(call: StageCall, settings: KubernetesSettings, resources: Resources, mo
         "name": CONTAINER,
         "image": stage_image(call, settings),
         "imagePullPolicy": settings.image_pull_policy,
-        "args": [*stage_arguments(call, resources), *more],
+        "args": [*call.arguments(resources), *more],
         "resources": quantities(settings, resources),
     }
     return pod_spec(settings, container, volumes, gpus=gpu.count, gpu_type=gpu.type)

@@ -70,7 +70,7 @@ def container_spec(settings: KubernetesSettings, env: Mapping[str, str], mounts:
 
 
 def environment(settings: KubernetesSettings, threads: int) -> dict[str, str]:
-    """Environment of a container that computes with so many threads."""
+    """Environment of a container that computes with this number of threads."""
     return {
         "HOME": "/tmp",
         "TMPDIR": "/tmp",

@@ -1,4 +1,4 @@
-"""Before a run on Kubernetes: can the cluster do what the profile asks for?"""
+"""Checks before a run on Kubernetes that the cluster can do what the profile asks for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RIGHTS = (
 
 
 async def preflight(api: KubernetesApi, profile: Profile, store: str) -> list[Check]:
-    """Look at everything that a run needs; a small Job for each image starts it and writes to the store from inside.
+    """Check everything that a run needs; a small Job for each image starts it and writes to the store from inside.
 
     Args:
         api: the cluster.
@@ -93,14 +93,14 @@ async def _sizes(api: KubernetesApi, profile: Profile) -> list[Check]:
             checks.append(_largest(nodes, name, placement, profile.kubernetes))
             continue
         lacking = lacks(nodes, placement.resources, profile.kubernetes)
-        asked = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
+        size = f"{placement.resources.cpu:g} CPU, {format_bytes(placement.resources.memory)}"
         if gpu := placement.resources.gpu.count:
-            asked += f", {gpu} GPU"
-        checks.append(Check(f"size: {name}", lacking is None, lacking or asked))
+            size += f", {gpu} GPU"
+        checks.append(Check(f"size: {name}", lacking is None, lacking or size))
         for role, group in _groups(placement).items():
             lacking = lacks_group(nodes, group, profile.kubernetes)
-            asked = f"{group.largest} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
-            checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or asked))
+            size = f"{group.largest} × {group.cpu:g} CPU, {format_bytes(group.memory)}"
+            checks.append(Check(f"size: {role}s of {name}", lacking is None, lacking or size))
     return checks
 
 
@@ -138,7 +138,7 @@ def _selected(nodes: Sequence[Json], labels: Mapping[str, str]) -> list[Json]:
 
 
 def _largest(nodes: Sequence[Json], name: str, placement: Placement, settings: KubernetesSettings) -> Check:
-    """Sizes that follow from the graph: whether the largest that may come would fit."""
+    """Check of sizes that follow from the graph: would the largest possible one fit?"""
     caps = {"cpu": settings.cpu_cap, "memory": settings.memory_cap}
     largest = placement.resources.model_copy(update={kind: caps[kind] for kind in placement.auto})
     lacking = lacks(nodes, largest, settings)

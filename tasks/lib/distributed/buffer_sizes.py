@@ -1,19 +1,19 @@
-"""Room for arrays that cross from worker to worker with their lengths, so that one exchange is enough."""
+"""Predicted buffer sizes: arrays of unknown length travel with their lengths in a single exchange."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 LEAST = 256
-"""Minimum slack in elements: few nodes vary by much, and cost little."""
+"""Minimum slack in elements: counts of few nodes vary widely, and the slack costs little."""
 
 
 class SizeKey(NamedTuple):
     """Key by which sender and receiver predict the length of an array alike.
 
     Args:
-        series: arrays of a series are about as long as each other, for as many items.
-        items: that they are about.
+        series: arrays of one series are about equally long for equal numbers of items.
+        items: number of items that the array describes.
     """
 
     series: str
@@ -21,24 +21,24 @@ class SizeKey(NamedTuple):
 
 
 class BufferSizes:
-    """Lengths of the arrays that one worker has sent to another, of which both keep account."""
+    """Lengths of the arrays that one worker has sent to another; both keep the same record."""
 
     def __init__(self) -> None:
         self._longest: dict[str, dict[int, int]] = {}
 
     def room(self, likely: SizeKey) -> int:
-        """As much as the longest array took of those with the nearest number of items, a sixteenth, and `LEAST`.
+        """Length of the longest array recorded for the nearest number of items, plus a sixteenth, plus `LEAST`.
 
-        More items take more in proportion, fewer as much.
+        For more items than that it grows in proportion; for fewer it does not shrink.
         """
-        known, items = self._longest.get(likely.series, {}), max(1, likely.items)
-        if not known:
+        longest, items = self._longest.get(likely.series, {}), max(1, likely.items)
+        if not longest:
             return LEAST
-        nearest = min(known, key=lambda each: (abs(each - items), each))
-        length = -(-known[nearest] * max(nearest, items) // nearest)
+        nearest = min(longest, key=lambda each: (abs(each - items), each))
+        length = -(-longest[nearest] * max(nearest, items) // nearest)
         return length + -(-length // 16) + LEAST
 
     def note(self, likely: SizeKey, length: int) -> None:
-        """An array was so long."""
-        known, items = self._longest.setdefault(likely.series, {}), max(1, likely.items)
-        known[items] = max(known.get(items, 0), length)
+        """Record the length of an array."""
+        longest, items = self._longest.setdefault(likely.series, {}), max(1, likely.items)
+        longest[items] = max(longest.get(items, 0), length)

@@ -18,17 +18,15 @@ from superworkflow.tasks.lib.kernels.buffer_pool import Memory
 
 
 class Exchange:
-    """Arrays from each worker to each other.
+    """All-to-all exchange of arrays between the workers of a group.
 
     Args:
-        group: of torch.distributed; one thread at a time may use it.
-        memory: where arrays that cross are, for who exchanges arrays of the same sizes again and again. What a thread
-            beside the first one frees goes back to the system otherwise, which gives it out again as huge pages full of
-            zeros; and what crosses once would stay.
-        shared: buffers of the group; without them arrays cross by TCP.
+        group: process group of torch.distributed; one thread at a time may use it.
+        memory: pool for received arrays, for callers that exchange equal sizes repeatedly. Without it, memory that a
+            thread other than the main one frees returns to the system, which hands it out again as zeroed huge pages.
+        shared: buffers of the group; without them arrays travel by TCP.
 
-    `sent` counts the bytes that have left this worker, by what they are, `count` the exchanges, and `waited` their
-    seconds.
+    `sent` counts the bytes that have left this worker, by kind, `count` the exchanges, and `waited` their seconds.
     """
 
     def __init__(self, group: Any, memory: Memory | None = None, shared: SharedBuffers | None = None):
@@ -44,9 +42,9 @@ class Exchange:
         """Send an array [n] or [n, width] to each worker, of one type and width, and get one from each.
 
         Args:
-            outgoing: by rank.
-            kind: what they are, for `sent`.
-            coming: how long those are that come, by rank; where all workers know it, they need not tell each other.
+            outgoing: arrays by rank.
+            kind: key in `sent`.
+            coming: lengths of the arrays to receive, by rank; None exchanges the lengths first.
         """
         counts = [len(each) for each in outgoing]
         if coming is None:
@@ -56,12 +54,12 @@ class Exchange:
         return np.split(self.cross(np.concatenate(outgoing), counts, coming, kind), np.cumsum(coming)[:-1])
 
     def cross(self, out: NDArray[Any], leaving: Sequence[int], coming: Sequence[int], kind: str) -> NDArray[Any]:
-        """`swap` of arrays that stand one behind the other by rank, as those do that come.
+        """Like `swap`, of arrays that are concatenated by rank, as is the result.
 
         Args:
-            out: them, [n] or [n, width].
+            out: outgoing arrays, [n] or [n, width].
             leaving, coming: lengths, by rank.
-            kind: what they are, for `sent`.
+            kind: key in `sent`.
         """
         began = time.monotonic()
         received = self._all_to_all(torch.from_numpy(np.ascontiguousarray(out)), leaving, coming).numpy()
@@ -72,18 +70,18 @@ class Exchange:
     def swap_likely(
         self, outgoing: Sequence[NDArray[np.int64]], kind: str, likely: SizeKey
     ) -> list[NDArray[np.int64]]:  # fmt: skip
-        """Send an array of integers to each worker and get one from each, whose lengths come with them.
+        """Send an array of integers to each worker and get one from each; the lengths travel with the arrays.
 
-        There is room for as many as such arrays had before; those who have more for another worker send it the rest.
+        Buffers have the predicted size; a worker that has more for another one sends it the rest separately.
 
         Args:
-            outgoing: by rank.
-            kind: what they are, for `sent`.
-            likely: how long they may be.
+            outgoing: arrays by rank.
+            kind: key in `sent`.
+            likely: key of the prediction.
         """
         began, others = time.monotonic(), [rank for rank in range(self.size) if rank != self.rank]
         leaving, coming = [0] * self.size, [0] * self.size
-        for rank in others:  # and the length before each
+        for rank in others:  # the length precedes each array
             leaving[rank] = 1 + self._leaving[rank].room(likely)
             coming[rank] = 1 + self._coming[rank].room(likely)
         out, ends = self.leaving(sum(leaving), np.int64), np.cumsum([0, *leaving])
@@ -109,25 +107,25 @@ class Exchange:
         return found
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array for what crosses, or is made of it; not filled."""
+        """Uninitialized array from the pool, for data that is exchanged or derived from it."""
         return np.empty(shape, dtype) if self._memory is None else self._memory.array(shape, dtype)
 
     def leaving(self, length: int, dtype: Any) -> NDArray[Any]:
-        """An array for what leaves in the next exchange, for which it need not be copied then; not filled."""
+        """Uninitialized send buffer of the next exchange: data written into it need not be copied."""
         if self._shared is None:
             return self.array((length,), dtype)
         return self._shared.room(length * np.dtype(dtype).itemsize).view(dtype)
 
     def everyone(self, values: NDArray[Any], kind: str, *, alike: bool = False) -> NDArray[Any]:
-        """The arrays of all workers, one after the other by rank; `alike` where all have the same length."""
+        """All workers' arrays, concatenated by rank; `alike` if all have the same length."""
         coming = [len(values)] * self.size if alike else None
         return np.concatenate(self.swap([values] * self.size, kind, coming))
 
     def add_up(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of all workers' values [n], float32, the same bits on each of them.
+        """Sum of all workers' values [n], float32, bit-equal on all of them.
 
         Args:
-            values: of this worker, in what `leaving` has made; not to be read any more.
+            values: this worker's, in a buffer made by `leaving`; overwritten.
         """
         self._note("gradients", values.nbytes * (self.size > 1))
         if self._shared is None:
@@ -143,21 +141,21 @@ class Exchange:
         self.sent[kind] = self.sent.get(kind, 0) + size
 
     def _all_to_all(self, out: torch.Tensor, leaving: Sequence[int], coming: Sequence[int]) -> torch.Tensor:
-        """One exchange: so many values to each rank, and so many from each."""
+        """One exchange; `leaving` and `coming` count the values by rank."""
         received = torch.from_numpy(self.array((sum(coming), *out.shape[1:]), out.numpy().dtype))
         if self._shared is None:
             dist.all_to_all_single(received, out, list(coming), list(leaving), group=self.group)
         else:
             size = out.element_size() * math.prod(out.shape[1:])
-            there, here = ([size * count for count in of] for of in (leaving, coming))
-            self._shared.exchange(_bytes_of(out), there, _bytes_of(received), here)
+            leaving, coming = ([size * count for count in counts] for counts in (leaving, coming))
+            self._shared.exchange(_bytes_of(out), leaving, _bytes_of(received), coming)
         self.count += 1
         return received
 
     def _send_rest(
         self, leaving: Mapping[int, NDArray[np.int64]], coming: Mapping[int, int]
     ) -> dict[int, NDArray[np.int64]]:
-        """Another exchange, of those alone who have something for each other, and know it."""
+        """Point-to-point exchange of what did not fit the predicted sizes; both sides know its lengths."""
         found = {rank: torch.empty(length, dtype=torch.int64) for rank, length in coming.items()}
         running = [dist.irecv(each, group=self.group, group_src=rank) for rank, each in found.items()]
         for rank, each in leaving.items():

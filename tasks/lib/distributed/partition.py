@@ -1,4 +1,4 @@
-"""Datasets of stage partition: the order of the nodes, and the book of the ranges that parts are."""
+"""Datasets of stage partition: the order of the nodes, and the range of each part."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class NodePartition:
     """Assignment of nodes to parts.
 
     Args:
-        orders: the old number of each new one, by node set; parts one after the other, ascending within a part.
-        book: where the new numbers of each part begin, int64 [node sets, parts + 1].
+        orders: old number of each new one, by node set; parts one after the other, ascending within a part.
+        book: first new number of each part, int64 [node sets, parts + 1].
     """
 
     orders: dict[str, NDArray[Any]]
@@ -41,11 +41,11 @@ class NodePartition:
 
     @classmethod
     def open(cls, dataset: Dataset, graph: HeteroGraph) -> NodePartition:
-        """The parts of a graph.
+        """Open the partition of a graph.
 
         Raises:
-            UserError: they are of another graph.
-            DatasetDamaged: files do not fit each other.
+            UserError: the dataset divides another graph.
+            DatasetDamaged: files contradict each other.
         """
         made_of = dataset.manifest.inputs.get("graph")
         if made_of is not None and made_of.digest != graph.dataset.digest:
@@ -60,7 +60,7 @@ class NodePartition:
                 raise damaged(dataset, order_file(number), f"{counts[number]} numbers", list(order.shape))
             cuts = book[number]
             if len(order) and not 0 <= int(order.min()) <= int(order.max()) < counts[number]:
-                raise damaged(dataset, order_file(number), "a number is no node's", int(order.max()))
+                raise damaged(dataset, order_file(number), "a number of no node", int(order.max()))
             seen = np.zeros(counts[number], bool)
             seen[order] = True
             falls = np.flatnonzero(order[1:] <= order[:-1]) + 1
@@ -71,14 +71,14 @@ class NodePartition:
 
 
 def book_of(dataset: Dataset, counts: list[int]) -> NDArray[np.int64]:
-    """The book of ranges in a dataset of stage partition or shard.
+    """Ranges of the parts in a dataset of stage partition or shard.
 
     Args:
-        dataset: it.
+        dataset: the dataset.
         counts: sizes of the node sets.
 
     Raises:
-        DatasetDamaged: it is not that of these sets.
+        DatasetDamaged: the ranges do not fit these node sets.
     """
     book: NDArray[np.int64] = _array(dataset, BOOK_FILE)
     if book.dtype != np.int64 or book.ndim != 2 or book.shape[0] != len(counts) or book.shape[1] < 2:

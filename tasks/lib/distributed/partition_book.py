@@ -16,7 +16,7 @@ class PartitionBook:
 
     Args:
         orders: old number of each new one, by node set.
-        bounds: new numbers at which each worker's begin, and the end, by node set.
+        bounds: first new number of each worker, and the end, by node set.
     """
 
     def __init__(self, orders: Mapping[str, NDArray[Any]], bounds: Mapping[str, NDArray[np.int64]]):
@@ -33,24 +33,24 @@ class PartitionBook:
         return np.searchsorted(self.bounds[node_set][1:], self.places[node_set][nodes], "right")
 
     def own(self, node_set: str, nodes: NDArray[np.int64], rank: int) -> NDArray[np.int64]:
-        """Rows of nodes among those of their owner."""
+        """Rows of nodes in the table of their owner `rank`."""
         return self.places[node_set][nodes].astype(np.int64) - int(self.bounds[node_set][rank])
 
 
 class Route(NamedTuple):
-    """Route of requests: places that sort nodes by owner, and the count for each owner."""
+    """Route of requests: permutation that sorts nodes by owner, and the count for each owner."""
 
     order: NDArray[np.int64]
     counts: NDArray[np.int64]
 
 
 class RoutedNodes(NamedTuple):
-    """Nodes to request of each owner, which responds with rows.
+    """Nodes to request from each owner, which responds with rows.
 
     Args:
-        node_set: of the nodes.
-        route: of the rows.
-        parts: by rank, what to send.
+        node_set: set of the nodes.
+        route: route of the rows.
+        parts: data to send, by rank.
     """
 
     node_set: str

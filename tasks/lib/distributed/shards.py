@@ -1,4 +1,4 @@
-"""Datasets of stage shard: a contiguous range of parts as one piece of the graph."""
+"""Datasets of stage shard: the parts of a graph, and a contiguous range of them as one partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARDS_FILE = "shards.json"
 
 
 class ShardedNodes(NamedTuple):
-    """A node set: `width` is values of features of a node."""
+    """A node set: `width` counts the feature values of a node."""
 
     name: str
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
@@ -29,7 +29,7 @@ class ShardedNodes(NamedTuple):
 
 
 class ShardedEdges(NamedTuple):
-    """An edge set from nodes of one set to nodes of another, or the same; features that can be weights, by name."""
+    """An edge set; `weights` are the names of features that can be weights."""
 
     name: str
     source: str
@@ -44,7 +44,7 @@ def folder_of(part: int) -> str:
 
 
 def weights_file(edge_set: int, place: int) -> str:
-    """Name of the file in a part's folder of the feature at a place of `ShardedEdges.weights`."""
+    """File in a part's folder of the feature at index `place` of `ShardedEdges.weights`."""
     return f"edges-{edge_set}-weights-{place}.npy"
 
 
@@ -58,15 +58,15 @@ def document_of(parts: int, nodes: Sequence[ShardedNodes], edges: Sequence[Shard
 
 @dataclass(frozen=True)
 class LocalPartition:
-    """Some contiguous parts of a graph. Nodes have new numbers here, but in `numbers` and `halo_numbers`.
+    """Contiguous parts of a graph. Nodes have new numbers, except in `numbers` and `halo_numbers`.
 
     Args:
-        low, high: of each node set, those with numbers from `low` to below `high` are in it.
-        numbers: old numbers of these.
-        halo, halo_numbers: others that rows name, ascending, and their old numbers.
-        rows: of its nodes, by number of the edge set.
-        first: where each of the rows begins in the whole graph.
-        features: float32 [nodes, values] by node set, of those that have any.
+        low, high: by node set, first and end of the owned nodes' numbers.
+        numbers: old numbers of the owned nodes.
+        halo, halo_numbers: nodes of other parts that rows refer to, ascending, and their old numbers.
+        rows: rows of the owned nodes, by number of the edge set.
+        first: begin of each row in the whole graph.
+        features: float32 [nodes, values], by node set that has any.
     """
 
     low: dict[str, int]
@@ -80,20 +80,20 @@ class LocalPartition:
 
 
 class Shards:
-    """A dataset of stage shard, opened; what is read is checked.
+    """A dataset of stage shard; files are checked when they are read.
 
     Args:
-        dataset: it.
+        dataset: the dataset.
 
     Raises:
-        UserError: it is no such dataset.
-        DatasetDamaged: files do not fit each other.
+        UserError: the dataset is not of stage shard.
+        DatasetDamaged: files contradict each other.
     """
 
     def __init__(self, dataset: Dataset):
         self.dataset = dataset
         if SHARDS_FILE not in dataset:
-            raise UserError(f"the dataset has no {SHARDS_FILE}: it is no graph in parts", where=dataset.uri,
+            raise UserError(f"the dataset has no {SHARDS_FILE}: it is not a graph in parts", where=dataset.uri,
                             remedy="Give the output of stage shard")  # fmt: skip
         try:
             document = dataset.json(SHARDS_FILE)
@@ -104,7 +104,7 @@ class Shards:
             sizes = [number for each in self.node_sets.values() for number in (each.count, each.width)]
             sizes += [each.count for each in self.edge_sets]
             if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
-                raise ValueError("a size is none")
+                raise ValueError("a size is not a number from 0")
             ends = {end for each in self.edge_sets for end in (each.source, each.target)}
             if not ends <= self.node_sets.keys():
                 raise ValueError("an edge set has ends in no node set")
@@ -117,7 +117,7 @@ class Shards:
         return int(self.book.shape[1]) - 1
 
     def bounds(self, workers: int) -> NDArray[np.int64]:
-        """Bounds of each worker's parts: from ``[w]`` to below ``[w + 1]``.
+        """Bounds of each worker's parts: worker w has ``[w]`` to below ``[w + 1]``.
 
         Raises:
             UserError: there are more workers than parts.
@@ -168,9 +168,9 @@ class Shards:
                     values.append(self._array(f"{stem}features.npy", np.dtype(np.float32), (size, each.width)))
             numbers[name] = np.concatenate(parts)
             new, old = np.concatenate(others), np.concatenate(theirs)
-            new, at = np.unique(new, return_index=True)
+            new, distinct = np.unique(new, return_index=True)
             outside = (new < low[name]) | (new >= high[name])
-            halo[name], halo_numbers[name] = new[outside], old[at][outside]
+            halo[name], halo_numbers[name] = new[outside], old[distinct][outside]
             if each.width:
                 features[name] = np.concatenate(values)
         rows, firsts = {}, {}
@@ -181,16 +181,16 @@ class Shards:
     def weights(
         self, edge_set: int, name: str, first: int, last: int, indptr: NDArray[np.int64]
     ) -> NDArray[np.float32]:  # fmt: skip
-        """A feature of the edges of the parts from `first` to below `last`, float32 [edges]; any numbers.
+        """A feature of the edges of the parts from `first` to below `last`, float32 [edges]; values are not checked.
 
         Args:
-            edge_set: its number.
-            name: of the feature.
-            first, last: see there.
-            indptr: where the rows of these parts' nodes begin, as `piece` has them.
+            edge_set: number of the edge set.
+            name: name of the feature.
+            first, last: range of parts.
+            indptr: offsets of the rows that `piece` returned for these parts.
 
         Raises:
-            DatasetDamaged: there is no such feature, or files do not fit each other.
+            DatasetDamaged: there is no such feature, or files contradict each other.
         """
         edges = self.edge_sets[edge_set]
         if name not in edges.weights:
@@ -224,7 +224,7 @@ class Shards:
     def _array(
         self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, below: int | None = None
     ) -> NDArray[Any]:
-        """A file of this type and shape, None for any of one dimension, with numbers from 0 to below `below`."""
+        """Read a file of this type and shape (None: any length), with numbers from 0 to below `below`."""
         if name not in self.dataset:
             raise damaged(self.dataset, name, "there is no such file")
         try:
@@ -234,12 +234,12 @@ class Shards:
         if values.dtype != dtype or (values.ndim != 1 if shape is None else values.shape != shape):
             raise damaged(self.dataset, name, f"{dtype}{list(shape or ('n',))}", f"{values.dtype}{list(values.shape)}")
         if below is not None and len(values) and not 0 <= int(values.min()) <= int(values.max()) < below:
-            raise damaged(self.dataset, name, f"a number is none of 0 to {below - 1}", int(values.max()))
+            raise damaged(self.dataset, name, f"a number is outside 0 to {below - 1}", int(values.max()))
         return values
 
 
 def _names(edges: dict[str, Any]) -> tuple[str, ...]:
-    """Names of features, of which each is there once."""
+    """Names of features. Raises ValueError unless they are distinct texts."""
     names = edges["weights"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise ValueError("features of edges have no names")

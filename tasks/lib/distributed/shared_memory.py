@@ -1,7 +1,7 @@
-"""Memory that all workers of one machine can read, so that what they exchange does not go through TCP.
+"""Shared memory for exchanges between workers of one machine, instead of TCP.
 
-A worker writes what it sends into a buffer of its own, says where in it each other worker's share begins, and the
-others copy theirs. Buffers have no name in any file system: nothing is left where a worker is killed.
+A worker writes outgoing data into a buffer of its own and announces the offset of each other worker's share, which the
+others copy. Buffers have no name in any file system, so a killed worker leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LEAST = 1 << 20
 _TOKEN_BYTES = 8
 
 
-class _Told(NamedTuple):
+class _Header(NamedTuple):
     """Header that a worker sends to another in an exchange.
 
     Args:
-        number, size: descriptor of its buffer, and bytes that this has.
-        begin, length: the other worker's share of it, in bytes.
+        number, size: file descriptor of the sender's buffer, and its bytes.
+        begin, length: the receiver's share of it, in bytes.
     """
 
     number: int
@@ -37,7 +37,7 @@ class _Told(NamedTuple):
 
 
 class _Buffer:
-    """A worker's own, of `size` bytes."""
+    """A worker's own buffer of `size` bytes."""
 
     def __init__(self, size: int):
         self.number = os.memfd_create("superworkflow-exchange")
@@ -47,14 +47,14 @@ class _Buffer:
 
 
 class SharedBuffers:
-    """Two buffers of each worker, which take turns: one is read by others while the next exchange fills the other.
+    """Double buffering: others read one buffer of a worker while the next exchange fills its other one.
 
-    A worker that begins an exchange has copied what it got in the one before it. So once an exchange is over, nobody
-    reads what was sent in the one before it, and that buffer is free.
+    A worker that begins an exchange has copied what it received in the previous one. So when an exchange is over, no
+    worker reads the buffer of the previous one any more, and it is free.
 
     Args:
-        group: of torch.distributed.
-        pids: of its processes, by rank.
+        group: process group of torch.distributed.
+        pids: process ids by rank.
     """
 
     def __init__(self, group: Any, pids: Sequence[int]):
@@ -64,7 +64,7 @@ class SharedBuffers:
         self._turn = 0
 
     def room(self, size: int) -> NDArray[np.uint8]:
-        """Buffer in which to write the data of the next exchange without a copy; not filled."""
+        """Uninitialized send buffer of the next exchange: data written into it need not be copied."""
         own = self._own[self._turn]
         if own is None or len(own.bytes) < size:
             own = self._own[self._turn] = _Buffer(max(_LEAST, 1 << (size - 1).bit_length()))
@@ -73,15 +73,15 @@ class SharedBuffers:
     def exchange(
         self, out: NDArray[np.uint8], leaving: Sequence[int], received: NDArray[np.uint8], coming: Sequence[int]
     ) -> None:
-        """Send bytes to each worker and get some from each; all workers call it together.
+        """Send bytes to each worker and receive bytes from each. Collective.
 
         Args:
-            out: one behind the other by rank; `room`, or anything else.
-            leaving, coming: how many, by rank.
-            received: filled, one behind the other by rank.
+            out: outgoing data, concatenated by rank; a buffer from `room`, or any other.
+            leaving, coming: bytes by rank.
+            received: filled, concatenated by rank.
 
         Raises:
-            RuntimeError: a worker sends less or more than is expected of it.
+            RuntimeError: a worker sends less or more than expected.
         """
         begins, places = np.cumsum([0, *leaving]).tolist(), np.cumsum([0, *coming]).tolist()
         own = slice(begins[self._rank], begins[self._rank + 1])
@@ -94,59 +94,59 @@ class SharedBuffers:
             received[places[rank] : places[rank + 1]] = out[own] if rank == self._rank else share
 
     def everyone(self, out: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """Data of each worker, where all wrote equal lengths; valid until the next exchange but one.
+        """Data of each worker, of equal lengths; valid until the next exchange but one.
 
         Args:
-            out: see `room`.
+            out: this worker's data, in the buffer from `room`.
         """
         return self._shares([(0, len(out))] * len(self._pids), [len(out)] * len(self._pids))
 
     def _shares(self, leaving: Sequence[tuple[int, int]], coming: Sequence[int]) -> list[NDArray[np.uint8]]:
-        """By rank what each has for this worker, in memory that is another's.
+        """Views by rank of this worker's shares, in the other workers' memory.
 
         Args:
-            leaving: where in this worker's buffer each other one's share begins, and its bytes.
+            leaving: offset and length of each worker's share in this worker's buffer.
             coming: bytes that are expected.
         """
         own = self._own[self._turn]
         assert own is not None
-        told = torch.tensor([(own.number, len(own.bytes), *share) for share in leaving])
-        heard = torch.empty_like(told)
-        dist.all_to_all_single(heard, told, group=self._group)
-        theirs = [_Told(*each) for each in heard.tolist()]
-        self._open(theirs, own.bytes)
-        found = []
-        for rank, there in enumerate(theirs):
-            if there.length != coming[rank] or not 0 <= there.begin <= there.begin + there.length <= there.size:
+        outgoing = torch.tensor([(own.number, len(own.bytes), *share) for share in leaving])
+        incoming = torch.empty_like(outgoing)
+        dist.all_to_all_single(incoming, outgoing, group=self._group)
+        headers = [_Header(*each) for each in incoming.tolist()]
+        self._open(headers, own.bytes)
+        shares = []
+        for rank, share in enumerate(headers):
+            if share.length != coming[rank] or not 0 <= share.begin <= share.begin + share.length <= share.size:
                 raise RuntimeError(
-                    f"rank {rank} sends {there.length} bytes from {there.begin} on, of {there.size}, where "
+                    f"rank {rank} sends {share.length} bytes from {share.begin} on, of {share.size}, where "
                     f"{coming[rank]} were expected"
                 )
-            found.append(self._all[self._turn][rank][there.begin : there.begin + there.length])
+            shares.append(self._all[self._turn][rank][share.begin : share.begin + share.length])
         self._turn = 1 - self._turn
-        return found
+        return shares
 
-    def _open(self, told: Sequence[_Told], own: NDArray[np.uint8]) -> None:
-        """Open what others have made anew, to have larger buffers; all hear the same of it.
+    def _open(self, headers: Sequence[_Header], own: NDArray[np.uint8]) -> None:
+        """Map the buffers that others have replaced by larger ones; all workers see the same sizes.
 
-        Nobody goes on before all have done so: memory that is open stays if its owner ends, but cannot be opened then.
+        The barrier is needed because a mapping outlives its owner, but can only be made while the owner lives.
         """
-        before, now = self._all[self._turn], [each.size for each in told]
-        if [len(each) for each in before] == now:
+        before = self._all[self._turn]
+        if [len(each) for each in before] == [each.size for each in headers]:
             return
         self._all[self._turn] = [
             own if rank == self._rank
             else before[rank] if before and len(before[rank]) == each.size
             else _opened(self._pids[rank], each.number, each.size)
-            for rank, each in enumerate(told)
+            for rank, each in enumerate(headers)
         ]  # fmt: skip
         dist.barrier(group=self._group)
 
 
 def shared_buffers(group: Any) -> SharedBuffers | None:
-    """Buffers of the workers of a group, which all call it together; None unless each can read all others' memory.
+    """Buffers of a group's workers; None unless each can read all others' memory. Collective.
 
-    Processes of different machines or containers cannot, nor those of systems that have no such memory.
+    Processes of different machines or containers cannot, nor can those of systems without `memfd_create`.
     """
     token, number = secrets.randbits(8 * _TOKEN_BYTES - 1), -1
     try:
@@ -156,19 +156,19 @@ def shared_buffers(group: Any) -> SharedBuffers | None:
         number = -1
     try:
         mine, size = torch.tensor([os.getpid(), number, token]), dist.get_world_size(group)
-        told = [torch.empty_like(mine) for _ in range(size)]
-        dist.all_gather(told, mine, group=group)
-        found = [each.tolist() for each in told]
-        lacking = torch.tensor([sum(not _is_there(*each) for each in found)])
-        dist.all_reduce(lacking, group=group)  # after which all have looked
+        gathered = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_gather(gathered, mine, group=group)
+        announced = [each.tolist() for each in gathered]
+        lacking = torch.tensor([sum(not _is_readable(*each) for each in announced)])
+        dist.all_reduce(lacking, group=group)  # all have read the tokens now
     finally:
         if number >= 0:
             os.close(number)
-    return None if lacking.item() else SharedBuffers(group, [pid for pid, *_ in found])
+    return None if lacking.item() else SharedBuffers(group, [pid for pid, *_ in announced])
 
 
-def _is_there(pid: int, number: int, token: int) -> bool:
-    """True if the process of this number is the one that told its token, and lets us read its memory."""
+def _is_readable(pid: int, number: int, token: int) -> bool:
+    """True if the process of this id announced the token, and its memory can be read."""
     if number < 0:
         return False
     try:
@@ -179,8 +179,8 @@ def _is_there(pid: int, number: int, token: int) -> bool:
 
 
 def _opened(pid: int, number: int, size: int) -> NDArray[np.uint8]:
-    """The buffer of another process, to read."""
+    """Map the buffer of another process for reading."""
     with open(f"/proc/{pid}/fd/{number}", "rb") as file:
-        if os.fstat(file.fileno()).st_size != size:  # to read beyond the end would end this process
-            raise RuntimeError(f"the memory that process {pid} shares has not the {size} bytes that it should have")
+        if os.fstat(file.fileno()).st_size != size:  # reading beyond the end would kill this process
+            raise RuntimeError(f"the memory that process {pid} shares does not have the expected {size} bytes")
         return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)

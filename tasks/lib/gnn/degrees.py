@@ -12,8 +12,8 @@ def degrees_of(rows: CsrRows, weights: NDArray[np.float32] | None) -> NDArray[np
     """Degree of each node, or the sum of its edges' weights, float32 [nodes].
 
     Args:
-        rows: of the nodes.
-        weights: of their edges, float32 [edges].
+        rows: rows of the nodes.
+        weights: weights of their edges, float32 [edges].
     """
     counts = np.diff(rows.indptr)
     if weights is None:

@@ -1,4 +1,4 @@
-"""Weights of edges: a feature of edge sets that says how much a neighbour counts, or how often it is drawn."""
+"""Edge weights: a feature of edge sets that multiplies messages, or the probability of a draw."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ WHERE = "train.weight"
 
 
 def weights_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> dict[int, NDArray[np.float32]]:
-    """Weights of the edges of those edge sets that have this feature, float32 [edges] by number.
+    """Weights of the edge sets that have this feature, float32 [edges] by number.
 
     Args:
-        graph: that has them.
+        graph: the graph.
         relations: edge sets that are read.
-        name: of the feature.
+        name: name of the feature.
 
     Raises:
-        UserError: no edge set has it, it is no number for each edge, or a weight is negative or not finite.
+        UserError: no edge set has the feature, it is not one number for each edge, or a weight is negative or not
+            finite.
     """
     found = {}
     for relation in weighted_sets(graph, relations, name):
-        with np.errstate(over="ignore"):  # what becomes infinite is refused
+        with np.errstate(over="ignore"):  # infinite values are refused below
             values = np.ascontiguousarray(graph.edge_feature(relation.name, name), np.float32).reshape(-1)
         check_weights(graph, relation, name, values)
         found[relation.number] = values
@@ -36,10 +37,10 @@ def weights_of(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> 
 
 
 def weighted_sets(graph: HeteroGraph, relations: Iterable[Relation], name: str) -> list[Relation]:
-    """Those of the edge sets that have this feature.
+    """Edge sets that have this feature.
 
     Raises:
-        UserError: none has, or it is no number for each edge.
+        UserError: no edge set has it, or it is not one number for each edge.
     """
     found = []
     for relation in relations:
@@ -63,15 +64,15 @@ def check_weights(
     graph: HeteroGraph, relation: Relation, name: str, weights: NDArray[np.float32],
     position: Callable[[int], int] = int,
 ) -> None:  # fmt: skip
-    """Check weights of edges of a set, all of them or some.
+    """Check weights of all or some edges of a set.
 
     Args:
-        graph, relation, name: whose they are.
+        graph, relation, name: the feature.
         weights: float32 [edges].
-        position: which edge of the set the one at a place is.
+        position: maps an index of `weights` to a position in the set.
 
     Raises:
-        UserError: one is negative or not finite; names the edge.
+        UserError: a weight is negative or not finite; names the edge.
     """
     fits = np.isfinite(weights) & (weights >= 0)
     if not fits.all():

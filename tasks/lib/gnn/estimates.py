@@ -1,4 +1,4 @@
-"""Facts of a typed graph that estimates read; see `_heterograph_files.stats_of`."""
+"""Estimates from the stats of a typed graph."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from superworkflow.infra.contract.estimate import Stats
 from superworkflow.infra.contract.resources import Resources
 
 USUAL_CLASSES = 40
-"""Taken for granted where neither graph nor network tells."""
+"""Number of classes assumed if neither graph nor network has it in its stats."""
 
 
 def stored_features(graph: Stats) -> int:
-    """About how many bytes the features of all nodes take in the graph's files."""
+    """Approximate bytes of the features of all nodes in the graph's files."""
     nodes, edges = int(graph.get("nodes") or 0), int(graph.get("edges") or 0)
     return max(0, int(graph.get("bytes") or 0) - 4 * edges - 20 * nodes)
 
 
 def mapped_graph(graph: Stats) -> int:
-    """Bytes of the files that a stage maps which reads all rows and features."""
+    """Bytes of the files that a stage maps if it reads all rows and features."""
     return stored_features(graph) + 4 * int(graph.get("edges") or 0) + 8 * int(graph.get("nodes") or 0)
 
 
 def feature_values(graph: Stats) -> int:
-    """Numbers in the features of all nodes; without the facts of each set as many as are stored in four bytes each."""
+    """Feature values of all nodes; without stats of each set, the stored bytes at four bytes each."""
     found = [name.removeprefix("values.") for name in graph if name.startswith("values.nodes.")]
     if not found:
         return stored_features(graph) // 4
@@ -29,15 +29,15 @@ def feature_values(graph: Stats) -> int:
 
 
 def edge_values(graph: Stats) -> int:
-    """Numbers of all edges that can be weights; see `record_stats`."""
+    """Values of all edges that can be weights."""
     found = [name.removeprefix("values.") for name in graph if name.startswith("values.edges.")]
     return sum(int(graph[f"values.{name}"] or 0) * int(graph.get(name) or 0) for name in found)
 
 
 def mean_values(graph: Stats) -> int:
-    """Numbers in the means of neighbours' features, for each edge set a row for each node where its edges start.
+    """Values of the means of neighbours' features: for each edge set, a row for each node where its edges start.
 
-    Without the facts of each end, or where a set is known by its number alone, each edge set has as many as there are
+    Without stats of both ends, or for sets named by number only, each edge set is assumed to have as many as the
     features.
     """
     found = []
@@ -51,5 +51,5 @@ def mean_values(graph: Stats) -> int:
 
 
 def workers_of(resources: Resources) -> int:
-    """Members of a stage's worker groups, 1 where it has none."""
+    """Members of a stage's worker groups; 1 without any."""
     return max(1, sum(each.count for each in (resources.workers or {}).values()))

@@ -1,4 +1,4 @@
-"""Features of node sets as one matrix each: all that are floating-point numbers of a fixed shape, by name."""
+"""Features of a node set as one matrix: all floating-point features of a fixed shape, by name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PIECE_BYTES = 32 << 20
 
 
 def width_of(graph: HeteroGraph, node_set: str) -> int:
-    """Values of a node, over all such features."""
+    """Number of values of a node, over all such features."""
     return sum(feature.width for feature in graph.node_sets[node_set].features if _counts(feature))
 
 
 def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] | None:
-    """Features of a node set, [nodes, values]; None where it has none.
+    """Features of a node set, [nodes, values]; None without any.
 
-    A single one stays mapped, as float32 or float16; whoever gathers rows of it widens these. Others become float32.
+    A single feature stays mapped, as float32 or float16; readers of its rows widen them. Several become float32.
 
     Raises:
         UserError: a value is not a finite number; names the node.
@@ -39,10 +39,10 @@ def features_of(graph: HeteroGraph, node_set: str) -> NDArray[np.floating[Any]] 
     if len(parts) == 1 and parts[0].dtype in (np.float32, np.float16):
         return parts[0]
     whole = np.empty((graph.node_sets[node_set].count, sum(part.shape[1] for part in parts)), np.float32)
-    at = 0
+    column = 0
     for part in parts:
-        whole[:, at : at + part.shape[1]] = part
-        at += part.shape[1]
+        whole[:, column : column + part.shape[1]] = part
+        column += part.shape[1]
     return whole
 
 

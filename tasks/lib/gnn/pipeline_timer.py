@@ -1,4 +1,4 @@
-"""Seconds that the stages of the pipeline are busy, on one worker."""
+"""Busy seconds of the pipeline's stages on one worker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PIPELINE = ("schedule", "sample", "gather", "compact", "compute", "update")
-"""In the order in which a batch goes through them."""
+"""Stages in the order in which a batch passes them."""
 _KEPT = 4096
 
 
 class BusySpan(NamedTuple):
-    """When a stage was busy, in seconds of this machine's monotonic clock."""
+    """A span in which a stage was busy, in seconds of the machine's monotonic clock."""
 
     stage: str
     began: float
@@ -22,7 +22,7 @@ class BusySpan(NamedTuple):
 
 
 class PipelineTimer:
-    """Wall seconds by stage; what threads do at the same time counts for each. `recent` are the last spans of them."""
+    """Wall seconds by stage; concurrent threads each count in full. `recent` are the last spans."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(PIPELINE, 0.0)
@@ -30,7 +30,7 @@ class PipelineTimer:
 
     @contextlib.contextmanager
     def on(self, stage: str) -> Iterator[None]:
-        """Count the block towards this stage; one thread works on a stage."""
+        """Count the block towards this stage; only one thread works on a stage."""
         began = time.monotonic()
         yield
         span = BusySpan(stage, began, time.monotonic())

@@ -12,10 +12,10 @@ from superworkflow.tasks.lib.graph.integrity import damaged
 
 
 def sums_of(dataset: Dataset, graph: HeteroGraph, edge_set: int, shape: tuple[int, int]) -> NDArray[np.float32]:
-    """The means of an edge set, float32 [nodes of its source set, values].
+    """Means of an edge set, float32 [nodes of its source set, values].
 
     Raises:
-        UserError: they are of another graph.
+        UserError: the means are of another graph.
         DatasetDamaged: they have another shape.
     """
     made_of = dataset.manifest.inputs.get("graph")

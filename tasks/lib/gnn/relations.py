@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Relation(NamedTuple):
-    """An edge set as messages flow along it.
+    """An edge set, as messages flow along it.
 
     Args:
-        number: of the edge set.
-        name: of it.
-        receivers: node set in which its edges start.
-        senders: node set in which they end.
+        number: number of the edge set.
+        name: name of the edge set.
+        receivers: node set where its edges start.
+        senders: node set where they end.
     """
 
     number: int
@@ -26,8 +26,8 @@ class LayerSchema(NamedTuple):
 
     Args:
         receivers: node sets that get new rows.
-        relations: along which messages flow.
-        senders: node sets whose rows it reads, the receivers among them.
+        relations: edge sets along which messages flow.
+        senders: node sets whose rows are read, including the receivers.
     """
 
     receivers: tuple[str, ...]

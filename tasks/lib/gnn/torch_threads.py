@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """torch works in so many threads meanwhile."""
+    """Set the number of torch's threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

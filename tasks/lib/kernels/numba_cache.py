@@ -11,6 +11,7 @@ import importlib
 import sys
 from typing import Any
 
+import numba
 from numba.core import environment, event
 from numba.core.caching import Cache
 from numba.core.environment import Environment
@@ -19,12 +20,14 @@ from numba.core.runtime.nrt import rtsys
 
 from superworkflow.infra.process.compile_clock import clock
 
+TESTED_VERSION = (0, 68)
+"""Newest Numba whose private functions were compared with those here; newer ones are left as they are, and slow."""
+
 
 def load_kernels_fast() -> None:
     """Look up cached kernels without filling the compiler's tables; all of Numba in this process."""
-    if all(hasattr(Cache, name) for name in ("_load_overload", "_guard_against_spurious_io_errors")):
+    if numba.version_info.short <= TESTED_VERSION:
         setattr(Cache, "load_overload", _load_overload)  # noqa: B010  # to mypy a method cannot be assigned
-    if hasattr(environment, "_rebuild_env") and hasattr(Environment, "_memo"):
         setattr(environment, "_rebuild_env", _rebuild_env)  # noqa: B010
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _LINE_BYTES = 64
+AHEAD = 16
+"""Rows, or edges, by which loops prefetch ahead of the one that they read."""
 FIRST, SECOND = 3, 2
 """Level of the cache that the line is brought into, as LLVM numbers localities."""
 
@@ -42,6 +45,14 @@ prefetch: Any = _into(FIRST)
 prefetch_far: Any = _into(SECOND)
 """The same into the second-level cache, for whole rows: far more lines can be on their way there than into the first,
 which has few buffers for lines that it waits for (on an AMD EPYC of 2022 13 GB/s of random rows against 7)."""
+
+
+@nb.njit(inline="always")
+def prefetch_rows(flat: Any, width: Any, rows: Any, first: Any, count: Any) -> Any:
+    """`prefetch_row` of the rows [first, first + count) of a list, unless the list ends before."""
+    if first + count <= len(rows):
+        for i in range(first, first + count):
+            prefetch_row(flat, np.int64(rows[i]) * width, width)
 
 
 @nb.njit(inline="always")

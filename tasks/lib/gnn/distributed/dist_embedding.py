@@ -1,4 +1,4 @@
-"""Embeddings that are learned, each row held by the worker that owns its node, who alone changes it."""
+"""Learned embeddings in parts: the worker that owns a node holds its row, and alone changes it."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVRequest, KVStore
+from superworkflow.tasks.lib.distributed.kv_store import KVRequest, KVStore
 from superworkflow.tasks.lib.gnn.model.config import NetworkConfig
 from superworkflow.tasks.lib.gnn.model.embedding_init import first_embeddings
 
 Arrays = dict[str, NDArray[Any]]
-_AT_ONCE = 16 << 20
 
 
 class DistEmbedding:
     """The embeddings of this worker's nodes.
 
     Args:
-        shape: of the network, which says which node sets have embeddings.
+        shape: configuration of the network, which decides the node sets that have embeddings.
         numbers: old numbers of the worker's nodes, by node set.
-        owners: how others are asked; used in the thread that trains.
-        seed: of the first values.
-        device: on which the network is.
+        store: access to the rows; used in the thread that trains.
+        seed: seed of the first values.
+        device: device of the network.
     """
 
     def __init__(
         self,
         shape: NetworkConfig,
         numbers: Mapping[str, NDArray[Any]],
-        owners: KVStore,
+        store: KVStore,
         seed: int,
         device: torch.device,
     ):
-        self._owners, self._device, self._shape = owners, device, shape
+        self._store, self._device = store, device
         places = shape.numbers()
         self.rows = {
             name: nn.Parameter(torch.from_numpy(first_embeddings(
@@ -46,31 +45,31 @@ class DistEmbedding:
             for name in shape.embedded()
         }  # fmt: skip
 
-    def read(self, questions: Sequence[KVRequest]) -> dict[str, torch.Tensor]:
-        """The rows that a step asks for as they are now, with room for gradients; all workers call it together."""
+    def read(self, requests: Sequence[KVRequest]) -> dict[str, torch.Tensor]:
+        """Current values of the rows that a step requests, as leaves with gradients. Collective."""
         if not self.rows:
             return {}
-        tables = [self._values(each.node_set) for each in questions]
-        found = self._owners.answers(questions, tables, "learned rows")
+        tables = [self._values(each.node_set) for each in requests]
+        found = self._store.rows(requests, tables, "learned rows")
         return {
-            question.node_set: torch.from_numpy(rows).to(self._device).requires_grad_(True)
-            for question, rows in zip(questions, found, strict=True)
+            request.node_set: torch.from_numpy(rows).to(self._device).requires_grad_(True)
+            for request, rows in zip(requests, found, strict=True)
         }
 
-    def learn(self, questions: Sequence[KVRequest], rows: Mapping[str, torch.Tensor], share: float) -> None:
-        """Give the gradients of rows, times `share`, to the owners, and take those of one's own; all together."""
+    def learn(self, requests: Sequence[KVRequest], rows: Mapping[str, torch.Tensor], share: float) -> None:
+        """Send the gradients of rows, times `share`, to the owners, and set those of the owned rows. Collective."""
         if not self.rows:
             return
         values = []
-        for each in questions:
+        for each in requests:
             gradient = rows[each.node_set].grad
             whole = torch.zeros_like(rows[each.node_set]) if gradient is None else gradient * share
             values.append(whole.detach().cpu().numpy())
-        given = self._owners.give(questions, values, "gradients of learned rows")
-        for question, (places, gradients) in zip(questions, given, strict=True):
-            table = self.rows[question.node_set]
+        received = self._store.push(requests, values, "gradients of learned rows")
+        for request, (places, gradients) in zip(requests, received, strict=True):
+            table = self.rows[request.node_set]
             indices = torch.from_numpy(places)[None]
-            # Summed in the order of the ranks.
+            # Duplicates are summed in the order of the ranks.
             summed = torch.sparse_coo_tensor(indices, torch.from_numpy(gradients), table.shape, check_invariants=False)
             table.grad = summed.coalesce()
 
@@ -83,24 +82,7 @@ class DistEmbedding:
         return {name: self._values(name).copy() for name in self.rows}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take rows; see `arrays`."""
+        """Load rows; see `arrays`."""
         with torch.no_grad():
             for name, table in self.rows.items():
                 table.copy_(torch.from_numpy(arrays[name]))
-
-
-def gathered(owners: KVStore, node_set: str, count: int, table: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """The rows of all nodes of a set in the order of their old numbers, on the first rank; all workers call it.
-
-    Args:
-        owners: of the nodes.
-        node_set, count: the set, and how many nodes it has.
-        table: of this worker's nodes [nodes, width].
-        out: [count, width], filled on the first rank.
-    """
-    first_rank = owners.exchange.rank == 0
-    at_once = max(1, _AT_ONCE // (4 * max(1, table.shape[1])))
-    for first in range(0, count, at_once):
-        nodes = np.arange(first, min(count, first + at_once) if first_rank else first)
-        (rows,) = owners.rows_of([(node_set, nodes, table)])
-        out[first : first + len(nodes)] = rows

@@ -1,7 +1,7 @@
-"""Distributed sampler: workers that each have a part of a graph draw blocks and pull rows from the nodes' owners.
+"""Distributed sampler: each worker has parts of the graph, draws blocks and pulls rows from the nodes' owners.
 
-All workers ask at a time, for a window of batches together, so that there are two exchanges for each hop and two for
-the rows, however many batches the window has: nodes to their owners, and what is asked for back.
+Sampling is collective, for a window of batches at a time. A window takes two exchanges for each hop and two for the
+rows, whatever its length: nodes to their owners, and the responses back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.distributed.buffer_sizes import SizeKey
+from superworkflow.tasks.lib.distributed.kv_store import KVRequest, KVStore, RemoteRows, RowSource, TableSource
 from superworkflow.tasks.lib.distributed.partition_book import Route
 from superworkflow.tasks.lib.distributed.shards import LocalPartition
 from superworkflow.tasks.lib.gnn import random_streams
@@ -23,11 +24,10 @@ from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.distributed.edge_split import EdgeSplit, NewArray, divided
 from superworkflow.tasks.lib.gnn.distributed.feature_window import WindowRows
 from superworkflow.tasks.lib.gnn.distributed.kernels import place_edges, place_in_rows, rename
-from superworkflow.tasks.lib.gnn.distributed.kv_server import PartialSumSource, RowSource, TableSource
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVRequest, KVStore
+from superworkflow.tasks.lib.gnn.distributed.partial_sums import PartialSumSource
 from superworkflow.tasks.lib.gnn.model.dropout import dropout_threshold, of_senders
 from superworkflow.tasks.lib.gnn.model.network import NetworkInputs
-from superworkflow.tasks.lib.gnn.model.remote_rows import RemoteRows, RowTable, SharedMeansPart
+from superworkflow.tasks.lib.gnn.model.remote_rows import RowTable, SharedMeansPart
 from superworkflow.tasks.lib.gnn.pipeline_timer import PipelineTimer
 from superworkflow.tasks.lib.gnn.relations import LayerSchema, Relation
 from superworkflow.tasks.lib.gnn.sampler.block import Block, Hop, Lost, MiniBatch
@@ -39,19 +39,19 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 Targets = Mapping[str, NDArray[np.int64]]
 _NONE = np.empty(0, np.int64)
-_KINDS = (np.int64, np.int64, np.float32)
+_COLUMNS = (np.int64, np.int64, np.float32)
 """Types of the columns returned per edge: senders, positions, weights."""
 _NOTHING_LOST = read_only(_NONE)
 
 
 class BatchRequest(NamedTuple):
-    """A batch that is to be drawn.
+    """A batch to draw.
 
     Args:
-        targets: of this worker.
-        step: what makes the step another than all others.
-        lost: by the number of the edge set, edges that pass no messages in this step, whoever owns them.
-        items: of the step, over all workers.
+        targets: this worker's targets.
+        step: key of the step.
+        lost: by number of the edge set, edges that pass no messages in this step, of all workers.
+        items: number of the step's items, of all workers.
         dropout: share of entries of senders' rows that are dropped.
     """
 
@@ -71,25 +71,25 @@ class BatchInputs(NetworkInputs):
 
 @dataclass
 class DistNeighborSampler:
-    """Sampler of a worker that has a part of the graph and pulls the rest.
+    """Sampler of a worker that has parts of the graph and pulls the rest.
 
     Args:
-        piece: its parts.
-        owners: of all nodes.
-        draws: how neighbours are drawn.
-        sums: by number of the edge set, sums of its nodes' neighbours' features.
-        scaled: give degrees of nodes, of the one edge set, with the rows.
+        piece: the worker's parts.
+        store: access to the rows of all nodes.
+        draws: rules by which neighbours are drawn.
+        sums: by number of the edge set, sums of the owned nodes' neighbours' features.
+        scaled: also pull degrees of nodes, of the one edge set.
         gathered: node sets whose features are read.
         learned: node sets whose rows are learned.
-        numbers: of the node sets, in random streams.
-        weights: of the edges of its rows, float32 by number of the edge set, which messages are multiplied by: they
-            cross with drawn edges.
-        drawn_by: the same, in proportion to which edges are drawn: they do not.
+        numbers: numbers of the node sets in random streams.
+        weights: by number of the edge set, float32 weights of the owned edges that multiply messages; they are sent
+            with drawn edges.
+        drawn_by: likewise, weights in proportion to which edges are drawn; they are not sent.
         spent: seconds by stage of the pipeline.
     """
 
     piece: LocalPartition
-    owners: KVStore
+    store: KVStore
     draws: Draws
     sums: Mapping[int, NDArray[np.float32]]
     scaled: bool
@@ -104,11 +104,11 @@ class DistNeighborSampler:
         rows = self.piece.rows.values()
         most = max((int(np.diff(each.indptr).max(initial=0)) for each in rows), default=0)
         self._marks = np.zeros((most >> 6) + 1, np.uint64)
-        self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.owners.book.orders.items()}
+        self._found = {name: np.full(len(order), -1, np.int32) for name, order in self.store.book.orders.items()}
         self._by_weight = ByWeight(self.piece.rows, self.drawn_by, self.draws.fanouts)
 
     def batches(self, window: Sequence[BatchRequest]) -> list[tuple[MiniBatch, BatchInputs]]:
-        """The blocks around targets, and what the network reads of their nodes; all workers ask for as many."""
+        """Blocks around targets, and the network's inputs. Collective: all workers' windows have equal lengths."""
         receivers = [{name: np.sort(nodes) for name, nodes in each.targets.items()} for each in window]
         targets, made = [dict(each) for each in receivers], [list[Block]() for _ in window]
         for hop, level in enumerate(reversed(self.draws.levels)):
@@ -116,13 +116,13 @@ class DistNeighborSampler:
             with self.spent.on("sample"):
                 hops = self._drawn(level, hop, window, receivers)
             with self.spent.on("compact"):
-                for at, (wanted, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
-                    block = self._block(level, hop, wanted, given, drawn)
-                    made[at].append(block)
-                    receivers[at] = dict(block.senders)
-        batches = [MiniBatch(of, tuple(reversed(blocks))) for of, blocks in zip(targets, made, strict=True)]
+                for i, (request, given, drawn) in enumerate(zip(window, receivers, hops, strict=True)):
+                    block = self._block(level, hop, request, given, drawn)
+                    made[i].append(block)
+                    receivers[i] = dict(block.senders)
+        batches = [MiniBatch(nodes, tuple(reversed(blocks))) for nodes, blocks in zip(targets, made, strict=True)]
         with self.spent.on("gather"):
-            return list(zip(batches, self._known(batches, window), strict=True))
+            return list(zip(batches, self._inputs(batches, window), strict=True))
 
     def _drawn(
         self, level: LayerSchema, hop: int, window: Sequence[BatchRequest], receivers: Sequence[Targets]
@@ -132,66 +132,65 @@ class DistNeighborSampler:
         relations = [each for each in level.relations if not (last and each.number in self.draws.summed)]
         if not relations:
             return [{} for _ in window]
-        asked = [(each.receivers, given[each.receivers]) for given in receivers for each in relations]
+        routed = [self.store.route(each.receivers, given[each.receivers]) for given in receivers for each in relations]
         items = sum(each.items for each in window)
-        questions = self.owners.ask(asked, "neighbours asked for", SizeKey(f"receivers, hop {hop}", items))
-        answers = []
-        for rank in range(self.owners.exchange.size):
+        requests = self.store.send(routed, "neighbours asked for", SizeKey(f"receivers, hop {hop}", items))
+        exchange, responses = self.store.exchange, []
+        for rank in range(exchange.size):
             parts = [_NONE]
-            for number, each in enumerate(questions):
-                relation, wanted = relations[number % len(relations)], window[number // len(relations)]
-                parts += self._answer(relation, hop, wanted, each.asked[rank])
-            out = self.owners.exchange.array((sum(map(len, parts)),), np.int64)
-            answers.append(np.concatenate(parts, out=out))
-        found = self.owners.exchange.swap_likely(answers, "neighbours", SizeKey(f"senders, hop {hop}", items))
-        at, array = [0] * self.owners.exchange.size, self.owners.exchange.array
+            for number, each in enumerate(requests):
+                relation, batch = relations[number % len(relations)], window[number // len(relations)]
+                parts += self._response(relation, hop, batch, each.received[rank])
+            out = exchange.array((sum(map(len, parts)),), np.int64)
+            responses.append(np.concatenate(parts, out=out))
+        found = exchange.swap_likely(responses, "neighbours", SizeKey(f"senders, hop {hop}", items))
+        begins = [0] * exchange.size
         hops: list[dict[int, Hop]] = [{} for _ in window]
-        for number, each in enumerate(questions):
+        for number, each in enumerate(requests):
             edge_set = relations[number % len(relations)].number
-            kinds = _KINDS[:1] if self._is_direct(hop, edge_set) else _KINDS[: 2 + (edge_set in self.weights)]
-            hops[number // len(relations)][edge_set] = _joined(each.route, found, at, kinds, array)
+            kinds = _COLUMNS[:1] if self._is_direct(hop, edge_set) else _COLUMNS[: 2 + (edge_set in self.weights)]
+            hops[number // len(relations)][edge_set] = _joined(each.route, found, begins, kinds, exchange.array)
         return hops
 
-    def _answer(
-        self, relation: Relation, hop: int, wanted: BatchRequest, nodes: NDArray[np.int64]
+    def _response(
+        self, relation: Relation, hop: int, batch: BatchRequest, nodes: NDArray[np.int64]
     ) -> list[NDArray[np.int64]]:
-        """Counts and degrees of some receivers; senders of their drawn edges, unless these are direct positions, and
-        weights if there are any."""
+        """Counts and degrees of some receivers, senders of their drawn edges and, unless the edge set is direct,
+        positions and any weights."""
         indptr, indices = map(read_only, self.piece.rows[relation.number])
-        book, rank = self.owners.book, self.owners.exchange.rank
-        rows = book.own(relation.receivers, nodes, rank)
-        state = np.uint64(
-            random_streams.state(self.draws.seed, random_streams.DRAW, *wanted.step, hop, relation.number)
-        )
+        book, exchange = self.store.book, self.store.exchange
+        rows = book.own(relation.receivers, nodes, exchange.rank)
+        state = np.uint64(random_streams.state(self.draws.seed, random_streams.DRAW, *batch.step, hop, relation.number))
         starts = np.empty(len(rows) + 1, np.int64)
         whole = Renumbered(book.orders[relation.senders], read_only(self.piece.first[relation.number]))
-        lost = wanted.lost[relation.number].positions if relation.number in wanted.lost else _NOTHING_LOST
+        lost = batch.lost[relation.number].positions if relation.number in batch.lost else _NOTHING_LOST
         size = self.draws.fanouts[hop]
         if self._by_weight.draws(relation.number, size):
-            asked = rows, read_only(nodes), size, state, lost, starts, whole
-            positions = self._by_weight.positions(relation.number, *asked)
+            positions = self._by_weight.positions(
+                relation.number, rows, read_only(nodes), size, state, lost, starts, whole
+            )
         else:
             how = size, self.draws.labor, state, lost, starts, whole
             count_draws(indptr, indices, rows, *how)
-            positions = self.owners.exchange.array((int(starts[-1]),), np.int64)
+            positions = exchange.array((int(starts[-1]),), np.int64)
             draw_edges(indptr, indices, rows, read_only(nodes), *how, self._marks, positions)
-        senders, weights = self.owners.exchange.array((len(positions),), np.int64), []
+        senders, weights = exchange.array((len(positions),), np.int64), []
         place_in_rows(indptr, rows, whole.begins, starts, positions, senders)
         if relation.number in self.weights:
             weights = [_packed(self.weights[relation.number][senders])]
         rename(indices, senders)
-        told = [np.diff(starts), indptr[rows + 1] - indptr[rows], senders]
+        columns = [np.diff(starts), indptr[rows + 1] - indptr[rows], senders]
         if self._is_direct(hop, relation.number):
-            return told
+            return columns
         rename(whole.order, senders)
-        return [*told, positions, *weights]
+        return [*columns, positions, *weights]
 
     def _is_direct(self, hop: int, number: int) -> bool:
-        """True if the first layer reads means of an edge set's neighbours, of whom each owner sums its own."""
+        """True if the first layer reads means of an edge set's neighbours, which the owners sum."""
         return hop == len(self.draws.levels) - 1 and number in self.draws.direct
 
     def _block(
-        self, level: LayerSchema, hop: int, wanted: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop]
+        self, level: LayerSchema, hop: int, batch: BatchRequest, receivers: Targets, drawn: Mapping[int, Hop]
     ) -> Block:
         given = {}
         for relation in level.relations:
@@ -204,57 +203,57 @@ class DistNeighborSampler:
         for relation in level.relations:
             if relation.number in drawn:
                 hop_of = drawn[relation.number]
-                lost = wanted.lost.get(relation.number)
+                lost = batch.lost.get(relation.number)
                 gone = 0 if lost is None else lost.counts(receivers[relation.receivers])
                 degrees = hop_of.degrees - gone
                 senders = places.get(relation.number, hop_of.senders)
                 hops[relation.number] = hop_of._replace(senders=senders, degrees=degrees)
         masks = random_streams.state(
-            self.draws.seed, random_streams.MASK, *wanted.step, len(self.draws.levels) - 1 - hop
+            self.draws.seed, random_streams.MASK, *batch.step, len(self.draws.levels) - 1 - hop
         )
-        return Block(dict(receivers), senders_of, hops, masks, wanted.lost)
+        return Block(dict(receivers), senders_of, hops, masks, batch.lost)
 
-    def _known(self, batches: Sequence[MiniBatch], window: Sequence[BatchRequest]) -> list[BatchInputs]:
+    def _inputs(self, batches: Sequence[MiniBatch], window: Sequence[BatchRequest]) -> list[BatchInputs]:
         """Network inputs of each batch, and requests for learned rows."""
-        owners, first = self.owners, self.draws.levels[0].relations
+        store, first = self.store, self.draws.levels[0].relations
         summed = [each for each in first if each.number in self.draws.summed]
         direct = [each for each in first if each.number in self.draws.direct]
         wanted = [list(self._wanted(batch.blocks[0], summed)) for batch in batches]
-        kinds = [(of[0].node_set, of[0].table, of) for of in zip(*wanted, strict=True)]
-        windows = [self._window_of(name, of) for name, _, of in kinds]
+        kinds = [(by_batch[0].node_set, by_batch[0].table, by_batch) for by_batch in zip(*wanted, strict=True)]
+        windows = [self._window_of(name, by_batch) for name, _, by_batch in kinds]
         edges = [self._divided(each, batch.blocks[0]) for batch in batches for each in direct]
         sources: list[RowSource] = [
-            TableSource(owners.book, name, owners.exchange.rank, table) for name, table, _ in kinds
+            TableSource(store.book, name, store.exchange.rank, table) for name, table, _ in kinds
         ]
-        for of, batch in zip(window, batches, strict=True):
-            sources += [self._own_sums(each, batch.blocks[0], of.dropout) for each in direct]
-        asked = [owners.parted(name, each.asked) for (name, *_), each in zip(kinds, windows, strict=True)]
-        asked += [each.asked for each in edges]
-        asked += [owners.parted(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
-        asking = owners.send(asked, "rows asked for", SizeKey("rows", sum(each.items for each in window)))
-        values, where = owners.answered(asking[: len(sources)], sources, "rows")
+        for request, batch in zip(window, batches, strict=True):
+            sources += [self._own_sums(each, batch.blocks[0], request.dropout) for each in direct]
+        routed = [store.route(name, each.remote) for (name, *_), each in zip(kinds, windows, strict=True)]
+        routed += [each.remote for each in edges]
+        routed += [store.route(name, batch.blocks[0].senders[name]) for batch in batches for name in self.learned]
+        requests = store.send(routed, "rows asked for", SizeKey("rows", sum(each.items for each in window)))
+        values, where = store.respond(requests[: len(sources)], sources, "rows")
         places = [each.of_batches(found) for each, found in zip(windows, where[: len(kinds)], strict=True)]
-        questions, means = iter(asking[len(sources) :]), iter(zip(edges, where[len(kinds) :], strict=True))
+        learned, means = iter(requests[len(sources) :]), iter(zip(edges, where[len(kinds) :], strict=True))
         found = []
-        for at, of_batch in enumerate(wanted):
+        for i, rows in enumerate(wanted):
             tables: Any = {
-                each.what: RowTable(each.nodes, RemoteRows(each.table, values, of[at]), each.others)
-                for each, of in zip(of_batch, places, strict=True)
+                each.what: RowTable(each.nodes, RemoteRows(each.table, values, by_batch[i]), each.others)
+                for each, by_batch in zip(rows, places, strict=True)
             }
             found.append(BatchInputs(
                 {name: tables[f"features {name}"] for name in self.gathered if f"features {name}" in tables},
                 _Flat(tables["degrees"]) if self.scaled else None,  # type: ignore[arg-type]
                 {each.number: tables[f"sums {each.number}"] for each in summed} or None,
-                learned_rows=[next(questions) for _ in self.learned],
+                learned_rows=[next(learned) for _ in self.learned],
                 means={each.number: self._means(each, *next(means), values) for each in direct},
             ))  # fmt: skip
         return found
 
     def _divided(self, relation: Relation, block: Block) -> EdgeSplit:
-        """Edges of a direct edge set by who has their senders."""
-        hop, name, rank = block.hops[relation.number], relation.senders, self.owners.exchange.rank
+        """Edges of a direct edge set, split by the owners of their senders."""
+        hop, name, exchange = block.hops[relation.number], relation.senders, self.store.exchange
         senders = hop.senders.astype(np.int64, copy=False)
-        return divided(name, hop.starts, senders, self.owners.book.bounds[name], rank, self.owners.exchange.array)
+        return divided(name, hop.starts, senders, self.store.book.bounds[name], exchange.rank, exchange.array)
 
     def _own_sums(self, relation: Relation, block: Block, dropout: float) -> PartialSumSource:
         """Source of this worker's partial sums over a direct edge set, for one batch."""
@@ -269,15 +268,15 @@ class DistNeighborSampler:
         return SharedMeansPart(self.piece.features[name], self.piece.numbers[name], edges.own_starts, edges.own,
                            sums, edges.sum_starts, where, edges.starts)  # fmt: skip
 
-    def _window_of(self, name: str, of: Sequence[_Rows]) -> WindowRows:
-        """The nodes of one set whose rows each batch reads."""
-        lists = [np.concatenate([each.nodes, each.others]) if len(each.others) else each.nodes for each in of]
-        return WindowRows(self.owners.book, self.owners.exchange.rank, name, lists, self._found[name])
+    def _window_of(self, name: str, by_batch: Sequence[_Rows]) -> WindowRows:
+        """Nodes of one set whose rows each batch reads."""
+        lists = [np.concatenate([each.nodes, each.others]) if len(each.others) else each.nodes for each in by_batch]
+        return WindowRows(self.store.book, self.store.exchange.rank, name, lists, self._found[name])
 
     def _wanted(self, block: Block, summed: Sequence[Relation]) -> Iterator[_Rows]:
         for name, nodes in block.senders.items():
             if name in self.gathered:
-                # Sums are corrected by the rows of those whose edges are lost.
+                # Sums are corrected by the rows of lost edges' senders.
                 gone = [
                     block.lost[each.number].senders[block.lost[each.number].of(block.receivers[each.receivers])[1]]
                     for each in summed if each.senders == name and each.number in block.lost
@@ -298,7 +297,7 @@ class DistNeighborSampler:
 
 
 class _Rows(NamedTuple):
-    """Rows that a batch reads: what of which nodes, and the table of the owned ones."""
+    """Rows that a batch reads: their kind, nodes, and the table of the owned nodes."""
 
     what: str
     node_set: str
@@ -325,34 +324,34 @@ def _packed(weights: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _joined(
-    route: Route, found: Sequence[NDArray[np.int64]], at: list[int], kinds: Sequence[Any], array: NewArray
+    route: Route, found: Sequence[NDArray[np.int64]], begins: list[int], kinds: Sequence[Any], array: NewArray
 ) -> Hop:
-    """The edges of some receivers in their order, from the answers of their owners, which begin at `at`.
+    """Edges of some receivers in their order, from the responses of their owners.
 
     Args:
-        route: by which the receivers were asked for.
-        found: answers by rank.
-        at: where those about these receivers begin; moved on to what comes after them.
-        kinds: the first of `_KINDS`, of what is told of each edge.
-        array: makes arrays for the edges.
+        route: route of the request for the receivers.
+        found: responses by rank.
+        begins: offset of the edges of these receivers in each response; advanced to their end.
+        kinds: the first of `_COLUMNS` that the responses have.
+        array: makes the arrays of edges.
     """
     starts, degrees = np.zeros(len(route.order) + 1, np.int64), np.empty(len(route.order), np.int64)
     receivers, given = np.split(route.order, np.cumsum(route.counts)[:-1]), []
-    for rank, of in enumerate(receivers):
-        begin = at[rank] + 2 * len(of)
-        counts, degrees[of] = found[rank][at[rank] : begin].reshape(2, -1)
-        edges, starts[of + 1] = int(counts.sum()), counts
+    for rank, places in enumerate(receivers):
+        begin = begins[rank] + 2 * len(places)
+        counts, degrees[places] = found[rank][begins[rank] : begin].reshape(2, -1)
+        edges, starts[places + 1] = int(counts.sum()), counts
         columns = []
         for kind in kinds:
             end = begin + -(-edges * np.dtype(kind).itemsize // 8)
             columns.append(np.ascontiguousarray(found[rank][begin:end]).view(kind)[:edges])
             begin = end
         given.append(columns)
-        at[rank] = begin
+        begins[rank] = begin
     np.cumsum(starts, out=starts)
     made = [array((int(starts[-1]),), kind) for kind in kinds]
-    for of, columns in zip(receivers, given, strict=True):
+    for places, columns in zip(receivers, given, strict=True):
         for values, out in zip(columns, made, strict=True):
-            place_edges(of, starts, read_only(values), out)
+            place_edges(places, starts, read_only(values), out)
     positions, weights = made[1] if len(made) > 1 else _NONE, made[2] if len(made) > 2 else None
     return Hop(starts, made[0], positions, degrees, weights)

@@ -1,4 +1,4 @@
-"""Rows that the batches of a window read: a worker's own from its table, those of others' nodes asked for once."""
+"""Rows that the batches of a window read: own rows from the worker's table, remote rows requested once per window."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 
 class WindowRows:
-    """Nodes of one set whose rows some batches read.
+    """Nodes of one set whose rows the batches of a window read.
 
     Args:
-        book: who owns them.
-        rank: of this worker.
-        node_set: of the nodes.
-        lists: of each batch, int64.
-        found: -1 for each node of the set, int32; left so.
+        book: owners of the nodes.
+        rank: rank of this worker.
+        node_set: set of the nodes.
+        lists: nodes of each batch, int64.
+        found: scratch, int32: -1 for each node of the set, before and after.
 
-    `asked` are the others' nodes among them, each once, int64.
+    `remote` are the distinct nodes of other workers, int64.
     """
 
     def __init__(
@@ -42,13 +42,12 @@ class WindowRows:
         nodes = read_only(np.concatenate(elsewhere).astype(index_dtype(len(found))))
         distinct, places = np.empty(len(nodes), np.int64), np.empty(len(nodes), np.int32)
         count = compact(nodes, np.arange(len(nodes)), found, distinct, 0, places)
-        self.asked = distinct[:count]
-        leave(self.asked, found)
+        self.remote = distinct[:count]
+        leave(self.remote, found)
         self._places = np.split(places, np.cumsum([len(each) for each in elsewhere])[:-1])
 
     def of_batches(self, where: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Places of the rows of each batch's nodes, as `kv_store.KVResponse` says; `where` says it of those `asked`
-        for."""
+        """`kv_store.RemoteRows.where` of each batch's nodes, from that of the nodes `remote`."""
         for rows, there, places in zip(self._rows, self._elsewhere, self._places, strict=True):
             rows[there] = where[places]
         return self._rows

@@ -1,6 +1,6 @@
-"""Compiled loops of a worker that has a part of the graph: rows and sums that it reads, and that others ask it for.
+"""Compiled loops of distributed sampling: places and partition of drawn edges, and partial sums for other workers.
 
-Those that write a layer's matrix are parallel over its rows; the others run in the thread that looks ahead.
+They run in the thread that prepares batches ahead.
 """
 
 from __future__ import annotations
@@ -12,17 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.model.mean_kernels import add, add_masked
-from superworkflow.tasks.lib.gnn.sampler.kernels import AHEAD, ask_rows
-from superworkflow.tasks.lib.kernels.prefetch import prefetch, prefetch_row
-
-
-@nb.njit(nogil=True, cache=True)
-def copy_rows(table: NDArray[np.float32], rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-    """Rows of a table one behind the other: table [n, d], rows [r], out [r * d], filled."""
-    width, flat = table.shape[1], table.reshape(-1)
-    for i in range(len(rows)):
-        ask_rows(flat, width, rows, i + AHEAD, 1)
-        out[i * width : (i + 1) * width] = table[rows[i]]
+from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch, prefetch_row
 
 
 @nb.njit(nogil=True, cache=True)
@@ -30,13 +20,13 @@ def place_in_rows(
     indptr: NDArray[np.int64], rows: NDArray[np.int64], begins: NDArray[np.int64], starts: NDArray[np.int64],
     positions: NDArray[np.int64], places: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Places of drawn edges among those of the worker's nodes.
+    """Places of drawn edges among the edges of the worker's nodes.
 
     Args:
-        indptr: of these.
-        rows: of the receivers [r].
-        begins: where each row begins in the whole edge set.
-        starts, positions: [r + 1], [e]; see `kernels.draw_edges`.
+        indptr: row offsets of the worker's nodes.
+        rows: rows of the receivers [r].
+        begins: offset of each row in the whole edge set.
+        starts, positions: drawn edges [r + 1], [e]; see `sampler.kernels.draw_edges`.
         places: [e], filled.
     """
     for i in range(len(rows)):
@@ -47,7 +37,7 @@ def place_in_rows(
 
 @nb.njit(nogil=True, cache=True)
 def rename(names: NDArray[Any], numbers: NDArray[np.int64]) -> None:
-    """Give numbers [n] the names that these have."""
+    """Replace each number [n] by its entry in `names`."""
     for i in range(len(numbers)):
         if i + AHEAD < len(numbers):
             prefetch(names, numbers[i + AHEAD])
@@ -58,13 +48,13 @@ def rename(names: NDArray[Any], numbers: NDArray[np.int64]) -> None:
 def place_edges(
     receivers: NDArray[np.int64], starts: NDArray[np.int64], values: NDArray[Any], out: NDArray[Any]
 ) -> None:
-    """Put values of the edges of some receivers, given in the order of these, where those of each receiver begin.
+    """Write values of some receivers' edges, which are in the order of these receivers, to the receivers' offsets.
 
     Args:
         receivers: [r], distinct.
-        starts: of all receivers [n + 1].
-        values: of the edges of these [e].
-        out: [starts[n]], of which what is these receivers' is filled.
+        starts: edge offsets of all receivers [n + 1].
+        values: values of the edges [e].
+        out: [starts[n]], filled for these receivers.
     """
     e = 0
     for i in receivers:
@@ -94,8 +84,8 @@ def count_senders(
     """Count the edges from each worker's nodes, and their receivers, each of which needs one sum.
 
     Args:
-        starts, senders: of drawn edges [r + 1], [e].
-        bounds: numbers at which each worker's nodes begin, and the end [workers + 1].
+        starts, senders: drawn edges [r + 1], [e].
+        bounds: first number of each worker's nodes, and the end [workers + 1].
         edges, sums: [workers], filled.
     """
     edges[:] = 0
@@ -113,30 +103,30 @@ def count_senders(
 @nb.njit(nogil=True, cache=True)
 def split_senders(
     starts: NDArray[np.int64], senders: NDArray[np.int64], bounds: NDArray[np.int64], mine: int,
-    ends: NDArray[np.int64], own_starts: NDArray[np.int64], own: NDArray[np.int64], asked: NDArray[np.int64],
+    ends: NDArray[np.int64], own_starts: NDArray[np.int64], own: NDArray[np.int64], remote: NDArray[np.int64],
     sum_starts: NDArray[np.int64], ranks: NDArray[np.uint16],
 ) -> None:  # fmt: skip
-    """Divide drawn edges by who has their senders.
+    """Split drawn edges by the worker that owns the sender.
 
     Args:
-        starts, senders, bounds: as of `count_senders`.
+        starts, senders, bounds: as in `count_senders`.
         mine: rank of this worker.
-        ends: where each other worker's edges begin in `asked` [workers]; moved to where they end.
+        ends: begin of each other worker's edges in `remote` [workers]; advanced to their end.
         own_starts, own: edges from this worker's nodes, as rows among them [r + 1], [edges], filled.
-        asked: senders of the other edges, [edges], filled; the first one that each receiver has of a worker is given
-            as its complement, so that it begins a sum.
-        sum_starts: where the sums of each receiver begin [r + 1], filled.
-        ranks: of each sum, who makes it, filled.
+        remote: senders of the other edges [edges], filled; the first sender of each sum (of one receiver and one
+            worker) is stored as its complement.
+        sum_starts: offsets of each receiver's sums [r + 1], filled.
+        ranks: worker that computes each sum, filled.
     """
     low, high = bounds[mine], bounds[mine + 1]
-    last, at, summed = np.full(len(ends), -1), 0, 0
+    last, count, summed = np.full(len(ends), -1), 0, 0
     for i in range(len(starts) - 1):
-        own_starts[i], sum_starts[i] = at, summed
+        own_starts[i], sum_starts[i] = count, summed
         for e in range(starts[i], starts[i + 1]):
             node = senders[e]
             if low <= node < high:
-                own[at] = node - low
-                at += 1
+                own[count] = node - low
+                count += 1
                 continue
             rank = _owner(bounds, node)
             if last[rank] != i:
@@ -144,33 +134,33 @@ def split_senders(
                 ranks[summed] = rank
                 summed += 1
                 node = ~node
-            asked[ends[rank]] = node
+            remote[ends[rank]] = node
             ends[rank] += 1
-    own_starts[len(starts) - 1], sum_starts[len(starts) - 1] = at, summed
+    own_starts[len(starts) - 1], sum_starts[len(starts) - 1] = count, summed
 
 
 @nb.njit(nogil=True, cache=True)
-def sum_asked(
-    table: NDArray[np.float32], asked: NDArray[np.int64], low: int, numbers: NDArray[Any], dropped: int,
+def sum_requested(
+    table: NDArray[np.float32], senders: NDArray[np.int64], low: int, numbers: NDArray[Any], dropped: int,
     state: np.uint64, out: NDArray[np.float32],
 ) -> None:  # fmt: skip
-    """Sums of rows that another worker asks for, one behind the other.
+    """Sums of rows that another worker requests, concatenated.
 
     Args:
-        table: of this worker's nodes [n, d].
-        asked: as `split_senders` makes it.
-        low: number of the first of them.
-        numbers: by which dropout goes, of each [n].
-        dropped, state: as of `mean_kernels.gather_rows`.
+        table: rows of this worker's nodes [n, d].
+        senders: `remote` of the other worker's `split_senders`, for this worker.
+        low: number of this worker's first node.
+        numbers: key of each node's dropout [n].
+        dropped, state: as in `mean_kernels.gather_rows`.
         out: [sums * d], filled.
     """
     width, flat, begin = table.shape[1], table.reshape(-1), -np.int64(table.shape[1])
     words = np.empty((width + 3) >> 2, np.uint64)
-    for e in range(len(asked)):
-        if e + AHEAD < len(asked):
-            ahead = asked[e + AHEAD]
+    for e in range(len(senders)):
+        if e + AHEAD < len(senders):
+            ahead = senders[e + AHEAD]
             prefetch_row(flat, ((ahead if ahead >= 0 else ~ahead) - low) * width, width)
-        node = asked[e]
+        node = senders[e]
         if node < 0:
             node = ~node
             begin += width

@@ -13,9 +13,9 @@ from superworkflow.infra.contract.stage import StageRun
 from superworkflow.infra.engines.workers.session import roles_of
 from superworkflow.infra.engines.workers.worker import Worker
 from superworkflow.infra.storage.dataset import Dataset
+from superworkflow.tasks.lib.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.distributed.partition_book import PartitionBook
 from superworkflow.tasks.lib.distributed.shards import Shards
-from superworkflow.tasks.lib.gnn.distributed.kv_store import KVStore
 from superworkflow.tasks.lib.gnn.edge_weights import check_weights, weighted_sets
 from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
@@ -23,10 +23,10 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 
 def shards_of(job: StageRun[Any]) -> Dataset:
-    """The graph in parts that a stage's workers are to read.
+    """Input `shards` of a stage on workers: the graph in parts.
 
     Raises:
-        UserError: there is none, it is another graph's, or there are more workers than parts.
+        UserError: it is missing, belongs to another graph, or has fewer parts than there are workers.
     """
     graph, shards = job.inputs["graph"], job.inputs.get("shards")
     if shards is None:
@@ -45,7 +45,7 @@ class WorkerPartition:
     """A worker's parts: a contiguous range of all.
 
     Args:
-        worker: it.
+        worker: the worker.
         shards: the graph in parts.
     """
 
@@ -60,25 +60,25 @@ class WorkerPartition:
         self.digest = shards.dataset.digest
         own = shards.book[:, first : last + 1] - shards.book[:, [first]]
         self.parts = {
-            first + at: {name: (int(own[i, at]), int(own[i, at + 1])) for i, name in enumerate(shards.node_sets)}
-            for at in range(last - first)
+            first + part: {name: (int(own[i, part]), int(own[i, part + 1])) for i, name in enumerate(shards.node_sets)}
+            for part in range(last - first)
         }
         """Bounds of each part among this worker's rows of each node set."""
         self._targets = {j: each.target for j, each in enumerate(shards.edge_sets)}
 
-    def near(self, owners: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rows of this worker's nodes, and behind them those of their neighbours elsewhere; all workers call it.
+    def near(self, store: KVStore, node_set: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows of this worker's nodes, followed by those of the halo: neighbours in other parts. Collective.
 
         Args:
-            owners: to be asked.
-            node_set: of the rows.
-            table: of this worker's nodes [nodes, width], as all workers have one.
+            store: access to the rows.
+            node_set: set of the rows.
+            table: rows of this worker's nodes [nodes, width].
         """
-        (others,) = owners.rows_of([(node_set, self.piece.halo_numbers[node_set].astype(np.int64), table)])
-        return np.concatenate([table, others])
+        halo = store.pull(node_set, self.piece.halo_numbers[node_set].astype(np.int64), table)
+        return np.concatenate([table, halo])
 
     def places(self, edge_set: int) -> NDArray[np.int32]:
-        """Place in `near` of each edge's sender."""
+        """Row in `near` of each edge's sender."""
         name, indices = self._targets[edge_set], self.piece.rows[edge_set].indices
         low, high = self.piece.low[name], self.piece.high[name]
         others = high - low + np.searchsorted(self.piece.halo[name], indices)
@@ -91,13 +91,13 @@ class WorkerPartition:
         """Weights of the edges of its rows, float32 [edges] by number of the edge set.
 
         Args:
-            graph: of which these are parts.
+            graph: the whole graph.
             relations: edge sets that are read.
-            name: of the feature.
+            name: name of the feature.
 
         Raises:
-            UserError: as `edge_weights.weights_of` does.
-            DatasetDamaged: the parts do not have what the graph has.
+            UserError: see `edge_weights.weights_of`.
+            DatasetDamaged: the parts lack the feature.
         """
         found = {}
         for relation in weighted_sets(graph, relations, name):

@@ -1,4 +1,4 @@
-"""Inputs of a layer's product: a node's own row and means of its neighbours', side by side, and their gradients."""
+"""Inputs of a layer's product: a node's own row and the means of its neighbours', concatenated, and their gradients."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _NO_EDGES, _NOBODY = read_only(np.zeros(1, np.int64)), read_only(np.empty(0, np.
 
 
 class ConstantPart(Protocol):
-    """Columns that no step changes, so that they have no gradient."""
+    """Columns without gradients."""
 
     @property
     def width(self) -> int:
         """Width of the part."""
 
-    def fill(self, out: NDArray[np.float32], at: int) -> None:
-        """Write them, from column `at` on."""
+    def fill(self, out: NDArray[np.float32], column: int) -> None:
+        """Write the columns, from `column` on."""
 
 
 class RowsPart(NamedTuple):
-    """Rows of a table [n, width] of float32 or float16, of these nodes."""
+    """Rows of nodes from a table [n, width], float32 or float16."""
 
     table: NDArray[Any]
     nodes: NDArray[np.int64]
@@ -47,14 +47,14 @@ class RowsPart(NamedTuple):
     def width(self) -> int:
         return int(self.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], at: int) -> None:
+    def fill(self, out: NDArray[np.float32], column: int) -> None:
         gather_rows(
-            read_only(as_read(self.table)), read_only(self.nodes), self.dropped.share, self.dropped.word, out, at
+            read_only(as_read(self.table)), read_only(self.nodes), self.dropped.share, self.dropped.word, out, column
         )
 
 
 class RowMeansPart(NamedTuple):
-    """Means of rows of such a table over drawn edges; `indices` and `positions` say of which nodes."""
+    """Means of a table's rows over drawn edges from the nodes indices[positions]."""
 
     table: NDArray[Any]
     indices: NDArray[Any]
@@ -66,13 +66,13 @@ class RowMeansPart(NamedTuple):
     def width(self) -> int:
         return int(self.table.shape[1])
 
-    def fill(self, out: NDArray[np.float32], at: int) -> None:
+    def fill(self, out: NDArray[np.float32], column: int) -> None:
         edges = read_only(self.indices), read_only(self.positions), read_only(self.starts)
-        gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, at)
+        gather_means(read_only(as_read(self.table)), *edges, self.dropped.share, self.dropped.word, out, column)
 
 
 class ComputedPart(NamedTuple):
-    """Rows as they are."""
+    """Rows that were computed before."""
 
     rows: torch.Tensor
 
@@ -80,20 +80,20 @@ class ComputedPart(NamedTuple):
     def width(self) -> int:
         return int(self.rows.shape[1])
 
-    def fill(self, out: NDArray[np.float32], at: int) -> None:
-        out[:, at : at + self.width] = self.rows.cpu().numpy()
+    def fill(self, out: NDArray[np.float32], column: int) -> None:
+        out[:, column : column + self.width] = self.rows.cpu().numpy()
 
 
 class SelfPart(NamedTuple):
-    """The first rows of the matrix of this number, which are the receivers' own."""
+    """The first rows of the matrix of this number: the receivers' own."""
 
-    of: int
+    matrix: int
 
 
 class MeanPart(NamedTuple):
     """Means of the rows of the matrix of this number over drawn edges."""
 
-    of: int
+    matrix: int
     edges: SampledEdges
 
 
@@ -103,14 +103,14 @@ Part = ConstantPart | SelfPart | MeanPart
 def concat_parts(
     receivers: int, parts: Sequence[Part], rows: Sequence[torch.Tensor], rectified: bool, device: torch.device
 ) -> torch.Tensor:
-    """Parts side by side, [receivers, sum of widths].
+    """Concatenate parts, [receivers, sum of widths].
 
     Args:
-        receivers: how many.
+        receivers: number of rows.
         parts: the columns.
         rows: matrices that `SelfPart` and `MeanPart` read.
-        rectified: these came out of a ReLU, and its gradient is to be taken here, where it costs no pass of its own.
-        device: of the result.
+        rectified: the matrices are results of a ReLU whose gradient is taken here, which saves a pass.
+        device: device of the result.
     """
     if device.type == "cpu":
         found: torch.Tensor = _Joined.apply(receivers, parts, rectified, *rows)  # type: ignore[no-untyped-call]
@@ -118,10 +118,10 @@ def concat_parts(
     columns = []
     for part in parts:
         if isinstance(part, SelfPart):
-            columns.append(rows[part.of][:receivers])
+            columns.append(rows[part.matrix][:receivers])
         elif isinstance(part, MeanPart):
             share = 1 / part.edges.counts.clamp(min=1).to(torch.float32).unsqueeze(1)
-            columns.append(part.edges.sum(rows[part.of]) * share)
+            columns.append(part.edges.sum(rows[part.matrix]) * share)
         else:
             out = np.empty((receivers, part.width), np.float32)
             part.fill(out, 0)
@@ -137,15 +137,17 @@ class _Joined(torch.autograd.Function):
         context: Any, receivers: int, parts: Sequence[Part], rectified: bool, *rows: torch.Tensor
     ) -> torch.Tensor:
         given = [each.detach().contiguous().numpy() for each in rows]
-        widths = [given[part.of].shape[1] if isinstance(part, SelfPart | MeanPart) else part.width for part in parts]
+        widths = [
+            given[part.matrix].shape[1] if isinstance(part, SelfPart | MeanPart) else part.width for part in parts
+        ]
         out = BATCHES.array((receivers, sum(widths)), np.float32)
-        for at, part in zip(_begins(widths), parts, strict=True):
+        for column, part in zip(_begins(widths), parts, strict=True):
             if isinstance(part, SelfPart):
-                out[:, at : at + given[part.of].shape[1]] = given[part.of][:receivers]
+                out[:, column : column + given[part.matrix].shape[1]] = given[part.matrix][:receivers]
             elif isinstance(part, MeanPart):
-                mean_rows(read_only(given[part.of]), part.edges.host_starts, part.edges.host_senders, out, at)
+                mean_rows(read_only(given[part.matrix]), part.edges.host_starts, part.edges.host_senders, out, column)
             else:
-                part.fill(out, at)
+                part.fill(out, column)
         context.parts, context.widths, context.given, context.rectified = parts, widths, given, rectified
         return torch.from_numpy(out)
 
@@ -159,16 +161,16 @@ class _Joined(torch.autograd.Function):
                 continue
             out = BATCHES.array(values.shape, np.float32)
             mine = [
-                (at, part) for at, part in zip(_begins(context.widths), context.parts, strict=True)
-                if isinstance(part, SelfPart | MeanPart) and part.of == number
+                (column, part) for column, part in zip(_begins(context.widths), context.parts, strict=True)
+                if isinstance(part, SelfPart | MeanPart) and part.matrix == number
             ]  # fmt: skip
-            own = next((at for at, part in mine if isinstance(part, SelfPart)), -1)
-            means = [(at, part.edges) for at, part in mine if isinstance(part, MeanPart)]
+            own = next((column for column, part in mine if isinstance(part, SelfPart)), -1)
+            means = [(column, part.edges) for column, part in mine if isinstance(part, MeanPart)]
             rectified = read_only(values if context.rectified else values[:0])
-            for place, (at, edges) in enumerate(means or [(0, None)]):
+            for place, (column, edges) in enumerate(means or [(0, None)]):
                 last = place + 1 >= len(means)
                 spread_back(
-                    read_only(given), -1 if place else own, at, *_by_sender(edges, len(out)),
+                    read_only(given), -1 if place else own, column, *_by_sender(edges, len(out)),
                     rectified if last else rectified[:0], place > 0, out,
                 )  # fmt: skip
             found.append(torch.from_numpy(out))

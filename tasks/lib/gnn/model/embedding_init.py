@@ -1,4 +1,4 @@
-"""First values of learned embeddings: a function of (seed, node set, node), whoever has the node."""
+"""First values of learned embeddings: a function of (seed, node set, node), independent of the node's owner."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def first_embeddings(nodes: NDArray[np.int64], count: int, width: int, seed: int
     """Embeddings of nodes, float32 [nodes, width], uniform as Glorot and Bengio (2010) draw a table of all nodes.
 
     Args:
-        nodes: numbers in their set.
-        count: nodes of the set.
-        width: of an embedding.
-        seed: of all random numbers.
+        nodes: numbers of the nodes in their set.
+        count: number of nodes of the set.
+        width: width of an embedding.
+        seed: seed of all random numbers.
         node_set: number of the set.
     """
     keys = np.empty(len(nodes), np.uint64)

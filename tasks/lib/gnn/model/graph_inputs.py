@@ -25,11 +25,10 @@ from superworkflow.tasks.lib.kernels.arrays import read_only
 
 @dataclass(frozen=True)
 class Data:
-    """A graph with what a network of this shape reads of it: rows by the number of their edge set, and
-    `NetworkInputs`."""
+    """Inputs of a network from a whole graph: rows by number of the edge set, and `NetworkInputs`."""
 
     rows: Mapping[int, CsrRows]
-    known: NetworkInputs
+    inputs: NetworkInputs
 
 
 def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums_outermost: bool) -> Data:
@@ -53,18 +52,18 @@ def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums
             features[name] = values
     weights = weights_of(graph, levels[0].relations, shape.weight) if shape.weight else {}
     degrees = None
-    known_sums: dict[int, NDArray[np.float32]] = {}
+    precomputed: dict[int, NDArray[np.float32]] = {}
     if shape.model == "gcn":
         (number,) = rows
         degrees = degrees_of(rows[number], weights.get(number))
         if sums_outermost and features:
             scaled = features[shape.head.node_sets[0]] / np.sqrt(degrees + 1)[:, None]
-            known_sums[number] = np.empty_like(scaled)
+            precomputed[number] = np.empty_like(scaled)
             starts, indices = map(read_only, rows[number])
             if weights:
-                sum_weighted(read_only(scaled), starts, indices, read_only(weights[number]), known_sums[number])
+                sum_weighted(read_only(scaled), starts, indices, read_only(weights[number]), precomputed[number])
             else:
-                sum_edges(read_only(scaled), starts, indices, known_sums[number])
+                sum_edges(read_only(scaled), starts, indices, precomputed[number])
     if sums is not None:
         made_of = sums.manifest.inputs.get("graph")
         if made_of is not None and made_of.digest != graph.dataset.digest:
@@ -72,8 +71,8 @@ def data_of(graph: HeteroGraph, shape: NetworkConfig, sums: Dataset | None, sums
                             remedy="Give the graph that they were made of")  # fmt: skip
         for relation in levels[0].relations:
             if relation.senders in features:
-                known_sums[relation.number] = _sums(sums, relation, shape)
-    return Data(rows, NetworkInputs(features, degrees, known_sums or None, weights))
+                precomputed[relation.number] = _sums(sums, relation, shape)
+    return Data(rows, NetworkInputs(features, degrees, precomputed or None, weights))
 
 
 def _sums(dataset: Dataset, relation: Relation, shape: NetworkConfig) -> NDArray[np.float32]:

@@ -3,10 +3,10 @@
 - `SageLayer`: a receiver's own row and the mean, or the largest, of its neighbours' (Hamilton et al., NeurIPS 2017), a
   matrix for each edge set; with bases these are sums of a few (R-GCN; Schlichtkrull et al., ESWC 2018).
 - `GcnLayer`: sum over neighbours and the node itself, each edge divided by the roots of both ends' degrees (Kipf and
-  Welling, ICLR 2017). What stands for neighbours that were not drawn is the drawn ones', scaled to their number.
-  With weights of edges a degree is their sum, and each edge counts by its weight. So it does in a mean, which is still
-  divided by the number of neighbours, as torch_geometric's `GraphConv` and DGL's `SAGEConv` do.
-- `GatLayer`: a softmax over neighbours and the node itself says how much each counts (Veličković et al., ICLR 2018).
+  Welling, ICLR 2017). The sum over drawn neighbours is scaled to the number of all neighbours. With edge weights a
+  degree is their sum, and messages are multiplied by them; means still divide by the number of neighbours, as
+  torch_geometric's `GraphConv` and DGL's `SAGEConv` do.
+- `GatLayer`: sum over neighbours and the node itself, weighted by a softmax (Veličković et al., ICLR 2018).
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ class LayerInputs:
     """Inputs of a layer.
 
     Args:
-        receivers: how many of each node set; they come first among the senders.
-        senders: rows by node set, [nodes, width]; after dropout, as `sums` are.
-        edges: by number of the edge set.
-        degrees: of its receivers, float32 [receivers]; of GCN's sums by weight.
-        scales: of GCN, one over the root of the degree and one, of the senders, float32 [senders].
-        sums: by number of the edge set, what the neighbours of each receiver come to, where it was computed before: a
-            mean; of GCN the sum over neighbours, each by its scale.
-        attention: dropout of weights of edges, or of nodes themselves.
-        fixed: for layers that read means, what has no gradient: own rows by node set, means by number of the edge set.
-        messages: of such layers, by number of the edge set, what it adds to the receivers' rows, computed before.
-        precision: of products; see `linear.product`.
+        receivers: number of receivers of each node set, which come first among the senders.
+        senders: rows by node set after dropout, [nodes, width].
+        edges: drawn edges, by number of the edge set.
+        degrees: degrees of the receivers by number of the edge set, float32 [receivers]; with GCN, sums of weights.
+        scales: for GCN, 1 / sqrt(degree + 1) of the senders, float32 [senders].
+        sums: by number of the edge set, precomputed means of the receivers' neighbours after dropout; for GCN sums of
+            the neighbours, each times its scale.
+        attention: dropout of the attention of edges, and of the nodes themselves.
+        fixed: for layers that read means, inputs without gradients: own rows by node set, means by number of the edge
+            set.
+        messages: for such layers, precomputed messages to the receivers, by number of the edge set.
+        precision: precision of products; see `linear.product`.
     """
 
     receivers: Mapping[str, int]
@@ -77,7 +78,7 @@ class SageLayer(nn.Module):
         self.level, self.out, self.pool = level, out, shape.model == "sage" and shape.aggregator == "pool"
         self.hidden, self.rectified = number < shape.layers - 1, number > 0
         widths = {name: shape.width_in(number, name) for name in level.senders}
-        self.sets = {name: str(at) for at, name in enumerate(level.receivers)}
+        self.sets = {name: str(number) for number, name in enumerate(level.receivers)}
         self.own = nn.ModuleDict({key: _linear(widths[name], out) for name, key in self.sets.items()})
         shared = shape.model == "rgcn" and shape.bases > 0 and len({widths[r.senders] for r in level.relations}) == 1
         self.bases: nn.Parameter | None = None
@@ -108,7 +109,7 @@ class SageLayer(nn.Module):
         return {name: self._made(given, name, rows) for name, rows in read.items()}
 
     def read(self, given: LayerInputs) -> dict[str, torch.Tensor]:
-        """Inputs of the products: a receiver's own row and means of its neighbours' side by side."""
+        """Inputs of the products: a receiver's own row, concatenated with the means of its neighbours'."""
         device = next(self.parameters()).device
         found = {}
         for name in self.sets:
@@ -142,7 +143,7 @@ class SageLayer(nn.Module):
         return torch.relu(out) if self.hidden else out
 
     def _joined(self, given: LayerInputs, name: str) -> list[Relation]:
-        """Edge sets whose means stand beside the own rows."""
+        """Edge sets whose means are concatenated with the own rows."""
         return [
             each for each in self.level.relations
             if each.receivers == name and each.number not in given.messages
@@ -150,9 +151,9 @@ class SageLayer(nn.Module):
         ]  # fmt: skip
 
     def _is_apart(self, given: LayerInputs, relation: Relation) -> bool:
-        """True if edges have weights, or it is less work to multiply the senders' rows and take means of that.
+        """True if edges have weights, or it is less work to multiply the senders' rows before taking means.
 
-        That is so where it is narrower, and there are not many more senders than receivers.
+        That is the case if the product is narrower and there are at most twice as many senders as receivers.
         """
         rows = given.senders[relation.senders]
         narrows = self.out < rows.shape[1] and len(rows) <= 2 * given.receivers[relation.receivers]
@@ -160,7 +161,7 @@ class SageLayer(nn.Module):
 
     def _message(self, given: LayerInputs, relation: Relation, weight: torch.Tensor) -> torch.Tensor:
         edges, values = given.edges[relation.number], given.senders[relation.senders]
-        if self.rectified:  # changes nothing but the gradient, which the layer before leaves to this one
+        if self.rectified:  # affects only the gradient, which the previous layer leaves to this one
             values = torch.relu(values)
         share = 1 / edges.counts.clamp(min=1).to(values.dtype).unsqueeze(1)
         if self.out < values.shape[1]:  # the mean commutes with the matrix
@@ -168,7 +169,7 @@ class SageLayer(nn.Module):
         return product(edges.sum(values) * share, weight, None, precision=given.precision)
 
     def multiply(self, place: int, values: torch.Tensor, precision: str) -> torch.Tensor:
-        """Rows of senders of the relation at a place of the level, times its matrix; their means are messages."""
+        """Senders' rows times the matrix of the level's relation at index `place`; their means are messages."""
         return product(values, self._weight(place, self.level.relations[place]), None, precision=precision)
 
     def _weight(self, place: int, relation: Relation) -> torch.Tensor:

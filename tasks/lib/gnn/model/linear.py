@@ -1,6 +1,6 @@
-"""Products of rows with a layer's matrix, by oneDNN where torch has it, with its bias and ReLU in one pass.
+"""Products of rows with a layer's matrix by oneDNN if torch has it, with bias and ReLU in one pass.
 
-For float32 torch takes MKL, which on processors of other makers than its own is less than half as fast.
+For float32 torch itself uses MKL, which on processors not made by Intel is less than half as fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn import functional
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _HAS_BFLOAT16: bool = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-"""Without AVX-512 it has no products of bfloat16; torch's own are slower there."""
+"""Without AVX-512 oneDNN has no products of bfloat16, and torch's own are slower than float32."""
 
 
 def product(
@@ -25,8 +25,8 @@ def product(
     Args:
         rows, weight, bias: float32.
         activate: apply ReLU.
-        rectified: whoever reads the result takes the ReLU's gradient; see `joined`.
-        precision: of the factors; sums are float32.
+        rectified: the reader of the result takes the ReLU's gradient; see `concat.concat_parts`.
+        precision: precision of the factors; sums are float32.
     """
     if rows.device.type != "cpu":
         kind = torch.bfloat16 if precision == BFLOAT16 else torch.float32

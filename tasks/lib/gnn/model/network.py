@@ -43,11 +43,11 @@ class NetworkInputs:
         degrees: of GCN's node set, float32 [nodes]; with weights sums of these.
         sums: what neighbours' features come to, float32 [receivers, values] by number of the edge set.
         weights: of edges, float32 [edges of the set] by its number; messages are multiplied by them.
-        learned: embeddings of the first block's senders by node set, where the network does not have them itself.
-        products: of a layer, by number of the edge set, its senders' rows times its matrix, float32 [senders, width of
-            the layer]: means of these are read instead of such of the rows, for edge sets that are direct.
-        means: of the first block, by number of the edge set, what the means of its senders' rows are made of, where
-            these senders are not among the block's.
+        learned: embeddings of the first block's senders by node set, if the network does not hold them itself.
+        products: by number of a direct edge set, its senders' rows times a layer's matrix, float32 [senders, width of
+            the layer]; the layer reads means of these instead of means of the rows.
+        means: by number of an edge set of the first block whose senders are not among the block's, the sources of
+            their rows' means.
     """
 
     features: Mapping[str, NDArray[Any]]
@@ -63,11 +63,11 @@ class Network(nn.Module):
     """A network that makes a row for each target.
 
     Args:
-        shape: of it.
-        seed: of its first weights.
-        tables: whether it has the embeddings of nodes without features; else they are given with what it reads.
+        shape: configuration of the network.
+        seed: seed of the first weights.
+        tables: hold the embeddings of nodes without features; else they come with the inputs.
 
-    `precision` is that of the layers' products; see `linear.product`.
+    `precision` is the precision of the layers' products; see `linear.product`.
     """
 
     def __init__(self, shape: NetworkConfig, seed: int, tables: bool = True):
@@ -80,7 +80,7 @@ class Network(nn.Module):
             torch.manual_seed(random_streams.state(seed, random_streams.EMBEDDING) >> 1)
             levels = shape.levels()
             self.layers = nn.ModuleList(_LAYERS[shape.model](shape, i, level) for i, level in enumerate(levels))
-        self.embedded = {name: str(at) for at, name in enumerate(shape.embedded())}
+        self.embedded = {name: str(number) for number, name in enumerate(shape.embedded())}
         self.embeddings = nn.ModuleDict()
         for name, key in self.embedded.items() if tables else ():
             count = max(1, shape.nodes[name])
@@ -94,92 +94,92 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def forward(self, batch: MiniBatch, known: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
+    def forward(self, batch: MiniBatch, inputs: NetworkInputs, dropout: float = 0.0) -> dict[str, torch.Tensor]:
         """Rows of the targets by node set, float32 [targets, width of the head]."""
-        rows = self.first_rows(batch.blocks[0], known)
+        rows = self.first_rows(batch.blocks[0], inputs)
         for number, block in enumerate(batch.blocks):
-            rows = self.layer(number, block, rows, known, dropout)
+            rows = self.layer(number, block, rows, inputs, dropout)
         return rows
 
-    def first_rows(self, block: Block, known: NetworkInputs) -> dict[str, torch.Tensor]:
+    def first_rows(self, block: Block, inputs: NetworkInputs) -> dict[str, torch.Tensor]:
         """Inputs of the first layer's senders, except those read from tables of all nodes."""
         rows = {}
         for name, nodes in block.senders.items():
-            if name in known.learned:
-                rows[name] = known.learned[name]
+            if name in inputs.learned:
+                rows[name] = inputs.learned[name]
             elif name in self.embedded:
                 rows[name] = self.embeddings[self.embedded[name]](torch.from_numpy(nodes).to(self.device))
-            elif not self.reads_table(block, known, name):
-                rows[name] = torch.from_numpy(known.features[name][nodes]).to(self.device).float()
+            elif not self.reads_table(block, inputs, name):
+                rows[name] = torch.from_numpy(inputs.features[name][nodes]).to(self.device).float()
         return rows
 
-    def direct(self, number: int, known: NetworkInputs) -> frozenset[int]:
-        """Edge sets whose senders a layer can read from the tables that `known` has; see `Draws.direct`."""
+    def direct(self, number: int, inputs: NetworkInputs) -> frozenset[int]:
+        """Edge sets whose senders a layer can read from tables in `inputs`; see `Draws.direct`."""
         if not self.shape.reads_means:
             return frozenset()
         return frozenset(
             each.number for each in self.shape.levels()[number].relations
-            if _is_table(known.features.get(each.senders)) and each.number not in known.weights
+            if _is_table(inputs.features.get(each.senders)) and each.number not in inputs.weights
         )  # fmt: skip
 
-    def reads_table(self, block: Block, known: NetworkInputs, name: str) -> bool:
-        """True if a layer reads rows of a node set from the table that `known` has alone."""
-        if not self.shape.reads_means or not _is_table(known.features.get(name)):
+    def reads_table(self, block: Block, inputs: NetworkInputs, name: str) -> bool:
+        """True if a layer reads rows of a node set only from the table in `inputs`."""
+        if not self.shape.reads_means or not _is_table(inputs.features.get(name)):
             return False
-        apart = {*block.direct, *known.means}
+        apart = {*block.direct, *inputs.means}
         return all(self._relations[each].senders != name or each in apart for each in block.hops)
 
     def layer(
-        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
     ) -> dict[str, torch.Tensor]:
-        """One layer, and after all but the last what makes it not linear.
+        """One layer, with its activation unless it is the last.
 
         Args:
-            number: of the layer, from 0.
+            number: number of the layer, from 0.
             block: its edges.
-            rows: of its senders, but for what it reads from tables.
-            known: degrees, and of the first layer tables and sums.
+            rows: rows of its senders, except those read from tables.
+            inputs: degrees and, for the first layer, tables and sums.
             dropout: share of entries that are dropped.
         """
         layer = self.layers[number]
-        made = dict(layer(self.inputs(number, block, rows, known, dropout)))
+        made = dict(layer(self.inputs(number, block, rows, inputs, dropout)))
         if number == self.shape.layers - 1 or isinstance(layer, SageLayer):
             return made
         act = nn.functional.elu if self.shape.model == "gat" else torch.relu
         return {name: act(values) for name, values in made.items()}
 
     def inputs(
-        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, dropout: float = 0.0
+        self, number: int, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, dropout: float = 0.0
     ) -> LayerInputs:
         """Inputs of a layer; see `layer`."""
         device = self.device
         mask = _Masks(block, dropout, device)
-        means = known.means if number == 0 else {}
+        means = inputs.means if number == 0 else {}
         given = {each: hop for each, hop in block.hops.items() if each not in block.direct and each not in means}
-        edges = {each: _edges(hop, known.weights.get(each), device) for each, hop in given.items()}
+        edges = {each: _edges(hop, inputs.weights.get(each), device) for each, hop in given.items()}
         degrees = {each: torch.from_numpy(hop.degrees).to(device, torch.float32) for each, hop in given.items()}
-        fixed = self._tables(block, rows, known, mask)
-        for each, of in means.items():
-            fixed[each] = of._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
+        fixed = self._tables(block, rows, inputs, mask)
+        for each, part in means.items():
+            fixed[each] = part._replace(dropped=mask.senders(self._numbers[self._relations[each].senders]))
         sums, scales, attention = {}, None, None
-        if number == 0 and known.sums is not None:
+        if number == 0 and inputs.sums is not None:
             for relation in self.shape.levels()[0].relations:
-                if relation.number in known.sums and relation.number not in block.hops:
+                if relation.number in inputs.sums and relation.number not in block.hops:
                     nodes, lost = block.receivers[relation.receivers], block.lost.get(relation.number)
-                    table = known.sums[relation.number]
+                    table = inputs.sums[relation.number]
                     if self.shape.model != "gcn" and lost is None and _is_table(table):
                         fixed[relation.number] = _rows_of(table, nodes, mask.dropped(1, relation.number))
                         continue
-                    values = torch.from_numpy(_sums_without(known, relation, nodes, lost)).to(device)
+                    values = torch.from_numpy(_sums_without(inputs, relation, nodes, lost)).to(device)
                     sums[relation.number] = mask.rows(values, nodes, 1, relation.number)
                     fixed[relation.number] = ComputedPart(sums[relation.number])
-                    if known.degrees is not None:
-                        degrees[relation.number] = torch.from_numpy(known.degrees[nodes]).to(device)
+                    if inputs.degrees is not None:
+                        degrees[relation.number] = torch.from_numpy(inputs.degrees[nodes]).to(device)
         if self.shape.model == "gcn":
-            assert known.degrees is not None
+            assert inputs.degrees is not None
             nodes = block.senders[self._only]
-            counts = known.degrees[nodes] - sum(
-                lost.sums(nodes, known.weights.get(each)) for each, lost in block.lost.items()
+            counts = inputs.degrees[nodes] - sum(
+                lost.sums(nodes, inputs.weights.get(each)) for each, lost in block.lost.items()
             )
             scales = torch.rsqrt(torch.from_numpy(counts).to(device, torch.float32) + 1)
         if self.shape.model == "gat" and dropout:
@@ -190,23 +190,23 @@ class Network(nn.Module):
                 name: mask.rows(values, block.senders[name], 0, self._numbers[name]) for name, values in rows.items()
             },
             edges=edges, degrees=degrees, scales=scales, sums=sums, attention=attention, fixed=fixed,
-            messages=_messages(block, known, device), precision=self.precision,
+            messages=_messages(block, inputs, device), precision=self.precision,
         )  # fmt: skip
 
     def _tables(
-        self, block: Block, rows: Mapping[str, torch.Tensor], known: NetworkInputs, mask: _Masks
+        self, block: Block, rows: Mapping[str, torch.Tensor], inputs: NetworkInputs, mask: _Masks
     ) -> dict[str | int, ConstantPart]:
         """Inputs read from tables: rows of receivers that are not among the given ones, and means over drawn edges."""
         found: dict[str | int, ConstantPart] = {}
         for name, nodes in block.receivers.items():
             if name not in rows:
-                found[name] = _rows_of(known.features[name], nodes, mask.senders(self._numbers[name]))
+                found[name] = _rows_of(inputs.features[name], nodes, mask.senders(self._numbers[name]))
         for number, indices in block.direct.items():
-            if number in known.products:
+            if number in inputs.products:
                 continue
             hop, senders = block.hops[number], self._relations[number].senders
             dropped = mask.senders(self._numbers[senders])
-            found[number] = RowMeansPart(known.features[senders], indices, hop.positions, hop.starts, dropped)
+            found[number] = RowMeansPart(inputs.features[senders], indices, hop.positions, hop.starts, dropped)
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -255,10 +255,10 @@ def _edges(hop: Hop, weights: NDArray[np.float32] | None, device: torch.device) 
     return WeightedEdges(starts, senders, torch.from_numpy(own), device)
 
 
-def _messages(block: Block, known: NetworkInputs, device: torch.device) -> dict[int, torch.Tensor]:
+def _messages(block: Block, inputs: NetworkInputs, device: torch.device) -> dict[int, torch.Tensor]:
     """Means of products; see `NetworkInputs.products`."""
     found = {}
-    for number, table in known.products.items():
+    for number, table in inputs.products.items():
         hop = block.hops[number]
         out = np.empty((len(hop.degrees), table.shape[1]), np.float32)
         RowMeansPart(table, block.direct[number], hop.positions, hop.starts, NOTHING).fill(out, 0)
@@ -267,18 +267,18 @@ def _messages(block: Block, known: NetworkInputs, device: torch.device) -> dict[
 
 
 def _sums_without(
-    known: NetworkInputs, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None
+    inputs: NetworkInputs, relation: Relation, nodes: NDArray[np.int64], lost: Lost | None
 ) -> NDArray[np.float32]:
     """Means of the features of these nodes' neighbours, of those that were not lost; see `NetworkInputs.sums`."""
-    assert known.sums is not None
-    means = known.sums[relation.number][nodes]
+    assert inputs.sums is not None
+    means = inputs.sums[relation.number][nodes]
     if lost is None:
         return means
     places, edges = lost.of(nodes)
     if not len(places):
         return means
     gone = np.zeros((len(nodes), means.shape[1]), np.float64)
-    np.add.at(gone, places, known.features[relation.senders][lost.senders[edges]])
+    np.add.at(gone, places, inputs.features[relation.senders][lost.senders[edges]])
     counts, degrees = np.bincount(places, minlength=len(nodes)), np.zeros(len(nodes), np.int64)
     degrees[places] = lost.degrees[edges]
     left = degrees - counts

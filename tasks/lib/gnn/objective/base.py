@@ -1,8 +1,8 @@
-"""Training objective behind one interface: the targets of a step, its loss, and its validation.
+"""Interface of training objectives: the targets of a step, its loss, and its validation.
 
-Training goes through the items of a task, such as labelled nodes, in the order of their hash, so many of them in a
-step. It asks the task for the example that a step learns from, has blocks drawn around the example's nodes, and gives
-the task the rows that the network makes of them.
+Training iterates over the items of an objective, such as labelled nodes, in the order of their hash. For the items of a
+step the objective makes an example, the sampler draws blocks around the example's nodes, and the objective computes the
+loss from the rows that the network makes of these nodes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Example(NamedTuple):
     """Example of one step.
 
     Args:
-        nodes: by node set those whose rows the loss reads: int64, distinct, ascending.
-        lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
-        wanted: what the task's loss compares them with; each task knows its own.
+        nodes: by node set, nodes whose rows the loss reads: int64, distinct, ascending.
+        lost: by number of the edge set, positions of edges that pass no messages, ascending, distinct.
+        wanted: targets of the loss, in a form of the objective's own.
     """
 
     nodes: Mapping[str, NDArray[np.int64]]
@@ -41,14 +41,14 @@ class Example(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Sums over the items of an example: of their losses, and of the figure by which the task is judged."""
+    """Sums over the items of an example: losses, and the objective's figure of merit."""
 
     loss: float
     figure: float
 
 
 Gather = Callable[[torch.Tensor], torch.Tensor]
-"""Makes one tensor of those [n, width] that all workers have, by rank; all of them call it."""
+"""Function that concatenates all workers' tensors [n, width] by rank. Collective."""
 
 
 def alone(rows: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ def alone(rows: torch.Tensor) -> torch.Tensor:
 
 
 class Objective(Protocol):
-    """Objective of a network. Several threads make examples at a time."""
+    """Objective of training. Several threads make examples concurrently."""
 
     @property
     def head(self) -> Head:
@@ -65,7 +65,7 @@ class Objective(Protocol):
 
     @property
     def figure(self) -> str:
-        """Name of the figure by which it is judged on the items to validate on; larger is better."""
+        """Name of the figure of merit on the validation items; larger is better."""
 
     @property
     def is_constant(self) -> bool:
@@ -75,10 +75,10 @@ class Objective(Protocol):
         """Numbers of the items of one of `splits.SPLITS`, ascending."""
 
     def most(self) -> int:
-        """Items that a step may have at most."""
+        """Maximum number of items of a step."""
 
     def home(self, items: NDArray[np.int64], step: Step) -> tuple[str, NDArray[np.int64]]:
-        """A node set, and the node of it whose owner learns each item."""
+        """A node set, and for each item the node whose owner trains on it."""
 
     def lost(self, items: NDArray[np.int64], step: Step) -> Mapping[int, NDArray[np.int64]]:
         """Edges that pass no messages in a step with these items; see `Example`."""
@@ -90,13 +90,13 @@ class Objective(Protocol):
         """Mean loss of the items, from the rows that the network made of the example's nodes."""
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
-        """Evaluate rows, without gradients. An example may be empty where others have a part of its step."""
+        """Evaluate rows, without gradients. An example may be empty if other workers have the step's items."""
 
     def save(self, output: FileWriter) -> None:
-        """Write what inference and scores have to know of the items."""
+        """Write the files about the items that inference and evaluation need."""
 
     def facts(self) -> dict[str, Stat]:
-        """Stats of the items, such as how many there are."""
+        """Stats of the items, such as their number."""
 
 
 def prepare(

@@ -30,9 +30,9 @@ class NodeTargets:
     """Labelled nodes of a set, split into training, validation and test.
 
     Args:
-        node_set: whose.
+        node_set: set of the nodes.
         label: `SET.FEATURE`.
-        names: of the classes or labels; numbers by value and before others, which go by text.
+        names: names of the classes or labels: numbers by value, then others by text.
         splits: number of each node's split in `SPLITS`, int8 [nodes], -1 for none.
     """
 
@@ -58,16 +58,16 @@ class Targets(NodeTargets):
 
 
 def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> Targets:
-    """The targets in a graph.
+    """Targets of a graph.
 
     Args:
-        graph: that has them.
-        label: a feature as SET.FEATURE; empty for that of a graph from an edge list.
-        shares: of the nodes of each class to train and to validate on, where the set has no feature `split`.
-        seed: of the order in which they are divided.
+        graph: the graph.
+        label: a feature as SET.FEATURE; empty for the label of a graph from an edge list.
+        shares: shares of each class's nodes to train and to validate on, if the set has no feature `split`.
+        seed: seed of the split.
 
     Raises:
-        UserError: there is no such feature, it is no label, or a class has no node to train on.
+        UserError: there is no such feature, it cannot be a label, or a class has no node to train on.
     """
     node_set, feature = _single(graph, label)
     found, codes = _coded(graph, feature, node_set)
@@ -76,7 +76,7 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
     if len(names) < 2:
         raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
                         remedy="Give labels of at least two kinds")  # fmt: skip
-    number, has = {name: at for at, name in enumerate(names)}, codes >= 0
+    number, has = {name: code for code, name in enumerate(names)}, codes >= 0
     classes = np.array([*(number[name] for name in found), NONE], np.int64)[codes]
     splits = given_splits(graph, node_set)
     if splits is None:
@@ -89,14 +89,14 @@ def targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed
 
 
 def label_texts(graph: HeteroGraph, label: str) -> list[str | None]:
-    """The label of each node as text, None for none."""
+    """Label of each node as text, None for none."""
     node_set, feature = _single(graph, label)
     names, codes = _coded(graph, feature, node_set)
     return [names[code] if code >= 0 else None for code in codes.tolist()]
 
 
 def without_training(names: Sequence[str], trained: NDArray[Any], where: str) -> UserError:
-    """Warning of labels without training nodes: their names, and the count of other nodes of each."""
+    """Error that names the classes without a node to train on."""
     lacking = [name for name, count in zip(names, trained, strict=True) if not count]
     return UserError(
         "a class has no node to train on", where=where, value=", ".join(lacking)[:200],
@@ -105,7 +105,7 @@ def without_training(names: Sequence[str], trained: NDArray[Any], where: str) ->
 
 
 def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
-    """The feature that is learned, one label for each node."""
+    """Node set and feature of the label; one for each node."""
     node_set, feature = label_feature(graph, text)
     if feature.is_ragged:
         raise UserError("several labels a node are learned in process alone", where=WHERE,
@@ -114,10 +114,10 @@ def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
 
 
 def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
-    """Node set and feature of SET.FEATURE, or of what an edge list's labels became; ragged if nodes have several.
+    """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several.
 
     Raises:
-        UserError: there is no such feature, or it is no label.
+        UserError: there is no such feature, or it cannot be a label.
     """
     label = text or _DEFAULT
     found = [
@@ -138,7 +138,7 @@ def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
 
 
 def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Labels that occur, as texts, and the place of each node's among them: -1 for numbers below 0, and empty texts."""
+    """Labels that occur, as texts, and the index of each node's label: -1 for numbers below 0 and empty texts."""
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         numbers = np.asarray(values).reshape(-1).astype(np.int64)
@@ -149,7 +149,7 @@ def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[st
 
 
 def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], NDArray[np.int64]]:
-    """See `_coded`; no text of millions becomes an object of its own."""
+    """`_coded` of texts, in Arrow, without a Python object for each node."""
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if feature.shape:
         column = pc.list_element(column, 0)
@@ -166,13 +166,13 @@ def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], 
 
 
 def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
-    """Splits as a feature of the nodes says; None where there is none."""
+    """Splits from the nodes' feature `split`; None without it."""
     feature = next((each for each in graph.node_sets[node_set].features if each.name == SPLIT_FEATURE), None)
     if feature is None or feature.dtype != STRING or feature.is_ragged or feature.width != 1:
         return None
     where = f"{graph.dataset.uri}, {node_set}.{SPLIT_FEATURE}"
     names, codes = _coded_texts(graph.node_feature(node_set, SPLIT_FEATURE), feature, where)
-    strangers = [name for name in names if name not in SPLITS]  # in the order in which they are met
+    strangers = [name for name in names if name not in SPLITS]
     if strangers:
         raise UserError("no such split", where=where, value=strangers[0],
                         remedy=f"Valid: {', '.join(SPLITS)}, or nothing")  # fmt: skip
@@ -180,7 +180,7 @@ def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:
 
 
 def _divided(classes: NDArray[np.int64], kinds: int, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
-    """Splits by a hash of the nodes' numbers, each class by itself; each has at least one node to train on."""
+    """Splits of each class by a hash of the nodes' numbers, with at least one node to train on."""
     splits = np.full(len(classes), NONE, np.int8)
     keys = np.empty(len(classes), np.uint64)
     keys_of(np.arange(len(classes)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)

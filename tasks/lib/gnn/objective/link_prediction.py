@@ -1,8 +1,8 @@
-"""The task link prediction: binary cross entropy of links, and of as many pairs or more that are none.
+"""Link prediction: binary cross entropy of links and of at least as many pairs without a link.
 
-A decoder makes a number of the rows of two nodes, by which pairs are ranked: `dot`, the product of both, or `distmult`,
-with a factor for each column that is learned (Yang et al., ICLR 2015). The edges of a step's links and all that
-reverse them pass no messages in that step, or the network would learn to see them.
+A decoder scores the rows of two nodes: `dot`, their product, or `distmult`, with a learned factor for each column
+(Yang et al., ICLR 2015). The edges of a step's links, and all edges that reverse them, pass no messages in that step;
+otherwise the network would learn to detect them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 SHARE = 8
-"""A step has at most one in so many of the links, so that the others are left to pass messages."""
+"""A step has at most one of this many links; the others pass messages."""
 
 
 class LinkPrediction:
-    """A `Objective`; its items are links.
+    """An `Objective` whose items are links.
 
     Args:
         graph: a dataset of stage holdout_links.
         decoder: `dot` or `distmult`.
-        width: of the rows that it reads.
-        negatives: pairs that are no links, for each link of a step.
-        by_degree: draw their ends as often as they are ends of links; else each node as often as any other.
-        seed: of these draws.
+        width: width of the rows that it reads.
+        negatives: pairs without a link for each link of a step.
+        by_degree: draw their ends in proportion to the nodes' links; else uniformly.
+        seed: seed of these draws.
 
     Raises:
         UserError: no link is left to train on.
@@ -105,7 +105,7 @@ class LinkPrediction:
         return functional.binary_cross_entropy_with_logits(scores, _wanted(example, scores))
 
     def judge(self, network: Network, rows: RowsByNodeSet, example: Example, gather: Gather = alone) -> Evaluation:
-        """Its figure: each link's reciprocal rank among it and pairs of its source with the ends of all non-links."""
+        """Evaluate each link's reciprocal rank among the pairs of its source with its own and all non-links' ends."""
         sources, targets = self._ends(rows, example)
         scores = decoded(network, sources, targets)
         wanted = _wanted(example, scores)
@@ -129,7 +129,7 @@ class LinkPrediction:
         return sources, targets
 
     def save(self, output: FileWriter) -> None:
-        """Nothing: the graph's dataset has what was held out."""
+        """No files: the graph's dataset has the held-out links."""
 
     def facts(self) -> dict[str, Stat]:
         held_out = {f"{split}_links": len(pairs) for split, pairs in self.held_out.links.items()}
@@ -137,7 +137,7 @@ class LinkPrediction:
 
 
 def decoded(network: Network, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Numbers of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
+    """Scores of pairs, float32 [pairs], from the rows of both ends [pairs, width]."""
     factors = sources if network.factors is None else sources * network.factors
     return (factors * targets).sum(1)
 

@@ -1,4 +1,4 @@
-"""The task of several labels a node: binary cross entropy of each label of each node."""
+"""Multi-label classification: binary cross entropy of each label of each node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from superworkflow.tasks.lib.graph.heterograph import STRING, HeteroGraph, Ragge
 
 @dataclass(frozen=True)
 class ManyTargets(NodeTargets):
-    """Labels of nodes, of which each may have several.
+    """Labels of nodes with several labels each.
 
     Args:
         labels: numbers of each node's labels.
@@ -41,16 +41,16 @@ class ManyTargets(NodeTargets):
 
 
 def has_several(graph: HeteroGraph, label: str) -> bool:
-    """True if the feature that is learned lists labels of a node.
+    """True if the learned feature is a list of labels for each node.
 
     Raises:
-        UserError: there is no such feature, or it is no label.
+        UserError: there is no such feature, or it cannot be a label.
     """
     return label_feature(graph, label)[1].is_ragged
 
 
 def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
-    """The labels of each node as texts."""
+    """Labels of each node as texts."""
     node_set, feature = label_feature(graph, label)
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
@@ -64,10 +64,10 @@ def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
 
 
 def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> ManyTargets:
-    """The labels in a graph; see `labels.targets_of`, of which splits are made node by node.
+    """Targets of a graph with several labels a node; see `labels.targets_of`.
 
     Raises:
-        UserError: there is no such feature, there is one label, or one has no node to train on.
+        UserError: there is no such feature, there is only one label, or a label has no node to train on.
     """
     node_set, feature = label_feature(graph, label)
     where = f"{graph.dataset.uri}, {node_set}.{feature.name}"
@@ -76,7 +76,7 @@ def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float],
     if len(names) < 2:
         raise UserError("a classifier needs labels of two kinds", where=where, value=", ".join(names) or "none",
                         remedy="Give labels of at least two kinds")  # fmt: skip
-    number = {name: at for at, name in enumerate(names)}
+    number = {name: code for code, name in enumerate(names)}
     starts = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(each) for each in lists], out=starts[1:])
     labels = Ragged(np.array([number[name] for each in lists for name in each], np.int32), starts)
@@ -92,14 +92,14 @@ def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float],
 
 
 class MultiLabel(NodeTask):
-    """A `Objective`; its items are labelled nodes.
+    """An `Objective` whose items are nodes with several labels.
 
     Args:
         targets: their labels and splits.
     """
 
     figure = "r_precision"
-    """Metric: of a node with k labels, the share of them among the k of highest score."""
+    """Share of a node's k labels among the k labels of highest score."""
 
     def __init__(self, targets: ManyTargets):
         super().__init__(targets, several=True)
@@ -130,7 +130,7 @@ class MultiLabel(NodeTask):
 
 
 def _divided(labels: Ragged, shares: tuple[float, float], seed: int) -> NDArray[np.int8]:
-    """Splits by a hash of the nodes' numbers; the first node of each label by that hash is trained on."""
+    """Splits by a hash of the nodes' numbers; each label's first node by that hash is trained on."""
     counts = np.diff(labels.starts)
     splits, keys = np.full(len(counts), NONE, np.int8), np.empty(len(counts), np.uint64)
     keys_of(np.arange(len(counts)), np.uint64(random_streams.state(seed, random_streams.SPLIT)), keys)

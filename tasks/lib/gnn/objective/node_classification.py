@@ -1,4 +1,4 @@
-"""The task node classification: cross entropy of the classes of nodes."""
+"""Node classification: cross entropy of the classes of nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodeTask:
 
     Args:
         targets: their labels and splits.
-        several: whether a node may have several labels.
+        several: nodes may have several labels.
     """
 
     is_constant = True
@@ -56,7 +56,7 @@ class NodeTask:
 
 
 class Classification(NodeTask):
-    """A `Objective`; its items are labelled nodes.
+    """An `Objective` whose items are labelled nodes.
 
     Args:
         targets: their classes and splits.

@@ -17,12 +17,12 @@ class Hop(NamedTuple):
     """Drawn edges of one edge set.
 
     Args:
-        starts: where those of each receiver begin, int64 [receivers + 1].
-        senders: places of the senders among the nodes of their set, int32 [edges].
-        positions: of the edges in their set, int64 [edges]; empty where a worker reads means of others' nodes as sums.
-        degrees: of the receivers, of which so many were drawn, int64 [receivers].
-        weights: of the edges, float32 [edges], where they came with them; None where there are none, or whoever reads
-            them has those of the whole set.
+        starts: edge offsets of the receivers, int64 [receivers + 1].
+        senders: index of each sender in the block's senders of its set, int32 [edges].
+        positions: positions of the edges in their set, int64 [edges]; empty if owners sum the senders' rows.
+        degrees: all edges of each receiver, drawn or not, int64 [receivers].
+        weights: weights that were sent with the edges, float32 [edges]; None if edges have none, or the reader has
+            those of the whole set.
     """
 
     starts: NDArray[np.int64]
@@ -36,10 +36,10 @@ class Lost(NamedTuple):
     """Edges of one edge set that pass no messages in a step, in the order of the set.
 
     Args:
-        positions: in the set, int64 [edges], ascending.
-        receivers, senders: of each, int64 [edges].
-        degrees: edges of its receiver that there would be without the loss, int64 [edges].
-        weights: of each, float32 [edges]; None as in `Hop`.
+        positions: positions in the set, int64 [edges], ascending.
+        receivers, senders: ends of each edge, int64 [edges].
+        degrees: degree of its receiver without the loss, int64 [edges].
+        weights: weight of each edge, float32 [edges]; None as in `Hop`.
     """
 
     positions: NDArray[np.int64]
@@ -54,11 +54,11 @@ class Lost(NamedTuple):
         return np.asarray(end - first, np.int64)
 
     def sums(self, nodes: NDArray[np.int64], weights: NDArray[np.float32] | None) -> NDArray[Any]:
-        """Sum of the weights of each receiver's lost edges, or their number.
+        """Sum of the weights of each receiver's lost edges; their number if edges have no weights.
 
         Args:
             nodes: the receivers.
-            weights: of all edges of the set; None where there are none, or those that are lost came with them.
+            weights: weights of all edges of the set; None to use the lost edges' own.
         """
         own = self.weights if weights is None else weights[self.positions]
         if own is None:
@@ -67,7 +67,7 @@ class Lost(NamedTuple):
         return np.bincount(places, own[edges], len(nodes))
 
     def of(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The edges that these receivers have lost: place of each one's receiver in `nodes`, and its place here."""
+        """Edges lost by these receivers: index of each edge's receiver in `nodes`, and its index here."""
         counts = self.counts(nodes)
         places = np.repeat(np.arange(len(nodes)), counts)
         first = np.searchsorted(self.receivers, nodes, "left")
@@ -79,11 +79,11 @@ class Block(NamedTuple):
 
     Args:
         receivers, senders: nodes of each node set, int64; the receivers come first among the senders.
-        hops: by the number of the edge set.
-        state: of the random streams of this layer's masks.
-        lost: by the number of the edge set; the hops are without these edges.
-        direct: `indices` of edge sets, by number, whose senders are read from a table of all nodes by the positions of
-            the drawn edges: they are not among `senders`, and their hops number none.
+        hops: drawn edges, by number of the edge set.
+        state: state of the random streams of this layer's masks.
+        lost: edges that the hops exclude, by number of the edge set.
+        direct: by number, `indices` of edge sets whose senders are read from a table of all nodes at the positions of
+            the drawn edges; these senders are not in `senders`, nor in `Hop.senders`.
     """
 
     receivers: Mapping[str, NDArray[np.int64]]
@@ -95,14 +95,14 @@ class Block(NamedTuple):
 
 
 class MiniBatch(NamedTuple):
-    """The targets of a step by node set, ascending, and the blocks of the layers, the first layer's first."""
+    """Targets of a step by node set, ascending, and the blocks of the layers, first layer first."""
 
     targets: Mapping[str, NDArray[np.int64]]
     blocks: tuple[Block, ...]
 
 
 def lost_of(rows: CsrRows, positions: NDArray[np.int64], weights: NDArray[Any] | None = None) -> Lost:
-    """The edges at some positions of their set, ascending and distinct, and their weights if those of all are given."""
+    """Edges at ascending, distinct positions of their set, with their weights if those of all edges are given."""
     indptr, indices = rows
     receivers = np.searchsorted(indptr, positions, "right") - 1
     degrees = indptr[receivers + 1] - indptr[receivers]

@@ -1,8 +1,7 @@
 """Compiled loops of training: draws of neighbours, their compact numbers, sums over them, and dropout masks.
 
-All but the sums and the masks run in one thread and without the interpreter's lock, so that several batches can be
-prepared at a time. Those two are parallel; each number that they make is summed in the order of the edges, whatever the
-threads.
+All but the sums and the masks run in one thread and release the GIL, so that several batches can be prepared at a time.
+Sums and masks are parallel; each sum adds in the order of the edges, so its bits do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.float16 import value_of
-from superworkflow.tasks.lib.kernels.prefetch import prefetch, prefetch_row
+from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch, prefetch_rows
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix, uniform
 from superworkflow.tasks.lib.subgraphs.draw import draw_uniform
 
@@ -22,8 +21,6 @@ ALL_NEIGHBORS = -1
 """Fan-out of a hop that takes every neighbour."""
 COLUMNS = 16
 """Columns that one thread sums at a time: a cache line."""
-AHEAD = 16
-"""Rows, or edges, that are asked of memory ahead of the one that is read."""
 
 
 @nb.njit(nogil=True, cache=True)
@@ -34,11 +31,11 @@ def keys_of(nodes: NDArray[np.int64], state: np.uint64, keys: NDArray[np.uint64]
 
 
 class Renumbered(NamedTuple):
-    """Rows of some nodes of a graph, which name neighbours by new numbers; draws from them are those of the graph.
+    """Rows of some nodes of a graph, with neighbours by new numbers; draws from them equal draws from the graph.
 
     Args:
         order: old number of each node of the senders' set.
-        begins: where each row begins in the whole edge set.
+        begins: offset of each row in the whole edge set.
     """
 
     order: NDArray[Any]
@@ -61,13 +58,13 @@ def count_draws(
 
     Args:
         indptr, indices: rows of the edge set.
-        rows: of the receivers [r].
+        rows: rows of the receivers [r].
         size: fan-out, or `ALL_NEIGHBORS`.
-        labor: take a neighbour where its own random number says so, instead of so many.
-        state: of the random stream of this hop and edge set.
-        lost: positions of edges that are not there, ascending.
+        labor: draw each neighbour by its own random number instead of a fixed number of neighbours.
+        state: state of the random stream of this hop and edge set.
+        lost: positions of removed edges, ascending.
         starts: [r + 1], filled.
-        renumbered: see there; None where rows are of the whole graph.
+        renumbered: numbering of a part's rows; None for rows of the whole graph.
     """
     starts[0] = 0
     for i in range(len(rows)):
@@ -110,38 +107,38 @@ def draw_edges(
     """Draw edges, ascending for each receiver.
 
     Args:
-        indptr, indices, rows, size, labor, state, lost, renumbered: as `count_draws` was given.
+        indptr, indices, rows, size, labor, state, lost, renumbered: as given to `count_draws`.
         receivers: the nodes [r], by old numbers.
-        starts: as it has filled them.
-        marks: zeros [most degree / 64 + 1], left as zeros.
-        positions: of the edges in their set, [starts[r]], filled.
+        starts: offsets, as `count_draws` filled them.
+        marks: scratch, zeros [most degree / 64 + 1] before and after.
+        positions: positions of the edges in their set, [starts[r]], filled.
     """
     for i in range(len(rows)):
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
         moved = moved_on(renumbered, rows[i], first)
         gone, end = _lost_in(lost, first + moved, last + moved)
-        degree, at = last - first - (end - gone), starts[i]
+        degree, slot = last - first - (end - gone), starts[i]
         if size < 0 or degree <= size:
             for place in range(first, last):
                 if gone < end and lost[gone] == place + moved:
                     gone += 1
                 else:
-                    positions[at] = place + moved
-                    at += 1
+                    positions[slot] = place + moved
+                    slot += 1
         elif labor:
             share = size / degree
             for place in range(first, last):
                 if gone < end and lost[gone] == place + moved:
                     gone += 1
                 elif uniform_of(_node(renumbered, indices[place]), state) < share:
-                    positions[at] = place + moved
-                    at += 1
+                    positions[slot] = place + moved
+                    slot += 1
         else:
             own = mix(state + np.uint64(receivers[i] + 1) * GAMMA)
-            draw_uniform(positions, at, degree, size, own, marks)
+            draw_uniform(positions, slot, degree, size, own, marks)
             begin = first + moved
-            for j in range(at, at + size):
-                # Draws ascend, and count the edges that are there: those lost before one move it on.
+            for j in range(slot, slot + size):
+                # Draws ascend and count the remaining edges only: each is shifted by the lost edges before it.
                 positions[j] += begin
                 while gone < end and lost[gone] <= positions[j]:
                     gone += 1
@@ -185,21 +182,21 @@ def compact(
     positions: NDArray[np.int64],
     places: NDArray[np.int32],
     frontier: NDArray[np.int64],
-    known: int,
+    count: int,
     senders: NDArray[np.int32],
 ) -> int:
-    """Number the senders of drawn edges in the order in which they are met.
+    """Number the senders of drawn edges in the order of their first occurrence.
 
     Args:
-        indices: of the edge set.
-        positions: of the drawn edges [e].
-        places: of each node of the senders' set in `frontier`, -1 where it is not in it; kept up to date.
-        frontier: nodes, of which the first `known` are given; with room for `e` more.
-        known: see there.
-        senders: places of the senders [e], filled.
+        indices: nodes of the edge set.
+        positions: positions of the drawn edges [e].
+        places: index in `frontier` of each node of the senders' set, -1 if it is not there; updated.
+        frontier: nodes, of which the first `count` are given; with room for `e` more.
+        count: number of nodes in `frontier`.
+        senders: indices in `frontier` of the senders [e], filled.
 
     Returns:
-        How many nodes `frontier` has now.
+        Number of nodes in `frontier` now.
     """
     for e in range(len(positions)):
         if e + 2 * AHEAD < len(positions):
@@ -209,34 +206,26 @@ def compact(
         node = indices[positions[e]]
         place = places[node]
         if place < 0:
-            place = known
-            places[node] = np.int32(known)
-            frontier[known] = node
-            known += 1
+            place = count
+            places[node] = np.int32(count)
+            frontier[count] = node
+            count += 1
         senders[e] = np.int32(place)
-    return known
+    return count
 
 
 @nb.njit(nogil=True, cache=True)
 def enter(nodes: NDArray[np.int64], places: NDArray[np.int32]) -> None:
-    """Give distinct nodes their places, 0 to n - 1."""
+    """Assign places 0 to n - 1 to distinct nodes."""
     for i in range(len(nodes)):
         places[nodes[i]] = np.int32(i)
 
 
 @nb.njit(nogil=True, cache=True)
 def leave(nodes: NDArray[np.int64], places: NDArray[np.int32]) -> None:
-    """Take the places of nodes from them."""
+    """Reset the places of nodes to -1."""
     for i in range(len(nodes)):
         places[nodes[i]] = np.int32(-1)
-
-
-@nb.njit(inline="always")
-def ask_rows(flat: Any, width: Any, senders: Any, e: Any, count: Any) -> Any:
-    """Ask memory for the rows of the senders of so many edges, from `e` on, where there are as many."""
-    if e + count <= len(senders):
-        for k in range(e, e + count):
-            prefetch_row(flat, np.int64(senders[k]) * width, width)
 
 
 @nb.njit(parallel=True, cache=True)
@@ -249,7 +238,7 @@ def sum_edges(values: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
-            ask_rows(flat, width, senders, e + AHEAD, 1)
+            prefetch_rows(flat, width, senders, e + AHEAD, 1)
             sender = senders[e]
             for c in range(width):
                 out[i, c] += value_of(values[sender, c])
@@ -259,12 +248,12 @@ def sum_edges(values: NDArray[Any], starts: NDArray[np.int64], senders: NDArray[
 def spread_edges(
     values: NDArray[np.float32], starts: NDArray[np.int64], senders: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
-    """The transpose of `sum_edges`: add each receiver's row to those of its senders.
+    """The transpose of `sum_edges`: add each receiver's row to the rows of its senders.
 
     Args:
-        values: of the receivers [r, d].
+        values: rows of the receivers [r, d].
         starts, senders: [r + 1], [e].
-        out: of the senders [n, d], filled; each thread has columns of its own.
+        out: rows of the senders [n, d], filled; each thread has its own columns.
     """
     width = values.shape[1]
     for block in nb.prange((width + COLUMNS - 1) // COLUMNS):
@@ -281,13 +270,13 @@ def spread_edges(
 
 @nb.njit(parallel=True, cache=True)
 def fill_masks(numbers: NDArray[np.int64], dropped: int, state: np.uint64, out: NDArray[np.float32]) -> None:
-    """Dropout masks, by the number of the item that each row is for.
+    """Dropout masks, one row for each item.
 
     Args:
-        numbers: of the items [n].
+        numbers: numbers of the items [n].
         dropped: share of entries that are dropped, in 65536ths, below 65536.
-        state: of the random stream.
-        out: [n, d]: 0, or what makes the mean of a row's entries 1.
+        state: state of the random stream.
+        out: [n, d], filled: 0 for dropped entries, 1 / (1 - share) for the others.
     """
     scale = np.float32(65536.0 / (65536.0 - dropped))
     width = out.shape[1]

@@ -1,7 +1,7 @@
-"""Links to predict: those of a graph, and the held-out ones, as stage holdout_links keeps them.
+"""Links to predict: the links of a graph, and the links that stage holdout_links held out.
 
-A link joins two nodes by an edge of one edge set. Within one node set it has no direction, since no decoder tells the
-two apart: edges either way round are one link, its smaller node comes first, and a loop is none.
+A link joins two nodes by an edge of one edge set. Within one node set it has no direction, since decoders are
+symmetric: edges in both directions are one link, its smaller node comes first, and loops are not links.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HeldOut:
     """Edges held out of an edge set.
 
     Args:
-        edges: the set.
-        links: by split of `HELD_OUT`, int64 [links, 2] of source and target.
-        others: by split as many pairs that no edge of the whole graph joins.
+        edges: name of the set.
+        links: by split of `HELD_OUT`, sources and targets, int64 [links, 2].
+        others: by split, equally many pairs that no edge of the whole graph joins.
     """
 
     edges: str
@@ -49,7 +49,7 @@ class HeldOut:
 
 
 def has_links(dataset: Dataset) -> bool:
-    """True if links of the graph were held out, to be predicted."""
+    """True if links of the graph were held out for prediction."""
     return LINKS_FILE in dataset
 
 
@@ -57,8 +57,8 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     """Read the edges held out of a graph.
 
     Raises:
-        DatasetDamaged: files do not fit each other.
-        UserError: nothing was held out.
+        DatasetDamaged: files contradict each other.
+        UserError: no links were held out.
     """
     dataset = graph.dataset
     if not has_links(dataset):
@@ -87,7 +87,7 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
 
 
 def links_of(rows: CsrRows, one_set: bool) -> Pairs:
-    """The links of an edge set, int64 [links, 2], ascending; see the module."""
+    """Links of an edge set, int64 [links, 2], ascending; see the module."""
     ends = np.empty((len(rows.indices), 2), np.uint64)
     ends[:, 0] = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     ends[:, 1] = rows.indices
@@ -107,7 +107,7 @@ def scores_of(
 
     Args:
         sources, targets: vectors of the nodes, float32 [nodes, width].
-        factors: of the columns, float32 [width].
+        factors: factors of the columns, float32 [width].
         pairs: int64 [pairs, 2].
     """
     found = np.empty(len(pairs), np.float32)
@@ -118,11 +118,11 @@ def scores_of(
 
 
 class Places:
-    """Places of the links' edges: in their set, and in all that reverse it.
+    """Positions of the links' edges, in their edge set and in all sets that reverse it.
 
     Args:
-        graph: that has them.
-        edges: the set.
+        graph: the graph.
+        edges: the edge set.
     """
 
     def __init__(self, graph: HeteroGraph, edges: EdgeSet):

@@ -11,18 +11,16 @@ from typing import TypeVar
 from superworkflow.tasks.lib.gnn.sampler.neighbor_sampler import NeighborSampler
 
 S = TypeVar("S")
-
-
 T = TypeVar("T")
 
 
 class LookAhead:
-    """Prepares batches in threads, some steps ahead of those that are asked for; their order is that of the steps.
+    """Prepares batches in threads, some steps ahead of the consumer; their order is the order of the steps.
 
     Args:
-        make: a sampler for a thread of its own.
-        threads: how many prepare; with 1 this is beside the thread that trains.
-        window: batches that are ready or being prepared, at most.
+        make: makes the sampler of one thread.
+        threads: number of threads, in addition to the one that trains.
+        window: maximum of batches that are ready or being prepared; 0 prepares them in the consumer's thread.
     """
 
     def __init__(self, make: Callable[[], NeighborSampler], threads: int, window: int):
@@ -33,7 +31,7 @@ class LookAhead:
         self._pool = ThreadPoolExecutor(threads) if window else None
 
     def each(self, prepare: Callable[[NeighborSampler, S], T], steps: Iterable[S]) -> Iterator[T]:
-        """Results of `prepare` for each step, with a sampler that no other thread uses at the same time."""
+        """Results of `prepare` for each step, called with a sampler that no other thread uses at the time."""
         if self._pool is None:
             yield from (self._prepare(prepare, step) for step in steps)
             return

@@ -1,7 +1,7 @@
-"""Compiled loops of link prediction: where edges stand in their set, and pairs of nodes without a link.
+"""Compiled loops of link prediction: positions of edges between pairs of nodes, and pairs without a link.
 
-A set's rows are ascending. A pair is (source, target); within one node set its ends have no order, and an edge either
-way round is the link between them.
+A set's rows are ascending. A pair is (source, target); within one node set its ends have no order, and an edge in
+either direction is the link between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.subgraphs.draw import below
 
 TRIES = 32
-"""So often an end is drawn anew that makes a link, or a pair of a node with itself."""
+"""Draws of an end, if the earlier ones made a link or a loop."""
 
 
 @nb.njit(inline="always")
@@ -52,12 +52,12 @@ def edges_between(
     firsts: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Edges from sources to targets, which stand one after the other.
+    """Edges from sources to targets; parallel edges have consecutive positions.
 
     Args:
         indptr, indices: rows of the edge set.
         sources, targets: nodes [n].
-        firsts, counts: position of the first edge between each two, and how many there are, [n], filled.
+        firsts, counts: position of the first edge of each pair, and the number of its edges, [n], filled.
     """
     for i in range(len(sources)):
         first = _find(indptr, indices, sources[i], targets[i])
@@ -80,18 +80,18 @@ def draw_negatives(
     state: np.uint64,
     out: NDArray[np.int64],
 ) -> None:
-    """Pairs that are no links: a link's with another end; within one node set either end, at random, else the target.
+    """Pairs without a link: links with one end replaced; within one node set a random end, else the target.
 
     Args:
-        indptr, indices: rows of the edge set, in which no such pair may be.
-        one_set: whether its edges start and end in the same node set.
-        targets: nodes of the set where they end.
-        links: all links [l, 2]; their ends are drawn from where it is to be by degree.
-        by_degree: a node is drawn as often as it is an end of a link; else each as often as any other.
-        numbers: of the links [n] for which pairs are drawn; what is drawn depends on these and on the state alone.
-        each: pairs for each.
-        state: of the random stream of this step.
-        out: [n * each, 2], filled; a node that is linked with nearly all others keeps the pair of the last try.
+        indptr, indices: rows of the edge set, which must not have the pairs.
+        one_set: its edges start and end in the same node set.
+        targets: number of nodes where its edges end.
+        links: all links [l, 2]; their ends are drawn from if `by_degree`.
+        by_degree: draw nodes in proportion to their links; else uniformly.
+        numbers: numbers of the links [n] for which pairs are drawn; draws depend on these and the state alone.
+        each: pairs for each link.
+        state: state of the random stream of this step.
+        out: [n * each, 2], filled; if every try fails, the pair of the last one stays.
     """
     for i in range(len(numbers)):
         link = numbers[i]
@@ -126,17 +126,17 @@ def draw_non_links(
     state: np.uint64,
     out: NDArray[np.int64],
 ) -> int:
-    """Distinct pairs of nodes that are no links, uniform among all of these, in random order.
+    """Distinct pairs of nodes without a link, uniform among all such pairs, in random order.
 
     Args:
         indptr, indices: rows of the edge set [sources + 1], [edges].
-        one_set: whether its edges start and end in the same node set; the smaller number then comes first.
-        targets: nodes of the set where they end.
+        one_set: its edges start and end in the same node set; the smaller number then comes first.
+        targets: number of nodes where its edges end.
         state: key of the order.
-        out: [n, 2], filled as far as there are so many.
+        out: [n, 2]; its first rows are filled.
 
     Returns:
-        How many there are, at most n.
+        Number of pairs found, at most n.
     """
     sources = np.int64(len(indptr) - 1)
     size = np.uint64(sources * (sources - 1) // 2 if one_set else sources * targets)

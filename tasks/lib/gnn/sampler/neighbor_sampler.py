@@ -1,4 +1,4 @@
-"""Mini-batches: which targets belong to a step, and the blocks of sampled neighbours around them."""
+"""Mini-batches: order of the targets, and blocks of sampled neighbours around them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Draws(NamedTuple):
     """Rules by which neighbours are drawn.
 
     Args:
-        levels: of the network, the first layer's first.
-        fanouts: of each hop from the targets on; `ALL_NEIGHBORS` for all neighbours.
-        labor: draw by one random number for each sender instead of a number of neighbours.
-        summed: numbers of edge sets whose neighbours the first layer reads as sums, so that none are drawn.
-        seed: of all random numbers.
+        levels: layers of the network, first layer first.
+        fanouts: fan-out of each hop from the targets outwards; `ALL_NEIGHBORS` for all neighbours.
+        labor: draw by one random number for each sender instead of a fixed number of neighbours.
+        summed: numbers of edge sets whose neighbours the first layer reads as sums; none are drawn.
+        seed: seed of all random numbers.
         direct: numbers of edge sets whose senders the first layer reads from a table of all nodes; see `Block`.
     """
 
@@ -51,13 +51,14 @@ class Draws(NamedTuple):
 
 
 class NeighborSampler:
-    """Draws blocks. It is used by one thread at a time.
+    """Draws blocks. Not thread-safe.
 
     Args:
-        rows: of the edge sets, by number.
+        rows: rows of the edge sets, by number.
         nodes: sizes of the node sets.
-        draws: see there.
-        weights: by the number of an edge set, float32 [edges], to draw in proportion to; of all others evenly.
+        draws: rules of the draws.
+        weights: by number of an edge set, weights in proportion to which its edges are drawn, float32 [edges]; the
+            other sets' edges are drawn uniformly.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class NeighborSampler:
         self, targets: Mapping[str, NDArray[np.int64]], *step: int,
         lost: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
     ) -> MiniBatch:  # fmt: skip
-        """The blocks around targets.
+        """Blocks around targets.
 
         Args:
             targets: nodes by node set, distinct, int64.
-            step: what makes the step another than all others: whose it is, epoch, step.
-            lost: by the number of the edge set, positions of edges that pass no messages, ascending, distinct.
+            step: key of the step: purpose, epoch, step.
+            lost: by number of the edge set, positions of edges that pass no messages, ascending, distinct.
         """
         gone = {number: lost_of(self._rows[number], each) for number, each in lost.items() if len(each)}
         receivers = {name: np.sort(nodes) for name, nodes in targets.items()}
@@ -109,13 +110,12 @@ class NeighborSampler:
             size = draws.fanouts[hop]
             gone = lost[relation.number].positions if relation.number in lost else _NONE
             if self._by_weight.draws(relation.number, size):
-                found_at = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
-                drawn.append((relation, starts, found_at))
-                continue
-            how = size, draws.labor, state, gone, starts, None
-            count_draws(rows.indptr, rows.indices, nodes, *how)
-            positions = np.empty(int(starts[-1]), np.int64)
-            draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
+                positions = self._by_weight.positions(relation.number, nodes, nodes, size, state, gone, starts)
+            else:
+                how = size, draws.labor, state, gone, starts, None
+                count_draws(rows.indptr, rows.indices, nodes, *how)
+                positions = np.empty(int(starts[-1]), np.int64)
+                draw_edges(rows.indptr, rows.indices, nodes, nodes, *how, self._marks, positions)
             drawn.append((relation, starts, positions))
         found = {relation.number: (self._rows[relation.number].indices, positions) for relation, _, positions in drawn}
         direct = {each: found.pop(each)[0] for each in draws.direct if outermost and each in found}
@@ -135,44 +135,44 @@ def numbered(
     level: LayerSchema, receivers: Mapping[str, NDArray[np.int64]],
     drawn: Mapping[int, tuple[NDArray[Any], NDArray[np.int64]]], places: Mapping[str, NDArray[np.int32]],
 ) -> tuple[dict[str, NDArray[np.int64]], dict[int, NDArray[np.int32]]]:  # fmt: skip
-    """Number the senders of drawn edges in the order in which they are met, behind the receivers.
+    """Number the senders of drawn edges in the order of their first occurrence, after the receivers.
 
     Args:
-        level: whose edges they are.
-        receivers: by node set.
-        drawn: by the number of the edge set, an array of nodes, and where in it the senders of the drawn edges are.
-        places: -1 for each node, by node set; left so.
+        level: the layer.
+        receivers: nodes by node set.
+        drawn: by number of the edge set, an array of nodes, and the positions in it of the drawn edges' senders.
+        places: scratch by node set: -1 for each node, before and after.
 
     Returns:
-        Senders by node set, and by the number of the edge set the place of each edge's sender among them.
+        Senders by node set, and by number of the edge set the index of each edge's sender among them.
     """
-    frontiers, known, found = {}, {}, {}
+    frontiers, counts, found = {}, {}, {}
     for name in level.senders:
         given = receivers.get(name, _NOBODY)
-        of = [each.number for each in level.relations if each.senders == name and each.number in drawn]
-        frontiers[name] = np.empty(len(given) + sum(len(drawn[number][1]) for number in of), np.int64)
+        numbers = [each.number for each in level.relations if each.senders == name and each.number in drawn]
+        frontiers[name] = np.empty(len(given) + sum(len(drawn[number][1]) for number in numbers), np.int64)
         frontiers[name][: len(given)] = given
-        known[name] = len(given)
+        counts[name] = len(given)
         enter(given, places[name])
     for relation in level.relations:
         if relation.number in drawn:
             nodes, positions = drawn[relation.number]
             name, senders = relation.senders, np.empty(len(positions), np.int32)
-            known[name] = compact(nodes, positions, places[name], frontiers[name], known[name], senders)
+            counts[name] = compact(nodes, positions, places[name], frontiers[name], counts[name], senders)
             found[relation.number] = senders
-    senders_of = {name: frontier[: known[name]].copy() for name, frontier in frontiers.items()}
+    senders_of = {name: frontier[: counts[name]].copy() for name, frontier in frontiers.items()}
     for name, nodes in senders_of.items():
         leave(nodes, places[name])
     return senders_of, found
 
 
 def order_of(nodes: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order in which an epoch goes through its targets."""
+    """Targets in the order of an epoch."""
     keys = np.empty(len(nodes), np.uint64)
     keys_of(nodes, np.uint64(random_streams.state(seed, random_streams.ORDER, epoch)), keys)
-    return nodes[np.argsort(keys)]  # no two nodes have the same key, and this sort is vectorized
+    return nodes[np.argsort(keys)]  # keys are distinct, so the vectorized sort need not be stable
 
 
 def is_constant(fanouts: Sequence[int]) -> bool:
-    """True if the blocks around the same targets are the same in every step."""
+    """True if the blocks around given targets are equal in every step."""
     return all(size == ALL_NEIGHBORS for size in fanouts)

@@ -1,4 +1,4 @@
-"""Draws of neighbours in proportion to weights of edges, from a whole graph or from some of its rows."""
+"""Draws of neighbours in proportion to edge weights, from a whole graph or some of its rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ByWeight:
     """Draws by weight, with the scratch of one thread.
 
     Args:
-        rows: of the edge sets, by number.
-        weights: of those that have any, float32 [edges of the rows].
-        fanouts: of all hops.
+        rows: rows of the edge sets, by number.
+        weights: weights of the edge sets that are drawn by weight, float32 [edges of the rows].
+        fanouts: fan-outs of all hops.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class ByWeight:
         self._left = np.empty(most, np.float32)
 
     def draws(self, number: int, size: int) -> bool:
-        """True if a hop of this fan-out draws the edges of a set by weight; all neighbours need no draw."""
+        """True if a hop of this fan-out draws an edge set by weight; `ALL_NEIGHBORS` needs no draw."""
         return number in self._weights and size != ALL_NEIGHBORS
 
     def positions(
         self, number: int, rows: NDArray[np.int64], nodes: NDArray[np.int64], size: int, state: np.uint64,
         lost: NDArray[np.int64], starts: NDArray[np.int64], renumbered: Renumbered | None = None,
     ) -> NDArray[np.int64]:  # fmt: skip
-        """Positions of the drawn edges in their set; of the arguments see `weighted_kernels.draw_by_weight`."""
+        """Positions of the drawn edges in their set; for the arguments see `weighted_kernels.draw_by_weight`."""
         indptr, weights = self._indptr[number], self._weights[number]
-        size = min(size, self._drawn)  # no receiver has more edges than there is room for
+        size = min(size, self._drawn)  # the scratch has room for the largest degree
         count_weighted(indptr, weights, rows, size, lost, starts, renumbered)
         positions = np.empty(int(starts[-1]), np.int64)
         draw_by_weight(

@@ -1,4 +1,4 @@
-"""Compiled loops over edges with weights: draws in proportion to them, and sums of weighted rows; beside `kernels`."""
+"""Compiled loops over weighted edges: draws in proportion to weights, and weighted sums of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.tasks.lib.gnn.sampler.kernels import AHEAD, COLUMNS, Renumbered, ask_rows, moved_on
+from superworkflow.tasks.lib.gnn.sampler.kernels import COLUMNS, Renumbered, moved_on
+from superworkflow.tasks.lib.kernels.prefetch import AHEAD, prefetch_rows
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
 from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, draw_weighted
 
@@ -26,13 +27,13 @@ def count_weighted(
     """Offsets of each receiver's edges that `draw_by_weight` draws.
 
     Args:
-        indptr: rows of the edge set.
-        weights: of its edges, not negative; one of weight 0 is never drawn.
-        rows: of the receivers [r].
+        indptr: row offsets of the edge set.
+        weights: weights of its edges, not negative; an edge of weight 0 is never drawn.
+        rows: rows of the receivers [r].
         size: fan-out.
-        lost: positions of edges that are not there, ascending.
+        lost: positions of removed edges, ascending.
         starts: [r + 1], filled.
-        renumbered: see `kernels.Renumbered`; None where rows are of the whole graph.
+        renumbered: see `kernels.Renumbered`; None for rows of the whole graph.
     """
     starts[0] = 0
     for i in range(len(rows)):
@@ -67,13 +68,13 @@ def draw_by_weight(
     """Draw edges without replacement, each in proportion to its weight among those left; ascending for each receiver.
 
     Args:
-        indptr, weights, rows, size, lost, renumbered: as `count_weighted` was given.
+        indptr, weights, rows, size, lost, renumbered: as given to `count_weighted`.
         receivers: the nodes [r], by old numbers.
-        state: of the random stream of this hop and edge set.
-        starts: as `count_weighted` has filled them.
-        work: for `size` draws.
+        state: state of the random stream of this hop and edge set.
+        starts: offsets, as `count_weighted` filled them.
+        work: scratch for `size` draws.
         left: scratch [most degree].
-        positions: of the edges in their set, [starts[r]], filled.
+        positions: positions of the edges in their set, [starts[r]], filled.
     """
     for i in range(len(rows)):
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
@@ -97,16 +98,16 @@ def sum_weighted(
     """Sum the rows of each receiver's senders, each times its edge's weight.
 
     Args:
-        values: of the senders [n, d].
+        values: rows of the senders [n, d].
         starts, senders, weights: [r + 1], [e], [e].
-        out: of the receivers [r, d], filled.
+        out: rows of the receivers [r, d], filled.
     """
     width, flat = values.shape[1], values.reshape(-1)
     for i in nb.prange(len(starts) - 1):
         for c in range(width):
             out[i, c] = np.float32(0)
         for e in range(starts[i], starts[i + 1]):
-            ask_rows(flat, width, senders, e + AHEAD, 1)
+            prefetch_rows(flat, width, senders, e + AHEAD, 1)
             sender, weight = senders[e], weights[e]
             for c in range(width):
                 out[i, c] += weight * values[sender, c]

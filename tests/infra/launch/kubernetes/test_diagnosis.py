@@ -44,7 +44,7 @@ ENDS = {
     "exit": (_job("BackoffLimitExceeded"), _pod(_ended(1)), Reason.FAILED, "exit status 1"),
     "own-words": (_job("BackoffLimitExceeded"), _pod(_ended(2, message=SAID)), Reason.FAILED, "must be positive"),
     "segfault": (_job(), _pod(_ended(139)), Reason.CRASHED, "SIGSEGV"),
-    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "not for lack of memory"),
+    "killed": (_job(), _pod(_ended(137)), Reason.KILLED, "reports no lack of memory"),
     "child-out-of-memory": (_job(), _pod(_ended(1, message=CHILD)), Reason.OUT_OF_MEMORY, "its limit was"),
     "no-command": (_job(), _pod(_ended(127, "ContainerCannotRun", "no such file")), Reason.NOT_STARTED, "no such file"),
     "start-error": (_job(), _pod(_ended(128, "StartError", "exec failed")), Reason.NOT_STARTED, "exec failed"),

@@ -17,7 +17,7 @@ from superworkflow.infra.config.kubernetes import KubernetesSettings
 from superworkflow.infra.config.profile import Placement, load_profile
 from superworkflow.infra.contract.resources import Resources
 from superworkflow.infra.launch.base import StageCall
-from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest, label_value, stage_arguments
+from superworkflow.infra.launch.kubernetes.job_manifest import OwnerPod, job_manifest, label_value
 
 DIGEST = "0123456789abcdef0123456789abcdef"
 ALL = KubernetesSettings.model_validate(
@@ -82,9 +82,9 @@ def test_labels_owner_and_limits_in_time() -> None:
 
 def test_planned_digest_reaches_the_stage() -> None:
     call = replace(_call(GPU), digest=DIGEST)
-    arguments = stage_arguments(call, GPU)
+    arguments = call.arguments(GPU)
     assert arguments[arguments.index("--digest") + 1] == DIGEST
-    assert "--digest" not in stage_arguments(_call(GPU), GPU)
+    assert "--digest" not in _call(GPU).arguments(GPU)
 
 
 def test_resources() -> None:

@@ -1,4 +1,4 @@
-"""What workers of one machine exchange by memory that they share: the same as by TCP, with nothing left behind."""
+"""Exchange by shared memory: the same results as by TCP, with nothing left behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.tasks.gnn_graphs import one_kind
 from tests.tasks.index_helpers import run_stage
 
 LENGTHS = (0, 3, 1 << 10, 300_000, 2, 700_000, 0, 5)
-"""Of what each worker sends: buffers grow twice, and stay when there is less to send."""
+"""Lengths of the arrays that each worker sends: buffers grow twice, and stay when there is less to send."""
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +74,14 @@ def _shared_maps() -> int:
 
 
 def test_what_crosses_is_what_tcp_would_bring(group):
-    told = group.run(exchanged)
-    assert all(all(each["alike"]) for each in told)
-    assert told[0]["sums"] == told[1]["sums"] == told[2]["sums"]
-    assert [(each["kept"], each["left"]) for each in told] == [(0, 0)] * 3
+    results = group.run(exchanged)
+    assert all(all(each["alike"]) for each in results)
+    assert results[0]["sums"] == results[1]["sums"] == results[2]["sums"]
+    assert [(each["kept"], each["left"]) for each in results] == [(0, 0)] * 3
 
 
 def in_place(worker: Worker) -> list[bool]:
-    """What is written where `leaving` says is read there; what one exchange brought is not changed by the next two."""
+    """Data written in the buffer from `leaving` arrives, and the next two exchanges do not change it."""
     exchange = Exchange(dist.group.WORLD, shared=shared_by(dist.group.WORLD))
     kept = []
     for turn in range(6):
@@ -100,7 +100,7 @@ def test_buffers_are_used_again_only_when_they_were_read(group):
 
 
 def refused(worker: Worker) -> list[bool]:
-    """Whether there are buffers: as things are; where one worker has no such memory; where one is elsewhere."""
+    """True for each case in which buffers are shared: normally, if one worker has no memfd, if one is remote."""
     found = [shared_by(dist.group.WORLD) is not None]
     for name in ("memfd_create", "getpid"):
         usual = getattr(os, name)
@@ -154,7 +154,7 @@ def test_lengths_unlike_those_expected_are_refused(group):
 
 
 def shrunk(worker: Worker) -> str:
-    """The memory of another worker has fewer bytes than it says."""
+    """The memory of another worker has fewer bytes than it announces."""
     number = os.memfd_create("superworkflow-test")
     os.ftruncate(number, 4096)
     try:
@@ -167,7 +167,7 @@ def shrunk(worker: Worker) -> str:
 
 
 def test_memory_that_is_too_short_is_not_read(group):
-    assert group.run(shrunk) == ["the memory that process N shares has not the 8192 bytes that it should have"] * 3
+    assert group.run(shrunk) == ["the memory that process N shares does not have the expected 8192 bytes"] * 3
 
 
 def trained(worker: Worker, share: bool, *given: Any) -> dict[str, Any]:
@@ -185,15 +185,15 @@ def trained(worker: Worker, share: bool, *given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("features", [True, False], ids=["features", "embeddings"])
 def test_training_is_the_same_by_either_way(group, tmp_path: Path, features: bool):
     graph = one_kind(tmp_path / "graph", features=features)
-    of = {"graph": str(graph.location.local_path)}
-    parts = run_stage(partition.STAGE, {"parts": 4}, of, tmp_path / "parts")
-    shards = run_stage(shard.STAGE, {}, of | {"partition": parts.uri}, tmp_path / "shards")
+    inputs = {"graph": str(graph.location.local_path)}
+    parts = run_stage(partition.STAGE, {"parts": 4}, inputs, tmp_path / "parts")
+    shards = run_stage(shard.STAGE, {}, inputs | {"partition": parts.uri}, tmp_path / "shards")
     params = {"hidden": 16, "epochs": 3, "lookahead": 2, "fanouts": "3,3", "batch": 8, "dropout": 0.3}
     whole, losses, sent = TrainParams(**params).model_dump(mode="json"), [], []
     for share in (True, False):
         output = tmp_path / f"output-{share}"
-        told = group.run(trained, share, whole, graph.uri, shards.uri, "", str(output))
+        results = group.run(trained, share, whole, graph.uri, shards.uri, "", str(output))
         losses.append(pq.read_table(output / "losses.parquet")["loss"].to_pylist())
-        sent.append([each["sent"] for each in told])
+        sent.append([each["sent"] for each in results])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert sent[0] == sent[1]

@@ -1,4 +1,4 @@
-"""Weights of edges and features of float16: what they do to sums and draws, from an edge list to predictions."""
+"""Edge weights and float16 features: sums and draws, from an edge list to predictions."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_layers_and_gradients(graph, sources, case):
     matrix = dense_weights(opened, sources)
     network, nodes = Network(shape, 3), np.arange(0, NODES, 3)
     batch = sampler_of(shape, data, everything(1)).batch({"node": nodes}, 0, 0, 0)
-    known = data.known
+    inputs = data.inputs
     if case == "gcn, sums":
-        known = data_of(opened, shape, None, True).known
+        inputs = data_of(opened, shape, None, True).inputs
         draws = Draws(shape.levels(), (-1,), False, frozenset([0]), 0)
         batch = NeighborSampler(data.rows, shape.nodes, draws).batch({"node": nodes}, 0, 0, 0)
         assert not batch.blocks[0].hops
-    (found,) = network(batch, known).values()
-    values = torch.from_numpy(np.array(data.known.features["node"]))
+    (found,) = network(batch, inputs).values()
+    values = torch.from_numpy(np.array(data.inputs.features["node"]))
     own = {name: each.detach().clone().requires_grad_() for name, each in network.named_parameters()}
     if "gcn" in case:
         whole = matrix + torch.eye(NODES)
@@ -94,7 +94,7 @@ def test_layers_and_gradients(graph, sources, case):
 
 
 def test_draws_have_the_probabilities_of_one_after_the_other():
-    """Of 5 edges with weights, one of them 0, two: over 3,000 steps as often as enumeration says; chi-square."""
+    """Two of 5 weighted edges, one of weight 0, over 3,000 steps: frequencies as enumerated; chi-square."""
     weights = np.array([1, 2, 0, 2, 5], np.float32)
     chance = {}
     for pair in itertools.combinations([0, 1, 3, 4], 2):
@@ -113,15 +113,17 @@ def test_draws_have_the_probabilities_of_one_after_the_other():
 @pytest.mark.parametrize("params", [{"model": "gcn"}, {"weighted": "draws", "fanouts": "2,2"}])
 def test_from_an_edge_list_to_predictions(graph, tmp_path, params):
     given = {"hidden": 8, "fanouts": "all,all", "epochs": 2, "weight": "weight", **params}
-    at = {"graph": str(graph.location.local_path)}
-    made = run_stage(STAGE, given, at, tmp_path / "train")
-    found = run_stage(infer.STAGE, {"batch": 7}, {**at, "network": str(made.location.local_path)}, tmp_path / "infer")
+    sources = {"graph": str(graph.location.local_path)}
+    made = run_stage(STAGE, given, sources, tmp_path / "train")
+    found = run_stage(
+        infer.STAGE, {"batch": 7}, {**sources, "network": str(made.location.local_path)}, tmp_path / "infer"
+    )
     shape = read_shape(made)
     assert shape.weight == ("" if "weighted" in params else "weight")
     data = prepared(graph, TrainParams(**given))[-1]
     batch = sampler_of(shape, data, everything(2)).batch({"node": np.arange(NODES)}, 0, 0, 0)
     with torch.no_grad():
-        likely = torch.softmax(read_network(made, shape)(batch, data.known)["node"], 1).amax(1)
+        likely = torch.softmax(read_network(made, shape)(batch, data.inputs)["node"], 1).amax(1)
     with found.parquet("predictions.parquet") as file:
         assert file.read()["probability"].to_numpy() == pytest.approx(likely.numpy(), abs=1e-5)
 
@@ -142,13 +144,13 @@ def test_float16_takes_half_the_bytes_and_gives_the_same_rows(graph, sources, tm
     assert stored == pytest.approx(whole, rel=1e-3, abs=1e-6)
     means = []
     for made in (graph, half):
-        at = {"graph": str(made.location.local_path)}
-        means.append(run_stage(aggregate.STAGE, {}, at, tmp_path / f"means-{len(means)}"))
+        given = {"graph": str(made.location.local_path)}
+        means.append(run_stage(aggregate.STAGE, {}, given, tmp_path / f"means-{len(means)}"))
     assert means[1].array("means-0.npy") == pytest.approx(means[0].array("means-0.npy"), abs=2e-3)
-    at = {"graph": str(half.location.local_path), "sums": str(means[1].location.local_path)}
-    made = run_stage(STAGE, {"hidden": 8, "epochs": 2, "fanouts": "2,all"}, at, tmp_path / "train")
-    at = {"graph": str(half.location.local_path), "network": str(made.location.local_path)}
-    assert run_stage(infer.STAGE, {}, at, tmp_path / "infer").stats["rows"] == NODES
+    given = {"graph": str(half.location.local_path), "sums": str(means[1].location.local_path)}
+    made = run_stage(STAGE, {"hidden": 8, "epochs": 2, "fanouts": "2,all"}, given, tmp_path / "train")
+    given = {"graph": str(half.location.local_path), "network": str(made.location.local_path)}
+    assert run_stage(infer.STAGE, {}, given, tmp_path / "infer").stats["rows"] == NODES
 
 
 def test_what_float16_does_not_hold_is_refused(sources, tmp_path):

@@ -1,4 +1,4 @@
-"""What estimates of the stages of gnn read from the facts of a graph."""
+"""Estimates of the stages of gnn from the stats of a graph."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_workers_hold_what_the_stage_in_process_maps():
 
 
 def test_steps_are_those_of_the_nodes_that_have_labels():
-    """Where that is not known all have some."""
+    """If their number is unknown, all nodes count."""
     stage, graph = load_stage("train"), {"nodes": 10_000_000, "edges": 300_000_000, "bytes": 1 << 30}
     params = stage.params(train_share=0.1, epochs=5)
     times = [stage.estimate(params, {"graph": graph | more}, Resources()).cpu_s for more in ({"labelled": 10**6}, {})]

@@ -93,12 +93,12 @@ def test_layers_and_gradients(tmp_path, case, typed):
     network = Network(shape, 3)
     nodes = np.sort(np.random.default_rng(0).permutation(len(targets.classes))[:17])
     batch = sampler_of(shape, data, everything(shape.layers)).batch({shape.head.node_sets[0]: nodes}, 0, 0, 0)
-    (found,) = network(batch, data.known).values()
+    (found,) = network(batch, data.inputs).values()
     weights = {name: each.detach().clone().requires_grad_() for name, each in network.named_parameters()}
     rows = {}
     for name in graph.node_sets:
         key = f"embeddings.{network.embedded.get(name)}.weight"
-        rows[name] = weights[key] if key in weights else torch.from_numpy(np.array(data.known.features[name]))
+        rows[name] = weights[key] if key in weights else torch.from_numpy(np.array(data.inputs.features[name]))
     dense: Callable = {"gcn": dense_gcn, "gat": dense_gat}.get(
         shape.model, lambda *given: dense_sage(*given, pool=shape.aggregator == "pool", bases=shape.bases > 0)
     )
@@ -121,18 +121,18 @@ def test_rows_of_tables_are_those_of_numbered_senders(tmp_path, typed, kind):
     _, targets, shape, data = prepared(made, values)
     (name,) = shape.head.node_sets
     network, found = Network(shape, 3), []
-    data.known.features = {each: table.astype(kind) for each, table in data.known.features.items()}
-    direct = network.direct(0, data.known)
+    data.inputs.features = {each: table.astype(kind) for each, table in data.inputs.features.items()}
+    direct = network.direct(0, data.inputs)
     assert direct
     for each in (frozenset(), direct):
         draws = Draws(shape.levels(), values.sizes, False, frozenset(), 1, each)
         batch = NeighborSampler(data.rows, shape.nodes, draws).batch({name: np.arange(17)}, 0, 0, 0)
         assert set(batch.blocks[0].direct) == each
         network.zero_grad()
-        rows = network(batch, data.known, 0.5)[name]
+        rows = network(batch, data.inputs, 0.5)[name]
         torch.nn.functional.cross_entropy(rows, torch.from_numpy(targets.classes[:17])).backward()
         gradients = [each.grad.to_dense() for each in network.parameters() if each.grad is not None]
         found.append(torch.cat([each.flatten() for each in (rows.detach(), *gradients)]).numpy())
     assert found[1] == pytest.approx(found[0], abs=1e-6)
     network.precision = "bfloat16"
-    assert network(batch, data.known, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)
+    assert network(batch, data.inputs, 0.5)[name].detach().numpy() == pytest.approx(rows.detach().numpy(), abs=0.1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.missing_labels import missing
 
 WHERE = "probe.label"
 _KINDS = "biu"
@@ -47,13 +48,13 @@ def label_of(graph: HeteroGraph, text: str, seed_set: str) -> Feature:
 def labels_of(
     graph: HeteroGraph, feature: Feature, node_set: str, nodes: NDArray[Any]
 ) -> tuple[Any, NDArray[np.bool_]]:
-    """Labels of some nodes, and which of the nodes have one: numbers not below 0, texts that are not empty."""
+    """Labels of some nodes, and which of the nodes have one; see `tasks.lib.graph.missing_labels`."""
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         labels = np.asarray(values.reshape(-1)[nodes])
         assert labels.dtype.kind in _KINDS
-        return labels.astype(np.int64), labels >= 0
+        return labels.astype(np.int64), ~missing(labels)
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     taken = column.take(pa.array(nodes))
     taken = pc.list_element(taken, 0) if feature.shape else taken
-    return np.array(taken.to_pylist(), object), pc.greater(pc.binary_length(taken), 0).to_numpy(zero_copy_only=False)
+    return np.array(taken.to_pylist(), object), ~missing(taken)

@@ -16,14 +16,13 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
-from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.label_feature import label_feature as named_feature
 from superworkflow.tasks.lib.graph.missing_labels import is_missing, missing
 
 WHERE = "train.label"
 SPLIT_FEATURE = "split"
 NONE = -1
-_DEFAULT = "node.label"
 
 
 @dataclass(frozen=True)
@@ -114,28 +113,9 @@ def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
     return node_set, feature
 
 
-def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
-    """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several.
-
-    Raises:
-        UserError: there is no such feature, or it cannot be a label.
-    """
-    label = text or _DEFAULT
-    found = [
-        (name, feature) for name, nodes in graph.node_sets.items() for feature in nodes.features
-        if label == f"{name}.{feature.name}"
-    ]  # fmt: skip
-    if not found:
-        valid = [f"{name}.{feature.name}" for name, nodes in graph.node_sets.items() for feature in nodes.features]
-        remedy = f"Give --label SET.FEATURE, of {', '.join(valid)[:500] or 'none'}"
-        what = "the graph has no such feature of nodes" if text else "no label is named"
-        raise UserError(what, where=WHERE, value=text, remedy=remedy)
-    node_set, feature = found[0]
-    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
-        kind = f"{label}: {feature.dtype}{list(feature.shape)}"
-        what = "a label is a whole number or text for each node, or a ragged list of them"
-        raise UserError(what, where=WHERE, value=kind, remedy="Give another feature")
-    return node_set, feature
+def label_feature(graph: HeteroGraph, label: str) -> tuple[str, Feature]:
+    """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several."""
+    return named_feature(graph, label, WHERE, default="node.label")
 
 
 def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:

@@ -117,7 +117,7 @@ def shares(found: Sequence[Fit]) -> Chart:
     names = [each.stage.name for each in found]
     cpu = [each.cpu_used / each.stage.cpu if each.stage.cpu and not each.stage.members else 0.0 for each in found]
     memory = [each.stage.memory_bytes / each.stage.memory for each in found]
-    labels = (
+    used = (
         [f"{each.cpu_used:.1f} of {each.stage.cpu:g} vCPUs" for each in found],
         [f"{format_bytes(each.stage.memory_bytes)} of {format_bytes(each.stage.memory)}" for each in found],
     )
@@ -125,7 +125,7 @@ def shares(found: Sequence[Fit]) -> Chart:
         {"type": "bar", "orientation": "h", "name": name, "y": names, "x": values, "marker": {"color": colour},
          "text": texts, "textposition": "none", "hovertemplate": "%{y}: %{text}<extra></extra>"}
         for name, values, texts, colour in (
-            ("CPU", cpu, labels[0], COLOURS[0]), ("memory", memory, labels[1], COLOURS[5]),
+            ("CPU", cpu, used[0], COLOURS[0]), ("memory", memory, used[1], COLOURS[5]),
         )
     ]  # fmt: skip
     whole = {

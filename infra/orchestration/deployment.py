@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCre
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.server.schemas import schedules as server_schedules
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
@@ -32,6 +34,12 @@ PoolType = Literal["process", "kubernetes"]
 Schedule = CronSchedule | IntervalSchedule
 Collisions = Literal["cancel", "wait"]
 
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 10, 10 * 366 * 86_400
+"""Seconds of an interval; a run takes seconds to start."""
+_REMEDIES = {
+    "cron": 'Write minute, hour, day, month, weekday: "0 2 * * *"', "interval": "Write one such as 6h, 30m, 1d",
+    "timezone": "Write one such as Europe/Paris",
+}  # fmt: skip
 _STRATEGIES: Mapping[Collisions, ConcurrencyLimitStrategy] = {
     "cancel": ConcurrencyLimitStrategy.CANCEL_NEW, "wait": ConcurrencyLimitStrategy.ENQUEUE,
 }  # fmt: skip
@@ -101,7 +109,8 @@ def make_schedule(cron: str | None, interval_s: float | None, timezone: str | No
     """The schedule that these ask for, if any.
 
     Raises:
-        UserError: a cron line or time zone that is none, both a cron line and an interval, or a zone for neither.
+        UserError: a cron line or time zone that is none, both a cron line and an interval, a zone for neither, a
+            schedule in seconds, or one that is never due.
     """
     if cron is not None and interval_s is not None:
         raise UserError("not together with --cron", where="--interval", remedy="Give one of them")
@@ -109,19 +118,39 @@ def make_schedule(cron: str | None, interval_s: float | None, timezone: str | No
         if timezone is not None:
             raise UserError("only with --cron or --interval", where="--timezone", value=timezone)
         return None
+    if cron is not None and len(cron.split()) > 5:
+        raise UserError("has a field for seconds, in which it would start sixty runs a minute", where="--cron",
+                        value=cron, remedy=_REMEDIES["cron"])  # fmt: skip
+    if interval_s is not None and not LEAST_INTERVAL_S <= interval_s <= MOST_INTERVAL_S:
+        raise UserError(f"not between {LEAST_INTERVAL_S} s and 10 years", where="--interval", value=f"{interval_s:g} s",
+                        remedy=_REMEDIES["interval"])  # fmt: skip
     zone = timezone or "UTC"
     try:
         if cron is not None:
-            return CronSchedule(cron=cron, timezone=zone)
-        return IntervalSchedule(interval=timedelta(seconds=interval_s or 0), timezone=zone)
+            schedule: Schedule = CronSchedule(cron=cron, timezone=zone)
+        else:
+            schedule = IntervalSchedule(interval=timedelta(seconds=interval_s or 0), timezone=zone)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "cron"
-        remedies = {"cron": 'Write minute, hour, day, month, weekday: "0 2 * * *"', "interval": "Give one above 0",
-                    "timezone": "Write one such as Europe/Paris"}  # fmt: skip
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         value = {"cron": cron, "interval": f"{interval_s or 0:g} s", "timezone": timezone}[name]
-        raise UserError(message, where=f"--{name}", value=value, remedy=remedies[name]) from None
+        raise UserError(message, where=f"--{name}", value=value, remedy=_REMEDIES[name]) from None
+    try:
+        next_times(schedule, 1)
+    except ValueError:
+        raise UserError("no day is in this schedule", where="--cron", value=cron, remedy=_REMEDIES["cron"]) from None
+    return schedule
+
+
+def next_times(schedule: Schedule, count: int) -> list[datetime]:
+    """Times of the next runs in the schedule's zone, computed as the server does.
+
+    Raises:
+        ValueError: it is never due.
+    """
+    on_server = getattr(server_schedules, type(schedule).__name__)
+    return [*asyncio.run(on_server.model_validate(schedule.model_dump()).get_dates(count))]
 
 
 def register(deployment: Deployment, *, update_pool: bool = False) -> Registered:

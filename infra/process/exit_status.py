@@ -28,11 +28,16 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Reason, one sentence for people, and what to do."""
+    """Reason, one sentence for people, and what to do.
+
+    Args:
+        disrupted: the cluster ended the process, not the stage itself; it may succeed elsewhere with the same size.
+    """
 
     reason: Reason
     summary: str
     resolution: str
+    disrupted: bool = False
 
 
 _SIGNALS: dict[int, Diagnosis] = {

@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
         variables["env"] = {**variables.get("env", {}), VARIABLE: superworkflow.code.keep(store)}
     if options.concurrency_limit is not None and options.concurrency_limit < 1:
         raise UserError("must be above 0", where="--concurrency-limit", value=options.concurrency_limit)
-    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, register
+    from superworkflow.infra.orchestration.deployment import Deployment, make_schedule, next_times, register
     from superworkflow.infra.orchestration.notifications import check_targets
 
     check_targets(options.notify)
@@ -133,14 +133,17 @@ def run(options: argparse.Namespace) -> int:
         ),
         update_pool=options.update_pool,
     )  # fmt: skip
+    due = [each.isoformat(" ", "seconds") for each in (next_times(schedule, 3) if schedule is not None else ())]
     if options.json:
-        print(json.dumps({"name": title, "pool": options.pool, "type": kind, "parameters": parameters, **asdict(done)}))
+        document = {"name": title, "pool": options.pool, "type": kind, "parameters": parameters, "next": due}
+        print(json.dumps({**document, **asdict(done)}))
         return 0
     print(f"{title}: {'registered' if done.created else 'updated'} on the {kind} pool {options.pool}")
     if schedule is not None:
         when = options.cron or f"every {options.interval}"
         looks = ", runs only if the sources have changed" if options.when_changed else ""
         print(f"schedule     {when} ({options.timezone or 'UTC'}){looks}{', paused' if options.pause else ''}")
+        print(f"next         {', '.join(due)}")
     print(f"page         {done.url}\nrun it now   prefect deployment run {title}")
     print(f"a worker     prefect worker start --pool {options.pool} --type {kind}")
     return 0

@@ -391,7 +391,8 @@ def train_walks(
     negatives, next_negatives = np.zeros(most, np.int64), np.zeros(most, np.int64)
     # `_train` borrows these: they are released when it has returned.
     scratch = (rows, next_rows), (negatives, next_negatives), x, y, z, slopes, weights, slots
-    return _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    done: tuple[float, float, float] = _train(walks, number, key, vocabulary, tables, objective, steps, layout, scratch)
+    return done
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
@@ -536,17 +537,17 @@ def _score_pairs(
     scores, words, pairs = slopes.scores, slopes.band_words, slopes.band_pairs
     corner = i + block.shift  # row of `y`, column of the band
     set_product(
-        x.words, i * half, half, 1, y.words, 0, layout.y_rows, corner, scores, 0, band, half, band // LANES
+        (x.words, i * half, half, 1), (y.words, 0, layout.y_rows, corner), (scores, 0, band), half, band // LANES
     )  # fmt: skip
     for r in range(0, ROWS, 2):
         score_rows(
-            scores, r * band, weights.pairs, ROWS - r, -1, band, weights.inside, x.norms, x.curves, i + r,
-            np.float32(1), y.norms, corner, y.curves, words, (i + r) * band // 2,
-            pairs, (i + r) // 2 * diagonals + ROWS - r,
+            (scores, r * band), (weights.pairs, ROWS - r, -1), band, (weights.inside, x.norms, x.curves, i + r),
+            np.float32(1), (y.norms, y.curves, corner), (words, (i + r) * band // 2),
+            (pairs, (i + r) // 2 * diagonals + ROWS - r),
         )  # fmt: skip
     set_product(
-        words, i * band // 2, band // 2, 1, y.pairs, corner // 2, stride, 0,
-        x.gradients, i * stride, stride, layout.reach // 2, stride // LANES,
+        (words, i * band // 2, band // 2, 1), (y.pairs, corner // 2, stride, 0), (x.gradients, i * stride, stride),
+        layout.reach // 2, stride // LANES,
     )  # fmt: skip
 
 
@@ -558,16 +559,16 @@ def _score_negatives(
     stride, half, count = layout.stride, layout.stride // 2, block.z_count
     scores, words, pairs = slopes.scores, slopes.pool_words, slopes.pool_pairs
     set_product(
-        x.words, i * half, half, 1, z.words, 0, layout.z_rows, 0, scores, 0, count, half, count // LANES
+        (x.words, i * half, half, 1), (z.words, 0, layout.z_rows, 0), (scores, 0, count), half, count // LANES
     )  # fmt: skip
     for r in range(0, ROWS, 2):
         score_rows(
-            scores, r * count, weights.ones, 0, 0, count, weights.negative, x.norms, x.curves, i + r, np.float32(0),
-            z.norms, 0, z.curves, words, (i + r) * count // 2, pairs, (i + r) // 2 * count,
+            (scores, r * count), (weights.ones, 0, 0), count, (weights.negative, x.norms, x.curves, i + r),
+            np.float32(0), (z.norms, z.curves, 0), (words, (i + r) * count // 2), (pairs, (i + r) // 2 * count),
         )  # fmt: skip
     add_product(
-        words, i * count // 2, count // 2, 1, z.pairs, 0, stride, 0,
-        x.gradients, i * stride, stride, block.pool // 2, stride // LANES,
+        (words, i * count // 2, count // 2, 1), (z.pairs, 0, stride, 0), (x.gradients, i * stride, stride),
+        block.pool // 2, stride // LANES,
     )  # fmt: skip
 
 
@@ -580,13 +581,13 @@ def _gather_gradients(block: _Block, layout: _Layout, x: _Side, y: _Side, z: _Si
         low = max(0, c - shift - 2 * layout.window) // 2
         high = (min(x_count, c - shift + ROWS) + 1) // 2
         set_product(
-            slopes.band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2, x.pairs, low, stride, 0,
-            y.gradients, c * stride, stride, high - low, vectors,
+            (slopes.band_pairs, low * (diagonals - 2) + c - shift + ROWS, 1, diagonals - 2),
+            (x.pairs, low, stride, 0), (y.gradients, c * stride, stride), high - low, vectors,
         )  # fmt: skip
     for m in range(0, block.pool, ROWS):
         set_product(
-            slopes.pool_pairs, m, 1, block.z_count, x.pairs, 0, stride, 0,
-            z.gradients, m * stride, stride, x_count // 2, vectors,
+            (slopes.pool_pairs, m, 1, block.z_count), (x.pairs, 0, stride, 0), (z.gradients, m * stride, stride),
+            x_count // 2, vectors,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from superworkflow.infra.contract.resources import Group
 from superworkflow.infra.contract.stage import IN_PROCESS
 from superworkflow.infra.launch.base import Event
 from superworkflow.infra.launch.kubernetes.api import Json, KubernetesApi
-from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, waiting_problem
+from superworkflow.infra.launch.kubernetes.diagnosis import diagnose, past_deadline, pod_deleted, waiting_problem
 from superworkflow.infra.launch.kubernetes.engines.base import engine_on_cluster
 from superworkflow.infra.launch.kubernetes.job_admin import is_finished
 from superworkflow.infra.launch.kubernetes.pod_group import FollowedJob, PodGroup
@@ -110,6 +110,7 @@ class JobFollower:
         self.wake = asyncio.Event()
         self._job: Json | None = None
         self._pod = PodStatus(None)
+        self._replaced = False
         self._final: Event | None = None
         self._seen: dict[str, float] = {"created": time.monotonic()}
         self._patience = StartTimeout(settings, self._say)
@@ -117,7 +118,6 @@ class JobFollower:
         if groups:
             self._members = engine_on_cluster(engine).members(FollowedJob(api, settings, name, self._say), groups)
         self._log: asyncio.Task[None] | None = None
-        self._log_pod = ""
         self._log_ended = asyncio.Event()
 
     async def follow(self) -> Ended:
@@ -141,7 +141,9 @@ class JobFollower:
                 self.wake.clear()
             self._seen.setdefault("ended", time.monotonic())
             await self._finish_log()
-            if problem is None and self._pod.exit_code != 0:
+            if problem is None and self._replaced:
+                problem = pod_deleted("its pod was deleted while it ran")
+            elif problem is None and self._pod.exit_code != 0:
                 await self._await_condition()
                 problem = diagnose(self._job, self._pod.pod) or Diagnosis(
                     Reason.DELETED, "its pod is gone for an unknown reason", "Run again to resume."
@@ -167,13 +169,19 @@ class JobFollower:
         pods = await self._api.items(self._api.pods, labelSelector=f"job-name={self.name}")
         self._job = job
         if pods:
-            self._pod = PodStatus(max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])))
+            # A Job makes another pod in place of a deleted one. That would be an attempt that nobody counts.
+            by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+            first = min(by_uid, key=lambda uid: str(by_uid[uid]["metadata"]["creationTimestamp"]))
+            followed = self._pod.metadata.get("uid", first)
+            self._replaced = by_uid.keys() != {followed}
+            self._pod = PodStatus(by_uid.get(followed, self._pod.pod))
         gone = job is None or "deletionTimestamp" in job["metadata"]
         if gone:
             self._job = None
         self._note_times()
         self._start_log()
-        return gone or bool(self._pod.terminated) or self._job_finished() or self._pod.status.get("phase") == "Failed"
+        ended = self._replaced or bool(self._pod.terminated) or self._pod.status.get("phase") == "Failed"
+        return gone or ended or self._job_finished()
 
     def _note_times(self) -> None:
         if ((self._job or {}).get("status") or {}).get("startTime"):
@@ -205,11 +213,8 @@ class JobFollower:
 
     def _start_log(self) -> None:
         pod = self._pod
-        if not pod.started or pod.metadata["uid"] == self._log_pod:
+        if not pod.started or self._log is not None:
             return
-        if self._log is not None:
-            self._log.cancel()  # a Job whose pod was deleted makes another, which begins anew
-        self._log_pod, self._log_ended = pod.metadata["uid"], asyncio.Event()
         self._log = asyncio.create_task(
             read_log(self._api, pod.name, self._line, self._log_ended), name=f"log {self.name}"
         )

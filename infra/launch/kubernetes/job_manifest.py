@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import uuid
 from collections.abc import Sequence
@@ -64,7 +65,8 @@ def job_manifest(
     labels = job_labels(call, launcher, attempt) | settings.labels
     name = _name(call)
     lock = ["--holder", name, *(f"--supersedes={dead}" for dead in supersedes)]
-    metadata: dict[str, Any] = {"name": name, "labels": labels}
+    annotations = {"annotations": dict(settings.annotations)} if settings.annotations else {}
+    metadata: dict[str, Any] = {"name": name, "labels": labels, **annotations}
     if owner is not None:
         metadata["ownerReferences"] = owner_references(owner)
     manifest: dict[str, Any] = {
@@ -75,10 +77,15 @@ def job_manifest(
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
+            # Where a Job makes another pod for one that is being deleted, both would run for a while.
+            "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": settings.deadline_s,
             # The launcher removes what need not be kept; this is for when it no longer can.
             "ttlSecondsAfterFinished": max(settings.ttl_s, TTL_SECONDS),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(call, settings, resources, lock)},
+            "template": {
+                "metadata": {"labels": labels, **copy.deepcopy(annotations)},
+                "spec": _pod(call, settings, resources, lock),
+            },
         },
     }
     found = engine(call.placement.engine)

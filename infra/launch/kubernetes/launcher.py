@@ -12,7 +12,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import aiohttp
@@ -55,6 +55,9 @@ CANCEL_SECONDS = 30.0
 
 SETTLE_SECONDS = 90.0
 """Seconds to find out the holdings of dead launchers' Jobs before their datasets are used without them."""
+
+DISRUPTED_SECONDS = (1.0, 30.0)
+"""Seconds before the first new Job after a disruption, doubled for each further one, and the most."""
 
 GUEST_SECONDS = 3.0
 """Seconds in which a run whose Job ended must make the next one before a waiting run makes its own."""
@@ -210,6 +213,7 @@ class KubernetesLauncher(Launcher):
                 resources = resources.with_memory(remembered, role)
         raised: set[str] = set()
         killed = gone = False
+        disruptions = 0
         while True:
             ended, resources, mine = await self._attempt(work, resources)
             reason = ended.diagnosis.reason if ended.diagnosis else None
@@ -238,6 +242,20 @@ class KubernetesLauncher(Launcher):
                 killed = True
                 work.log(f"{ended.diagnosis.summary}; retrying once, with the same memory")
                 continue
+            if ended.diagnosis is not None and ended.diagnosis.disrupted:
+                disruptions += 1
+                if disruptions > self._settings.disruption_retries:
+                    again = f", in each of {disruptions} Jobs" if disruptions > 1 else ""
+                    summary = f"{ended.diagnosis.summary}{again}"
+                    raise failure(original, call, replace(ended, diagnosis=replace(ended.diagnosis, summary=summary)))
+                work.log(
+                    f"{ended.diagnosis.summary}; continuing in a new Job with the same resources "
+                    f"({disruptions} of at most {self._settings.disruption_retries})"
+                )
+                first, most = DISRUPTED_SECONDS
+                seconds = min(most, first * 2 ** (disruptions - 1))
+                await asyncio.sleep(seconds if mine else GUEST_SECONDS * random.uniform(1, 2))
+                continue
             had = resources.memory_of(ended.role)
             more_memory = min(int(had * self._settings.memory_factor), self._settings.memory_cap)
             if reason is not Reason.OUT_OF_MEMORY or more_memory <= had:
@@ -263,13 +281,14 @@ class KubernetesLauncher(Launcher):
         self, work: _Work, resources: Resources, job_is_there: Callable[[], None]
     ) -> tuple[Ended, Resources, bool]:
         api, call, number = work.api, work.call, len(work.attempts) + 1
+        settings = call.placement.on(self._settings)
         job, owner = await self._unfinished(work), await own_pod(api)
         there = job is not None
         if job is None:
             if await asyncio.to_thread(_complete, call) is not None:  # another run's Job has just ended
                 return Ended(None, None, 0.0), resources, False
             job = job_manifest(
-                call, self._settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
+                call, settings, resources, launcher=self.id, attempt=number, owner=owner, supersedes=work.dead
             )
             sign(job)
         else:
@@ -284,7 +303,7 @@ class KubernetesLauncher(Launcher):
         computes = engine(call.placement.engine)
         groups = computes.groups(resources)
         follower = JobFollower(
-            api, self._settings, name, call.stage, work.on_event, adopted=there,
+            api, settings, name, call.stage, work.on_event, adopted=there,
             engine=call.placement.engine, groups=groups,
         )  # fmt: skip
         keeper: asyncio.Task[None] | None = None

@@ -50,11 +50,12 @@ class FoundLists(NamedTuple):
     def empty(cls, examples: int, features: int) -> FoundLists:
         """Arrays to be filled by `scan_examples`."""
         shape = (examples, features)
-        return cls(np.empty(shape, np.uint8), *(np.empty(each, np.int64) for each in ((*shape, 2), shape, shape)))
+        spans, counts, sizes = (np.empty(each, np.int64) for each in ((*shape, 2), shape, shape))
+        return cls(np.empty(shape, np.uint8), spans, counts, sizes)
 
     def feature(self, k: int) -> FoundLists:
         """The lists of one feature, of which each array has a dimension less."""
-        return self._make(np.ascontiguousarray(each[:, k]) for each in self)
+        return FoundLists._make(np.ascontiguousarray(each[:, k]) for each in self)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")

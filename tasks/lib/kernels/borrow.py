@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from numba import types
-from numba.extending import intrinsic
+
+from superworkflow.tasks.lib.kernels.intrinsics import kernel_intrinsic
 
 
 def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -14,14 +15,13 @@ def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
         array.meminfo, array.parent = array.meminfo.type(None), array.parent.type(None)
         return array._getvalue()
     if isinstance(kind, types.BaseTuple):
-        items = [
-            _borrowed(context, builder, item, builder.extract_value(value, i)) for i, item in enumerate(kind.types)
-        ]
+        members: Any = kind
+        items = [_borrowed(context, builder, item, builder.extract_value(value, i)) for i, item in enumerate(members)]
         return context.make_tuple(builder, kind, items)
     return value
 
 
-@intrinsic
+@kernel_intrinsic
 def borrow(typing_context: Any, value: Any) -> Any:
     """Array, or tuple with arrays, without an owner, so that handing it to inlined functions counts no references.
 

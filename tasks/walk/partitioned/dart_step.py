@@ -69,7 +69,8 @@ def step_by_darts(
 
     # Throw darts until one is taken in any case. What stays open before it is listed, together with all that the
     # walker needs to come back if none of the list is taken.
-    outcome, taken, kept = np.int64(TAKEN), NONE, 0
+    outcome: Any = np.int64(TAKEN)
+    taken, kept = NONE, 0
     s, draws, left, missing = state, 0, trials, closed
     while True:
         s += GAMMA

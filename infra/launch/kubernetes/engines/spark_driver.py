@@ -88,6 +88,7 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
     """
     cores = max(1, int(executors.cpu))
     heap, overhead = memory_split(executors.memory)
+    limit = cpu_quantity(executors.cpu * settings.cpu_limit) if settings.cpu_limit else None
     return {
         "spark.master": "k8s://https://$(KUBERNETES_SERVICE_HOST):$(KUBERNETES_SERVICE_PORT)",
         "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
@@ -103,6 +104,7 @@ def spark_settings(settings: KubernetesSettings, executors: Group, image: str, j
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
         "spark.kubernetes.executor.request.cores": cpu_quantity(executors.cpu),
+        **({"spark.kubernetes.executor.limit.cores": limit} if limit else {}),
         "spark.kubernetes.executor.podNamePrefix": job,
         "spark.kubernetes.executor.podTemplateFile": f"{_FOLDER}/{_TEMPLATE}",
         "spark.kubernetes.executor.podTemplateContainerName": CONTAINER,
@@ -170,7 +172,7 @@ def executor_template(settings: KubernetesSettings, labels: Mapping[str, str]) -
     template: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": dict(labels)},
+        "metadata": {"labels": dict(labels), "annotations": dict(settings.annotations)},
         "spec": pod_spec(settings, container, volumes),
     }
     _show(template, settings, {})

@@ -137,6 +137,7 @@ class WorkerPods(PodGroup):
             "kind": "Pod",
             "metadata": {
                 "name": name, "labels": {**labels, MEMBER_OF: self._job.name, ROLE: self.role},
+                "annotations": dict(settings.annotations),
                 "ownerReferences": [{**reference, "controller": False, "blockOwnerDeletion": False}],
             },
             "spec": pod_spec(settings, container, volumes, gpus=each.gpu.count, gpu_type=each.gpu.type),

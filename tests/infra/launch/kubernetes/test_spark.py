@@ -29,7 +29,7 @@ MIB = 1 << 20
 SETTINGS = KubernetesSettings.model_validate(
     {
         "service_account": "stages", "spark_service_account": "drivers", "images": {"spark": "r/spark:1"},
-        "image_pull_secret": "registry", "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
+        "image_pull_secrets": ["registry"], "env": {"AWS_ENDPOINT_URL": "http://s3"}, "env_secrets": ["s3"],
         "volumes": [{"mount_path": "/data", "host_path": "/srv"}], "node_selector": {"pool": "graphs"},
         "tolerations": [{"key": "graphs", "effect": "NoSchedule"}], "labels": {"team": "a"}, "grace_s": 3,
         "image_pull_policy": "Always", "user": 1234,

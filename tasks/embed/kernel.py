@@ -60,7 +60,7 @@ _FLAGS = {"contract", "reassoc", "nsz", "arcp"}
 """Fast arithmetic, but infinities and NaN keep their meaning: they are how divergence is seen."""
 
 
-class Objective(NamedTuple):
+class SkipGramLoss(NamedTuple):
     """Parameters of the objective above.
 
     Args:
@@ -325,7 +325,7 @@ def _block_loss(
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def train_walks(
-    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: Objective, steps: Steps
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps
 ) -> tuple[float, float, float]:
     """Train on some walks.
 
@@ -397,7 +397,7 @@ def train_walks(
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS)
 def _train(
-    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: Objective, steps: Steps,
+    walks: Any, number: int, key: Any, vocabulary: Any, tables: EmbeddingTables, objective: SkipGramLoss, steps: Steps,
     layout: _Layout, scratch: Any,
 ) -> tuple[float, float, float]:  # fmt: skip
     """`train_walks` in matrices of the caller's, walk by walk and block by block."""

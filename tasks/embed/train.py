@@ -92,12 +92,12 @@ class NumbaKernel:
         self, walks: NDArray[Any], number: int, epoch: int, first_rate: float, last_rate: float
     ) -> tuple[float, float, float]:
         """As `Kernel.train`."""
-        from superworkflow.tasks.embed.kernel import Objective, Steps, train_walks
+        from superworkflow.tasks.embed.kernel import SkipGramLoss, Steps, train_walks
 
         params = self.params
         loss, weight, peak = train_walks(
             walks, number, np.uint64(key(params.seed, epoch)), self.vocabulary, self.tables,
-            Objective(params.window, float(params.negative), params.shared_negatives, params.block),
+            SkipGramLoss(params.window, float(params.negative), params.shared_negatives, params.block),
             Steps(params.step_bound, first_rate, last_rate, NORM_LIMIT**2),
         )  # fmt: skip
         return float(loss), float(weight), float(peak)

@@ -55,7 +55,7 @@ def test_training(
             table[:] = 0
             table[:, :dimensions] = values
         vocabulary = Vocabulary(remap, threshold, alias.astype(np.int32), keep)
-        objective = kernel.Objective(window, float(negative), shared, block)
+        objective = kernel.SkipGramLoss(window, float(negative), shared, block)
         steps = kernel.Steps(bound, rate, rate / 2, NORM_LIMIT**2)
         result = function(given_walks, number, np.uint64(key(seed, 0)), vocabulary, tables, objective, steps)
         return tables, result

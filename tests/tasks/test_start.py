@@ -1,4 +1,4 @@
-"""What a stage's process loads before it works: libraries that it does not use take longer than a small stage."""
+"""Imports of a stage's process: libraries that it does not use take longer than a small stage."""
 
 from __future__ import annotations
 

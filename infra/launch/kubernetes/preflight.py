@@ -159,7 +159,7 @@ def _smallest(placement: Placement) -> Resources:
 
 
 async def _quotas(api: KubernetesApi, profile: Profile) -> list[Check]:
-    """Whether the namespace's quotas and limit ranges admit the pods of each placement."""
+    """Checks of the pods of each placement against the namespace's quotas and limit ranges."""
     core = f"/api/v1/namespaces/{api.namespace}"
     try:
         quotas, ranges = await api.items(f"{core}/resourcequotas"), await api.items(f"{core}/limitranges")

@@ -22,7 +22,7 @@ Pods = Sequence[tuple[int, Resources]]
 def quota_check(
     name: str, quotas: Sequence[Json], ranges: Sequence[Json], pods: Pods, settings: KubernetesSettings
 ) -> Check:
-    """Whether a stage's pods are admitted; `ok` is None where they have to wait for what others hold now.
+    """Check that a stage's pods are admitted; `ok` is None where they would wait until other pods end.
 
     Args:
         name: name of the check.

@@ -36,7 +36,7 @@ def _range(**entry: Any) -> dict[str, Any]:
     ],
 )
 def test_quota(hard: dict[str, str], used: dict[str, str], ok: bool | None, words: str) -> None:
-    """Of a stage and two members: 4 vCPUs and 6 GiB in all."""
+    """A stage and two members need 4 vCPUs and 6 GiB in all."""
     check = quota_check("n", [_quota(hard, used)], [], [(1, SIZE), (2, SMALL)], KubernetesSettings())
     assert (check.ok, words in check.detail) == (ok, True), check.detail
 

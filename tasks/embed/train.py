@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.contract.progress import Progress
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.embed import EmbedParams
 from superworkflow.tasks.embed.tables import EmbeddingPosition, EmbeddingTables, save_checkpoint
-from superworkflow.tasks.lib.graph.integrity import check_walks
+from superworkflow.tasks.lib.graph.integrity import check_walks, unfit
 
 CHUNK = 256
 """Walks that a thread takes at a time."""
@@ -61,10 +61,7 @@ class Vocabulary(NamedTuple):
             or len(keep) not in (0, rows)
             or not (0 <= read.alias.min() <= read.alias.max() < rows and read.remap.max() < rows)
         ):
-            raise DatasetDamaged(
-                "files do not fit each other: a row beyond the table of negatives", where=dataset.uri, value=rows,
-                remedy="Remove this dataset, and its stage will make it again",
-            )  # fmt: skip
+            raise unfit(dataset.uri, "a row beyond the table of negatives", rows)
         return read
 
 

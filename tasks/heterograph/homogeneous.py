@@ -38,7 +38,7 @@ from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.detect import detect
-from superworkflow.tasks.lib.edge_list.label_file import LabelRows, parse
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, parse
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
 from superworkflow.tasks.lib.graph.dtypes import DTYPES, STRING
@@ -277,6 +277,8 @@ def _write_labels(
         return [], None
     source = job.sources["labels"]
     rows = parse(source.local(job.scratch), source.uri, splits=True)
+    if rows.missing:
+        job.progress.log(f"{rows.missing} {NOTE}")
     node = _nodes_of(rows, names, source.uri)
     splits = np.full(len(names), "", object)
     lists: dict[int, dict[str, None]] = {}

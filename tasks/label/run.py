@@ -6,7 +6,7 @@ from superworkflow.infra.contract.stage import Output, StageRun
 from superworkflow.tasks.label import LabelParams
 from superworkflow.tasks.label.match import match
 from superworkflow.tasks.label.table import write_labels
-from superworkflow.tasks.lib.edge_list.label_file import parse
+from superworkflow.tasks.lib.edge_list.label_file import NOTE, parse
 
 
 def run(job: StageRun[LabelParams]) -> Output:
@@ -20,6 +20,8 @@ def run(job: StageRun[LabelParams]) -> Output:
     nodes = job.inputs["graph"].parquet("vertices.parquet").read(columns=["node"])["node"]
     labels, unknown = match(rows, source.uri, nodes, job.params.max_unknown)
     share = unknown / int(rows.times.sum())
+    if rows.missing:
+        job.progress.log(f"{rows.missing} {NOTE}")
     if unknown:
         job.progress.log(f"warning: {unknown} labels ({share:.1%}) are dropped: their nodes are not in the graph")
     write_labels(job.output, labels)

@@ -4,7 +4,7 @@ Features of nodes are carried as means along the sampled edges to the seed, as t
 et al., ICML 2019): a block of features for each path of ops in the spec, the seed's own first. A logistic regression
 learns the label from them; nothing else is learned, so that a sweep over sizes takes seconds. Features are those of
 floating-point type and fixed shape; means of 16 values and more are brought to length 1, those without negative values
-after taking their square roots. A seed whose label is negative or an empty text has none.
+after taking their square roots. A seed has no label by the rule of `tasks.lib.graph.missing_labels`.
 
 Files: `metrics.json`, and `predictions.parquet` with columns `split`, `sample_id`, `label`, `predicted`.
 """

@@ -40,8 +40,8 @@ class TrainParams(StageParams):
 
     label: str = Field(
         default="",
-        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0 or an "
-        "empty text is none. Not needed with an edge list.",
+        description="What is learned, as SET.FEATURE: whole numbers or texts of a node set; a number below 0, an empty "
+        "text, nan, None and null mean no label. Not needed with an edge list.",
     )
     model: Literal["sage", "gcn", "gat", "rgcn"] = Field(
         default="sage",

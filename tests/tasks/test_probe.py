@@ -224,7 +224,7 @@ def test_fewer_dimensions_change_no_decision():
         ("", "no label is named"),
         ("paper.vneue", "no such feature.*paper.venue"),
         ("author.venue", "no such feature"),
-        ("paper.numbers", "one whole number or text"),
+        ("paper.numbers", "a whole number or text"),
     ],
 )
 def test_refusals(graph, subgraphs, tmp_path, label, message):

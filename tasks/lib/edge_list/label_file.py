@@ -13,20 +13,23 @@ from numpy.typing import NDArray
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, open_unpacked
+from superworkflow.tasks.lib.graph.missing_labels import NO_LABEL, is_missing
 
+NOTE = f"rows have no label ({NO_LABEL}) and are left out"
 _FORMAT = "Rows are `node,label`, separated by comma, tab or blanks; a node with several labels has several rows"
 _NODE_HEADERS = {"node", "node_id", "nodeid", "vertex", "vertex_id", "id"}
 
 
 @dataclass(frozen=True)
 class LabelRows:
-    """All different rows, in the order of the file.
+    """All different rows that have a label, in the order of the file.
 
     Args:
         lines: number of the line on which each occurs first.
         nodes: names of nodes.
         labels: names of labels.
         times: int64, how often each occurs.
+        missing: number of rows without a label.
         splits: of each, where they were asked for; empty where the row has none.
     """
 
@@ -34,6 +37,7 @@ class LabelRows:
     nodes: list[str]
     labels: list[str]
     times: NDArray[np.int64]
+    missing: int
     splits: list[str] = field(default_factory=list)
 
 
@@ -53,7 +57,7 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
     times: list[int] = []
     place: dict[tuple[str, str, str], int] = {}
     delimiter: str | None = None
-    node_at, label_at, split_at, width = 0, 1, -1, 2
+    node_at, label_at, split_at, width, missing = 0, 1, -1, 2, 0
     for number, line in _text_lines(path, where):
         if delimiter is None:
             delimiter = "\t" if "\t" in line else "," if "," in line else " "
@@ -68,8 +72,11 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
         if len(fields) != width:
             what = f"{len(fields)} {'column' if len(fields) == 1 else 'columns'} instead of {width}"
             raise UserError(what, where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
-        if not fields[node_at] or not fields[label_at]:
-            raise UserError("node or label is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
+        if not fields[node_at]:
+            raise UserError("the node is empty", where=f"{where}:{number}", value=line[:80], remedy=_FORMAT)
+        if is_missing(fields[label_at]):
+            missing += 1
+            continue
         split = fields[split_at] if split_at >= 0 else ""
         index = place.setdefault((fields[node_at], fields[label_at], split), len(lines))
         if index == len(lines):
@@ -77,9 +84,10 @@ def parse(path: Path, where: str, splits: bool = False) -> LabelRows:
             times.append(0)
         times[index] += 1
     if not lines:
-        raise UserError("no labels in this file", where=where, remedy=_FORMAT)
+        raise UserError("no labels in this file", where=where, value=f"{missing} {NOTE}" if missing else None,
+                        remedy=_FORMAT)  # fmt: skip
     nodes, labels, given = ([row[index] for row in place] for index in range(3))
-    return LabelRows(lines, nodes, labels, np.array(times, np.int64), given if splits else [])
+    return LabelRows(lines, nodes, labels, np.array(times, np.int64), missing, given if splits else [])
 
 
 def _columns(header: list[str], where: str, line: str) -> tuple[int, int, int]:

@@ -21,7 +21,8 @@ def stat_name(name: str, number: int) -> str:
 def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
     """About how many bytes the features of an item of each set take in a record, as `record_bytes.<kind>.<set>`.
 
-    Also `values.<kind>.<set>`: of nodes see `float_values`, of edges how many features are one number.
+    Also `values.<kind>.<set>`: floating-point numbers of a node, in features of fixed shape; of edges how many features
+    are one number.
 
     Args:
         kind: `nodes` or `edges`.
@@ -36,7 +37,11 @@ def record_stats(kind: str, sets: Iterable[Any]) -> dict[str, int]:
         ]
         name = stat_name(items.name, number)
         found[f"record_bytes.{kind}.{name}"] = sum(sizes)
-        found[f"values.{kind}.{name}"] = float_values(items) if kind == "nodes" else single_values(items)
+        found[f"values.{kind}.{name}"] = (
+            sum(math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape)
+            if kind == "nodes"
+            else sum(map(is_single, items.features))
+        )
     return found
 
 
@@ -47,18 +52,6 @@ def end_stats(edge_sets: Iterable[Any]) -> dict[str, str]:
         for number, each in enumerate(edge_sets)
         for end in ("source", "target")
     }
-
-
-def float_values(items: Any) -> int:
-    """Floating-point numbers that each item of a set has, in features of fixed shape."""
-    return sum(
-        math.prod(each.shape) for each in items.features if each.dtype in FLOATS and None not in each.shape
-    )  # fmt: skip
-
-
-def single_values(items: Any) -> int:
-    """Features of a set that are one number for each item."""
-    return sum(is_single(each) for each in items.features)
 
 
 def is_single(feature: Any) -> bool:

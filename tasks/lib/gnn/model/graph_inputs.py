@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.tasks.lib.gnn.degrees import degrees_of
 from superworkflow.tasks.lib.gnn.edge_weights import weights_of
@@ -20,6 +20,7 @@ from superworkflow.tasks.lib.gnn.relations import Relation
 from superworkflow.tasks.lib.gnn.sampler.kernels import sum_edges
 from superworkflow.tasks.lib.gnn.sampler.weighted_kernels import sum_weighted
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 
@@ -80,9 +81,5 @@ def _sums(dataset: Dataset, relation: Relation, shape: NetworkConfig) -> NDArray
     wanted = (shape.nodes[relation.receivers], shape.widths[relation.senders])
     values: NDArray[np.float32] = dataset.array(name) if name in dataset else np.empty((0, 0), np.float32)
     if values.dtype != np.float32 or values.shape != wanted:
-        raise DatasetDamaged(
-            "files do not fit each other: means have another shape than the graph's sets",
-            where=f"{dataset.uri}/{name}", value=list(values.shape),
-            remedy="Remove this dataset, and its stage will make it again",
-        )  # fmt: skip
+        raise damaged(dataset, name, "means have another shape than the graph's sets", list(values.shape))
     return values

@@ -16,13 +16,13 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.lib.gnn import random_streams
 from superworkflow.tasks.lib.gnn.objective.splits import SPLITS
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
-from superworkflow.tasks.lib.graph.dtypes import FLOATS
 from superworkflow.tasks.lib.graph.heterograph import STRING, Feature, HeteroGraph
+from superworkflow.tasks.lib.graph.label_feature import label_feature as named_feature
+from superworkflow.tasks.lib.graph.missing_labels import is_missing, missing
 
 WHERE = "train.label"
 SPLIT_FEATURE = "split"
 NONE = -1
-_DEFAULT = "node.label"
 
 
 @dataclass(frozen=True)
@@ -113,38 +113,19 @@ def _single(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
     return node_set, feature
 
 
-def label_feature(graph: HeteroGraph, text: str) -> tuple[str, Feature]:
-    """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several.
-
-    Raises:
-        UserError: there is no such feature, or it cannot be a label.
-    """
-    label = text or _DEFAULT
-    found = [
-        (name, feature) for name, nodes in graph.node_sets.items() for feature in nodes.features
-        if label == f"{name}.{feature.name}"
-    ]  # fmt: skip
-    if not found:
-        valid = [f"{name}.{feature.name}" for name, nodes in graph.node_sets.items() for feature in nodes.features]
-        remedy = f"Give --label SET.FEATURE, of {', '.join(valid)[:500] or 'none'}"
-        what = "the graph has no such feature of nodes" if text else "no label is named"
-        raise UserError(what, where=WHERE, value=text, remedy=remedy)
-    node_set, feature = found[0]
-    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
-        kind = f"{label}: {feature.dtype}{list(feature.shape)}"
-        what = "a label is a whole number or text for each node, or a ragged list of them"
-        raise UserError(what, where=WHERE, value=kind, remedy="Give another feature")
-    return node_set, feature
+def label_feature(graph: HeteroGraph, label: str) -> tuple[str, Feature]:
+    """Node set and feature of SET.FEATURE, by default of an edge list's labels; ragged if nodes have several."""
+    return named_feature(graph, label, WHERE, default="node.label")
 
 
 def _coded(graph: HeteroGraph, feature: Feature, node_set: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Labels that occur, as texts, and the index of each node's label: -1 for numbers below 0 and empty texts."""
+    """Labels that occur, as texts, and the index of each node's label: -1 by the rule of `missing_labels`."""
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         numbers = np.asarray(values).reshape(-1).astype(np.int64)
-        kinds, codes = np.unique(numbers, return_inverse=True)
-        below = int(np.searchsorted(kinds, 0))  # those below 0 come first
-        return list(map(str, kinds[below:].tolist())), np.maximum(codes.astype(np.int64) - below, NONE)
+        has, codes = ~missing(numbers), np.full(len(numbers), NONE, np.int64)
+        kinds, codes[has] = np.unique(numbers[has], return_inverse=True)
+        return list(map(str, kinds.tolist())), codes
     return _coded_texts(values, feature, f"{graph.dataset.uri}, {node_set}.{feature.name}")
 
 
@@ -158,11 +139,9 @@ def _coded_texts(values: Any, feature: Feature, where: str) -> tuple[list[str], 
     except pa.ArrowInvalid:
         raise UserError("a text is not UTF-8", where=where, remedy="Give text in UTF-8") from None
     texts, codes = coded.dictionary.to_pylist(), pc.fill_null(coded.indices, NONE).to_numpy().astype(np.int64)
-    if "" in texts:
-        empty = texts.index("")
-        texts.pop(empty)
-        codes = np.where(codes == empty, NONE, codes - (codes > empty))
-    return texts, codes
+    present = [text for text in texts if not is_missing(text)]
+    places = {text: place for place, text in enumerate(present)}
+    return present, np.array([*(places.get(text, NONE) for text in texts), NONE], np.int64)[codes]
 
 
 def given_splits(graph: HeteroGraph, node_set: str) -> NDArray[np.int8] | None:

@@ -27,6 +27,7 @@ from superworkflow.tasks.lib.gnn.objective.labels import (
 from superworkflow.tasks.lib.gnn.objective.node_classification import NodeTask, wanted_of
 from superworkflow.tasks.lib.gnn.sampler.kernels import keys_of
 from superworkflow.tasks.lib.graph.heterograph import STRING, HeteroGraph, Ragged, take
+from superworkflow.tasks.lib.graph.missing_labels import is_missing
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,20 @@ def has_several(graph: HeteroGraph, label: str) -> bool:
 
 
 def label_lists(graph: HeteroGraph, label: str) -> list[list[str]]:
-    """Labels of each node as texts."""
+    """Labels of each node as texts, without those that mean none."""
     node_set, feature = label_feature(graph, label)
     values = graph.node_feature(node_set, feature.name)
     if feature.dtype != STRING:
         texts = values.values.astype(str).tolist()
-        return [list(dict.fromkeys(texts[first:end])) for first, end in pairwise(values.starts.tolist())]
-    try:
-        return [list(dict.fromkeys(each)) for each in values.cast(pa.large_list(pa.large_string())).to_pylist()]
-    except pa.ArrowInvalid:
-        raise UserError("a text is not UTF-8", where=f"{graph.dataset.uri}, {node_set}.{feature.name}",
-                        remedy="Give text in UTF-8") from None  # fmt: skip
+        lists = [texts[first:end] for first, end in pairwise(values.starts.tolist())]
+    else:
+        try:
+            lists = values.cast(pa.large_list(pa.large_string())).to_pylist()
+        except pa.ArrowInvalid:
+            raise UserError("a text is not UTF-8", where=f"{graph.dataset.uri}, {node_set}.{feature.name}",
+                            remedy="Give text in UTF-8") from None  # fmt: skip
+    dropped = {name for name in {name for each in lists for name in each} if is_missing(name)}
+    return [list(dict.fromkeys(name for name in each if name not in dropped)) for each in lists]
 
 
 def many_targets_of(graph: HeteroGraph, label: str, shares: tuple[float, float], seed: int) -> ManyTargets:

@@ -81,7 +81,7 @@ def test_a_small_file_that_grows_takes_little_memory_and_has_an_end(tmp_path, mo
     [
         ("a,x\nb\n", r"labels.csv:2: 1 column instead of 2 \(got 'b'\)\. Rows are `node,label`"),
         ("a,x\nb,y,z\n", r"labels.csv:2: 3 columns instead of 2"),
-        ("a,x\nb,\n", r"labels.csv:2: node or label is empty \(got 'b,'\)"),
+        ("a,x\n,y\n", r"labels.csv:2: the node is empty \(got ',y'\)"),
         ("# nothing\n\n", "no labels in this file"),
         ("node,label\n", "no labels in this file"),
         ("a,x\nb,x\n", r"all nodes have the same label.*got 'x'.*two kinds"),

@@ -1,0 +1,32 @@
+"""The feature of a typed graph's nodes that is their label."""
+
+from __future__ import annotations
+
+from superworkflow.infra.base.errors import UserError
+from superworkflow.tasks.lib.graph.dtypes import FLOATS
+from superworkflow.tasks.lib.graph.heterograph import Feature, HeteroGraph
+
+
+def label_feature(graph: HeteroGraph, label: str, where: str, default: str = "") -> tuple[str, Feature]:
+    """Node set and feature of a label given as SET.FEATURE, where names may hold dots; ragged if nodes have several.
+
+    Raises:
+        UserError: there is no such feature, or it cannot be a label; names the parameter `where`.
+    """
+    features = {
+        f"{name}.{feature.name}": (name, feature)
+        for name, nodes in graph.node_sets.items()
+        for feature in nodes.features
+    }
+    name = label or default
+    if name not in features:
+        what = "the graph has no such feature of nodes" if label else "no label is named"
+        remedy = f"Give --label SET.FEATURE, of {', '.join(features)[:500] or 'none'}"
+        raise UserError(what, where=where, value=label, remedy=remedy)
+    node_set, feature = features[name]
+    if feature.width != 1 or len(feature.shape) > 1 or feature.dtype in FLOATS:
+        raise UserError(
+            "a label is a whole number or text for each node, or a ragged list of them", where=where,
+            value=f"{name}: {feature.dtype}{list(feature.shape)}", remedy="Give a feature of whole numbers or text",
+        )  # fmt: skip
+    return node_set, feature

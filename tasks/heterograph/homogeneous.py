@@ -137,6 +137,7 @@ def _edges(
     path = source.local(job.scratch)
     with path.open("rb") as stream:
         dialect = detect(stream, IndexParams(), source.uri)
+    dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
     job.progress.log(dialect.describe())
@@ -148,6 +149,13 @@ def _edges(
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
     return graph.labels, graph.edges, graph.weights, dialect.warnings
+
+
+def _without_parameter(warning: InputWarning) -> InputWarning:
+    """The warning, if a parameter of `index` would settle it, with what does so here."""
+    if "index." not in warning.settle:
+        return warning
+    return replace(warning, settle="Give a table with columns source, target and weight to have it read otherwise")
 
 
 @dataclass

@@ -161,8 +161,8 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
             "the row has too few columns", where=f"{where}, line {skipped + 1}", value=sample[0], remedy=remedy
         )
     data = rows[1:] if header else rows
-    if header and is_open and len(rows) > 2 and all(len(row) == len(names) + 1 for row in data):
-        raise _row_names(where, names, rows[1])
+    if is_open and _has_row_names(rows):
+        raise _row_names(where, rows[1])
     if is_open:
         refuse_separators(data, separator, bool(header), where)
         if not any((params.source, params.target, params.weight)):
@@ -181,7 +181,17 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
     )  # fmt: skip
 
 
-def _row_names(where: str, names: tuple[str, ...], row: list[str]) -> UserError:
+def _has_row_names(rows: list[list[str]]) -> bool:
+    """True if the rows have one field more than the first one, which holds names."""
+    names, rest = rows[0], rows[1:]
+    return (
+        len(rest) > 1
+        and not any(_is_number(name.strip('"')) for name in names)
+        and all(len(row) == len(names) + 1 for row in rest)
+    )
+
+
+def _row_names(where: str, row: list[str]) -> UserError:
     return UserError(
         "the rows have one field more than the header, as R's write.table writes them: their first is the row's name",
         where=where, value=", ".join(row)[:200],
@@ -353,6 +363,8 @@ def _is_header(rows: list[list[str]]) -> bool:
     if any(name in _SOURCES for name in first) and any(name in _TARGETS for name in first):
         return True
     rest = [row for row in rows[1:] if len(row) == len(first)]
+    if rest and not first[0] and all(first[1:]) and all(row[0] for row in rest):
+        return True  # pandas names no column for the rows' names
     return (
         bool(rest)
         and any(

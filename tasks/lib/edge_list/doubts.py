@@ -140,11 +140,11 @@ def _comments(sample: SampledRows) -> Iterator[InputWarning]:
 
     rows = [line for line in sample.comments if is_row(line)]
     if rows:
-        keep = "index.format=tsv or csv keeps such lines below the first row" if sample.kind == "whitespace" else (
-            "Put a header above them"
-        )  # fmt: skip
-        yield InputWarning(f"{len(rows)} lines that look like rows are skipped as comments", sample.where, rows[0][:80],
-                           keep[0].upper() + keep[1:])  # fmt: skip
+        settle = "Put a header above them"
+        if sample.kind == "whitespace":
+            settle = "Set index.format to tsv or csv to keep such lines below the first row"
+        what = f"{len(rows)} lines that look like rows are skipped as comments"
+        yield InputWarning(what, sample.where, rows[0][:80], settle)
 
 
 def _counts_rows(values: Sequence[str]) -> bool:

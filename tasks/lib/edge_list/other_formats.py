@@ -97,8 +97,9 @@ def _binary_name(head: bytes) -> str | None:
         if head.startswith(marks):
             return name
     even, odd = head[0::2].count(0), head[1::2].count(0)
-    for zeros, others, name in ((odd, even, "UTF-16-LE"), (even, odd, "UTF-16-BE")):
-        if 10 * zeros > 3 * len(head) // 2 and not others:
+    pairs = {head[place : place + 2] for place in range(0, len(head), 2)}
+    for zeros, others, newline, name in ((odd, even, b"\n\0", "UTF-16-LE"), (even, odd, b"\0\n", "UTF-16-BE")):
+        if 10 * zeros > 3 * len(head) // 2 and not others and newline in pairs:
             return name
     return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
 
@@ -325,7 +326,12 @@ def refuse_separators(rows: Sequence[Sequence[str]], separator: str, has_header:
     if separator != "," and decimals and len(decimals) + len(whole_numbers) == len(third):
         raise _refused("CSV with decimal commas", where, "import pandas as pd", f"{read}, decimal=',').{write}")
     second = [row[1] for row in rows if len(row) > 1]
-    if separator in ",;" and len(second) == len(rows) and all(field[:1] == " " and field.strip() for field in second):
+    if (
+        separator in ",;"
+        and rows
+        and len(second) == len(rows)
+        and all(field[:1] == " " and field.strip() for field in second)
+    ):
         raise _refused("CSV with a blank after each separator, which would make every target another node", where,
                        "import pandas as pd", f"{read}, skipinitialspace=True, dtype=str).{write}",
                        to_keep="if the blanks are part of the names", kind="csv")  # fmt: skip

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superworkflow.infra.contract.progress import Progress
-
-STAT = "input_warning"
-"""Prefix of the stats of a dataset that hold its input's warnings, in order: input_warning.1, input_warning.2, …"""
+from superworkflow.infra.storage.manifest import WARNING_PREFIX
 
 
 @dataclass(frozen=True)
@@ -39,4 +37,4 @@ def log_warnings(progress: Progress, warnings: Sequence[InputWarning]) -> None:
 
 def warning_stats(warnings: Sequence[InputWarning]) -> dict[str, str]:
     """Stats that keep the warnings in the manifest; none if there are no warnings."""
-    return {f"{STAT}.{number}": str(warning) for number, warning in enumerate(warnings, 1)}
+    return {f"{WARNING_PREFIX}{number}": str(warning) for number, warning in enumerate(warnings, 1)}

@@ -136,7 +136,12 @@ def _edges(
     reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
     path = source.local(job.scratch)
     with path.open("rb") as stream:
-        dialect = detect(stream, IndexParams(), source.uri)
+        try:
+            dialect = detect(stream, IndexParams(), source.uri)
+        except UserError as error:
+            if "index." in (error.remedy or ""):
+                raise _without_parameters(error) from None
+            raise
     dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
@@ -149,6 +154,13 @@ def _edges(
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
     return graph.labels, graph.edges, graph.weights, dialect.warnings
+
+
+def _without_parameters(error: UserError) -> UserError:
+    """The error, whose remedy names parameters of `index`, which this stage has not."""
+    value = {} if error.value is None else {"value": error.value}
+    remedy = f"{error.remedy}. The stage heterograph has no parameters of index: convert the file first"
+    return UserError(error.what, where=error.where, remedy=remedy, **value)
 
 
 def _without_parameter(warning: InputWarning) -> InputWarning:

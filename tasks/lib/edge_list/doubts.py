@@ -79,7 +79,7 @@ def _unused_columns(sample: SampledRows) -> Iterator[InputWarning]:
         elif all(map(_is_number, values)) and not _counts_rows(values):
             numbers = sorted(map(float, values))
             negative = "" if numbers[0] >= 0 else " and index.negative, since some are negative,"
-            found = f"{numbers[0]:g} to {numbers[-1]:g}"
+            found = f"{numbers[0]:g} to {numbers[-1]:g} in the first {len(values)} rows"
             yield InputWarning("a column of numbers is not used", sample.column(number), found,
                                f"Set {column}{negative} to use them as weights")  # fmt: skip
 

@@ -13,7 +13,9 @@ from superworkflow.infra.base.errors import UserError
 from superworkflow.tasks.heterograph import STAGE as HETEROGRAPH
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.lib.edge_list.detect import detect
+from tests.spark import needs_spark
 from tests.tasks.index_helpers import run_index, run_stage
+from tests.tasks.test_index_on_spark import make
 
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "relational"])
 
@@ -97,6 +99,26 @@ def test_heterograph_warns_too(tmp_path: Path) -> None:
     assert "warning: " in log.getvalue()
 
 
+def test_heterograph_refuses_too(tmp_path: Path) -> None:
+    path = tmp_path / "kg.tsv"
+    path.write_text(TRIPLES)
+    with pytest.raises(UserError, match=r"triples of head.*got 'relations.*heterograph has no parameters of index"):
+        run_stage(HETEROGRAPH, {}, {"edges": str(path)}, tmp_path / "out")
+
+
+@needs_spark
+@pytest.mark.usefixtures("java")
+def test_on_spark(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text("".join(line + f",{1082040961 + row}\n" for row, line in enumerate(SIGNED.split())))
+    for params in ({"weight": "3", "negative": "drop"}, {"weight": "3", "negative": "absolute"}, {}):
+        folder = tmp_path / (params.get("negative") or "plain")
+        here, there = (make(path, folder / engine, engine, **params) for engine in ("in-process", "spark"))
+        assert dict(here.stats) == dict(there.stats)
+        assert here.manifest.files == there.manifest.files
+        assert "Unix times" in str([text for name, text in there.stats.items() if "warning" in name])
+
+
 @ENGINES
 def test_columns_by_number(tmp_path: Path, engine: str) -> None:
     path = tmp_path / "g.csv"
@@ -133,7 +155,7 @@ def _refusal(path: Path) -> str:
     return str(caught.value)
 
 
-SIGNED = "a,b,2\nb,c,-3\nc,d, -0.5\nd,a,4\n"
+SIGNED = "a,b,2\nb,c,-3\nc,d,-0.5\nd,a,4\n"
 
 
 @ENGINES

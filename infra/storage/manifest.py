@@ -120,8 +120,8 @@ class NewerFormat(ValueError):
     """A manifest that a later version of this project wrote."""
 
 
-METRIC_PREFIX, DRIFT_PREFIX = "metrics.", "drift."
-"""Prefixes of quality and of drift among a dataset's stats."""
+METRIC_PREFIX, DRIFT_PREFIX, WARNING_PREFIX = "metrics.", "drift.", "input_warning."
+"""Prefixes of quality, of drift and of warnings about the input among a dataset's stats."""
 
 
 def prefixed(stats: Mapping[str, Stat], prefix: str) -> dict[str, float]:

@@ -23,7 +23,7 @@ from superworkflow.infra.process.heartbeat import Heartbeat, signature
 from superworkflow.infra.process.identity import user_name
 from superworkflow.infra.storage.dataset import Dataset
 from superworkflow.infra.storage.location import Location
-from superworkflow.infra.storage.manifest import METRIC_PREFIX
+from superworkflow.infra.storage.manifest import METRIC_PREFIX, WARNING_PREFIX
 from superworkflow.infra.storage.sqlite import sqlite_url
 from superworkflow.infra.tracking.base import Tracker
 from superworkflow.infra.tracking.decision import Decision
@@ -205,6 +205,11 @@ class MlflowTracker(Tracker):
             **({"superworkflow.image": record.image} if record.image else {}),
             **({ERROR_TAG: record.error[:5000]} if record.error else {}),
             **({"superworkflow.attempts": json.dumps(record.attempts)[:5000]} if record.attempts else {}),
+            **{
+                f"superworkflow.{name}": str(text)[:5000]
+                for name, text in record.stats.items()
+                if name.startswith(WARNING_PREFIX)
+            },
         }
         start = int((record.ended - record.runtime_s - record.compile_s) * 1000)
         run = self._client.create_run(self._experiment_id, run_name=record.name, start_time=start, tags=tags)

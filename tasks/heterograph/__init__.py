@@ -155,7 +155,7 @@ def estimate_on_spark(params: HeterographParams, inputs: Mapping[str, Stats], re
 
 STAGE = Stage(
     name="heterograph",
-    version="3",
+    version="4",
     params=HeterographParams,
     inputs={
         "graph": Input(

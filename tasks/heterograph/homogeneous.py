@@ -38,6 +38,7 @@ from superworkflow.tasks.heterograph.values import BadValue, ids_of, values_of
 from superworkflow.tasks.index import IndexParams
 from superworkflow.tasks.index.run import index_compiled, unpacked_parquet
 from superworkflow.tasks.lib.edge_list.detect import detect
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning, log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.label_file import NOTE, LabelRows, parse
 from superworkflow.tasks.lib.formats.npy import write_header
 from superworkflow.tasks.lib.graph import csr as _csr
@@ -66,7 +67,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     Raises:
         UserError: a file cannot be read, or the files name different nodes; with file and row or line.
     """
-    labels, edges, weights = _edges(job)
+    labels, edges, weights, warnings = _edges(job)
     ids = Ids(job.threads)
     features = _Features(job, job.sources["features"], ids) if "features" in job.sources else None
     pieces = [labels[first : first + _PIECE].cast(pa.string()) for first in range(0, len(labels), _PIECE)]
@@ -101,7 +102,7 @@ def make_homogeneous(job: StageRun[HeterographParams]) -> Output:
     job.progress.update(4, 4, "parts")
     stats = stats_of([node_set], [edge_set]) | {
         "node_sets": 1, "edge_sets": 1, "reversed_edges": arcs // 2, "dangling_edges": 0, "parallel_edges": 0,
-        "bytes": job.output.bytes_written,
+        "bytes": job.output.bytes_written, **warning_stats(warnings),
     }  # fmt: skip
     if labelled is not None:
         stats["labelled"] = labelled
@@ -127,23 +128,46 @@ def _write_rows(job: StageRun[HeterographParams], edges: _csr.Edges, weights: _c
                 of_weights.write(moved.data)
 
 
-def _edges(job: StageRun[HeterographParams]) -> tuple[pa.Array, _csr.Edges, _csr.Weights | None]:
-    """Labels of the nodes that edges name, the edges by numbers of these, each once, and their weights."""
+def _edges(
+    job: StageRun[HeterographParams],
+) -> tuple[pa.Array, _csr.Edges, _csr.Weights | None, tuple[InputWarning, ...]]:
+    """Labels of the nodes that edges name, the edges by numbers of these, each once, their weights, and warnings."""
     source = job.sources["edges"]
     reading = replace(job, params=IndexParams(engine="compiled"))  # type: ignore[arg-type]  # it is index that reads
     path = source.local(job.scratch)
     with path.open("rb") as stream:
-        dialect = detect(stream, IndexParams(), source.uri)
+        try:
+            dialect = detect(stream, IndexParams(), source.uri)
+        except UserError as error:
+            if "index." in (error.remedy or ""):
+                raise _without_parameters(error) from None
+            raise
+    dialect = replace(dialect, warnings=tuple(map(_without_parameter, dialect.warnings)))
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, source.uri, job.scratch)
     job.progress.log(dialect.describe())
+    log_warnings(job.progress, dialect.warnings)
     graph = index_compiled(reading, path, dialect, source.uri)  # type: ignore[arg-type]
     if not len(graph.edges):
         raise UserError(
             "no edges are left: every row is a self-loop" if graph.rows else "the file has no rows",
             where=source.uri, value=f"{graph.rows} rows", remedy="Give a file with edges between different nodes",
         )  # fmt: skip
-    return graph.labels, graph.edges, graph.weights
+    return graph.labels, graph.edges, graph.weights, dialect.warnings
+
+
+def _without_parameters(error: UserError) -> UserError:
+    """The error, whose remedy names parameters of `index`, which this stage has not."""
+    value = {} if error.value is None else {"value": error.value}
+    remedy = f"{error.remedy}. The stage heterograph has no parameters of index: convert the file first"
+    return UserError(error.what, where=error.where, remedy=remedy, **value)
+
+
+def _without_parameter(warning: InputWarning) -> InputWarning:
+    """The warning, if a parameter of `index` would settle it, with what does so here."""
+    if "index." not in warning.settle:
+        return warning
+    return replace(warning, settle="Give a table with columns source, target and weight to have it read otherwise")
 
 
 @dataclass

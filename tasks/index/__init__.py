@@ -42,11 +42,12 @@ from superworkflow.tasks.lib.graph.csr_limits import MOST_ARCS, MOST_WORKERS, PI
 class IndexParams(StageParams):
     """Parameters of the index stage."""
 
-    format: Literal["auto", "csv", "tsv", "whitespace", "parquet"] = Field(
+    format: Literal["auto", "csv", "tsv", "whitespace", "parquet", "triples"] = Field(
         default="auto",
-        description="Format of the file; auto detects it. csv and tsv may begin with comment lines (# or %), "
-        "whitespace may have them anywhere; csv fields may be quoted with double quotes. Gzip is detected. Lines end "
-        "in LF or CRLF and have at most 1 MiB.",
+        description="Format of the file; auto detects it, and refuses other formats by name. triples reads rows head, "
+        "relation, tail as edges from head to tail, without the relation. csv and tsv may begin with comment lines (# "
+        "or %), whitespace may have them anywhere; csv fields may be quoted with double quotes. Gzip is detected. "
+        "Lines end in LF or CRLF and have at most 1 MiB.",
     )
     delimiter: str | None = Field(
         default=None, description="Delimiter of a csv file, one ASCII character; default: the comma."
@@ -58,16 +59,25 @@ class IndexParams(StageParams):
         "where it does not.",
     )
     source: str | None = Field(
-        default=None, description="Name of the column of source nodes; default: a common name, else the first."
+        default=None,
+        description="Column of source nodes, by name or by number from 1; default: a common name, else the first.",
     )
     target: str | None = Field(
-        default=None, description="Name of the column of target nodes; default: a common name, else the second."
+        default=None,
+        description="Column of target nodes, by name or by number from 1; default: a common name, else the second.",
     )
-    weight: str | None = Field(default=None, description="Name of the column of edge weights, which are positive.")
+    weight: str | None = Field(
+        default=None, description="Column of edge weights, which are positive, by name or by number from 1."
+    )
     weighted: Literal["auto"] | bool = Field(
         default="auto",
         description="Whether edges have weights. auto: if `weight` is given, if a column is called weight, or if a "
-        "file without a header has exactly three columns and the third holds numbers.",
+        "file without a header has exactly three columns and the third holds numbers. Unix times and numbers with "
+        "leading zeros are no weights.",
+    )
+    negative: Literal["error", "drop", "absolute"] = Field(
+        default="error",
+        description="Rows with negative weights: error refuses them, drop leaves them out, absolute drops the sign.",
     )
     directed: bool = Field(default=False, description="Whether (u, v) and (v, u) are different edges.")
     duplicates: Literal["sum", "max", "min", "error"] = Field(
@@ -85,6 +95,11 @@ class IndexParams(StageParams):
         "files of 2 MiB or more that fit the stage's memory. The result is the same.",
         json_schema_extra={"affects_result": False},
     )
+
+    @field_validator("source", "target", "weight", mode="before")
+    @classmethod
+    def _number_or_name(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
 
     @field_validator("delimiter")
     @classmethod
@@ -200,7 +215,7 @@ def compiled_memory(rows: int, vertices: int, arcs: int, weighted: bool, text_by
 
 STAGE = Stage(
     name="index",
-    version="1",
+    version="2",
     params=IndexParams,
     inputs={
         "edges": Input(

@@ -6,7 +6,7 @@ No task holds more than a block of the graph; the driver holds counts only.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from superworkflow.infra.base.errors import UserError
@@ -22,6 +22,7 @@ from superworkflow.tasks.index.spark_rows import FilePart, parts_of, rows_of, wh
 from superworkflow.tasks.index.spark_steps import kept, number_vertices, row_lengths, trim
 from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 
 
 def run(job: StageRun[IndexParams]) -> Output:
@@ -31,6 +32,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     with source.location.open() as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as stream:
         dialect = detect(stream, params, source.uri)
     job.progress.log(dialect.describe())
+    log_warnings(job.progress, dialect.warnings)
     # Tables that are sent to all executors would go through the driver.
     with spark_session(job, {"spark.sql.autoBroadcastJoinThreshold": "-1"}) as session, spark_errors():
         parts = parts_of(source.location, dialect)
@@ -115,6 +117,7 @@ def _write(job: StageRun[IndexParams], session: Any, found: Relations, dialect: 
             "max_degree_seen": seen,
             "trimmed_vertices": trimmed_vertices,
             "trimmed_edges": trimmed_edges,
+            **warning_stats(dialect.warnings),
         },
     )
 
@@ -139,7 +142,7 @@ def _raise_for(file: Faulty) -> None:
     with Scratch("search") as folder:
         path, dialect = str(whole_file(Location.of(file.uri), file.dialect, folder)), file.dialect
         if dialect.kind == "parquet":
-            dialect = Dialect("parquet", columns=dialect.columns, names=dialect.names)
+            dialect = replace(dialect, gzipped=False)
         if file.duplicates:
             raise duplicate_edge(path, dialect, file.directed, file.uri, file.duplicates)
         raise bad_row(path, dialect, file.uri)

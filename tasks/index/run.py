@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from superworkflow.tasks.index.trim import kept_edges
 from superworkflow.tasks.lib.edge_list.detect import Dialect, detect
 from superworkflow.tasks.lib.edge_list.diagnose import bad_row, duplicate_edge, too_heavy, too_little_memory
 from superworkflow.tasks.lib.edge_list.encode import Encoder, NeedsReader, encode_file
+from superworkflow.tasks.lib.edge_list.input_warnings import log_warnings, warning_stats
 from superworkflow.tasks.lib.edge_list.text_rows import BadRow, open_rows, text_rows
 from superworkflow.tasks.lib.edge_list.vertex_order import label_array, order_by_degree
 from superworkflow.tasks.lib.graph import csr
@@ -72,6 +73,7 @@ def run(job: StageRun[IndexParams]) -> Output:
     if dialect.kind == "parquet" and dialect.gzipped:
         path, dialect = unpacked_parquet(path, dialect, where, job.scratch)
     job.progress.log(dialect.describe())
+    log_warnings(job.progress, dialect.warnings)
     with small_pages(path.stat().st_size < LARGE_TEXT):
         return _index(job, path, dialect, where)
 
@@ -88,7 +90,7 @@ def _index(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str)
     duplicates = graph.rows - graph.self_loops - len(graph.edges)
     if duplicates and params.duplicates == "error":
         raise duplicate_edge(str(path), dialect, params.directed, where, duplicates)
-    return _write(job, graph, duplicates)
+    return _write(job, graph, duplicates, dialect)
 
 
 def index_compiled(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Indexed:
@@ -196,7 +198,7 @@ def _suits_kernels(job: StageRun[IndexParams], path: Path, dialect: Dialect) -> 
 def _encode(job: StageRun[IndexParams], path: Path, dialect: Dialect, where: str) -> Encoder:
     size = path.stat().st_size
     try:
-        if dialect.kind != "parquet":
+        if dialect.kind != "parquet" and (dialect.negative == "error" or not dialect.weighted):
             encoder = Encoder(job.threads, dialect.weighted)
             encode_file(
                 encoder,
@@ -272,7 +274,7 @@ def _renumber(edges: csr.Edges, number: NDArray[np.uint32]) -> None:
         edges[i] = (np.uint64(first) << np.uint64(32)) | np.uint64(second)
 
 
-def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Output:
+def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int, dialect: Dialect) -> Output:
     params, threads, vertices = job.params, job.threads, len(graph.labels)
     edges, weights, counts = graph.edges, graph.weights, graph.counts
     first, second = csr.degrees(counts)
@@ -297,6 +299,7 @@ def _write(job: StageRun[IndexParams], graph: Indexed, duplicates: int) -> Outpu
             "max_degree_seen": max_degree_seen,
             "trimmed_vertices": trimmed_vertices,
             "trimmed_edges": trimmed_edges,
+            **warning_stats(dialect.warnings),
         },
     )
 
@@ -306,4 +309,4 @@ def unpacked_parquet(path: Path, dialect: Dialect, where: str, scratch: Path) ->
     plain = scratch / "edges.parquet"
     with open_unpacked(path, where) as packed, plain.open("wb") as out:
         shutil.copyfileobj(packed, out)
-    return plain, Dialect("parquet", columns=dialect.columns, names=dialect.names)
+    return plain, replace(dialect, gzipped=False)

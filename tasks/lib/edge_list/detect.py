@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.text_file import numbered_lines, unpacked
+from superworkflow.tasks.lib.edge_list.doubts import SampledRows, doubts, unix_time
+from superworkflow.tasks.lib.edge_list.input_warnings import InputWarning
+from superworkflow.tasks.lib.edge_list.other_formats import (
+    HEAD_BYTES,
+    has_leading_zero,
+    refuse_binary,
+    refuse_separators,
+    refuse_shape,
+    refuse_text,
+)
 
 NUMBER = r"[ \t]*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[ \t]*"
 """Pattern of a weight, for SQL and for the search for bad rows; the kernels accept the same."""
@@ -22,6 +34,8 @@ SAMPLE_ROWS = 1000
 _SOURCES = ("source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head", "start", "tail_id", "source_id")
 _TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "id2", "id_2", "tail", "end", "head_id", "target_id")
 _WEIGHTS = ("weight", "weights", "w")
+_ROW_NAMES = ("", "unnamed: 0", "__index_level_0__")
+"""Names of the column in which pandas and R write the rows' names."""
 _PARQUET, _BOM = b"PAR1", b"\xef\xbb\xbf"
 
 
@@ -42,6 +56,8 @@ class ReadParams(Protocol):
     def weight(self) -> str | None: ...
     @property
     def weighted(self) -> bool | str: ...
+    @property
+    def negative(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,8 @@ class Dialect:
         skipped_lines: lines in those bytes.
         columns: number of the source, target and weight column from 0; -1 for no weights.
         names: column names of the header; empty when there is none.
+        negative: what becomes of rows with negative weights, as `index.negative`.
+        warnings: doubts about how the file is read.
     """
 
     kind: Literal["csv", "tsv", "whitespace", "parquet"]
@@ -65,6 +83,8 @@ class Dialect:
     skipped_lines: int = 0
     columns: tuple[int, int, int] = (0, 1, -1)
     names: tuple[str, ...] = ()
+    negative: str = "error"
+    warnings: tuple[InputWarning, ...] = ()
 
     @property
     def weighted(self) -> bool:
@@ -106,23 +126,28 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
         where: the file's name in errors.
 
     Raises:
-        UserError: no rows, no such column, or a first row with fewer than two columns.
+        UserError: another format, no rows, no such column, or a first row with fewer than two columns.
     """
     text, gzipped = unpacked(stream, where)
-    magic = text.read(len(_PARQUET))
+    head = text.read(HEAD_BYTES)
     text, _ = unpacked(stream, where)
-    if params.format == "parquet" or (params.format == "auto" and magic == _PARQUET):
+    if params.format == "parquet" or (params.format == "auto" and head.startswith(_PARQUET)):
         return _parquet(text, params, gzipped, where)
-    lines, sizes, offset, skipped, whole = _first_lines(text, where)
+    refuse_binary(head, where)
+    comments: list[str] = []
+    lines, sizes, offset, skipped, whole = _first_lines(text, where, comments)
     if not lines:
         raise _no_rows(where)
     sample = [line for line in lines if line.strip()]
+    is_open = params.format == "auto" and params.delimiter is None
+    if is_open:
+        refuse_text(head, comments, lines, where)
     if "\r" in sample[0]:
         raise lone_return_in(f"{where}, line {skipped + 1}", sample[0])
-    kind, separator = _kind(params, sample[0], where)
+    kind, separator = _kind(params, sample, where)
     plain = Dialect(kind, separator, gzipped)  # type: ignore[arg-type]
     rows, first_lines = _rows(plain, lines, whole)
-    named = any((params.source, params.target, params.weight))
+    named = any(name and not name.isdecimal() for name in (params.source, params.target, params.weight))
     header = params.header if params.header != "auto" else named or _is_header(rows)
     if named and not header:
         raise UserError(
@@ -135,17 +160,53 @@ def detect(stream: BinaryIO, params: ReadParams, where: str) -> Dialect:
         raise UserError(
             "the row has too few columns", where=f"{where}, line {skipped + 1}", value=sample[0], remedy=remedy
         )
+    data = rows[1:] if header else rows
+    if is_open and _has_row_names(rows):
+        raise _row_names(where, rows[1])
+    if is_open:
+        refuse_separators(data, separator, bool(header), where)
+        if not any((params.source, params.target, params.weight)):
+            refuse_shape(data, lines, whole, bool(header), where)
     columns = _columns(params, names, rows, where)
     if header:
         if whole and len(rows) == 1:
             raise _no_rows(where)
         offset += sum(sizes[:first_lines])
         skipped += first_lines
-    return Dialect(kind, separator, gzipped, offset, skipped, columns, names)  # type: ignore[arg-type]
+    if kind == "whitespace":
+        comments += [line for line in lines if line.lstrip()[:1] in ("#", "%")]
+    found = doubts(SampledRows(data, names, columns, kind, comments, where))
+    return Dialect(
+        kind, separator, gzipped, offset, skipped, columns, names, params.negative, found  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
-def _first_lines(text: BinaryIO, where: str) -> tuple[list[str], list[int], int, int, bool]:
+def _has_row_names(rows: list[list[str]]) -> bool:
+    """True if the rows have one field more than the first one, which holds names."""
+    names, rest = rows[0], rows[1:]
+    return (
+        len(rest) > 1
+        and not any(_is_number(name.strip('"')) for name in names)
+        and all(len(row) == len(names) + 1 for row in rest)
+    )
+
+
+def _row_names(where: str, row: list[str]) -> UserError:
+    return UserError(
+        "the rows have one field more than the header, as R's write.table writes them: their first is the row's name",
+        where=where, value=", ".join(row)[:200],
+        remedy=f'Convert it: python -c "import pandas as pd; pd.read_csv({where!r}, sep=None, engine=\'python\')'
+        ".to_csv('edges.csv', index=False)\"",
+    )  # fmt: skip
+
+
+def _first_lines(text: BinaryIO, where: str, comments: list[str]) -> tuple[list[str], list[int], int, int, bool]:
     """The first lines of data, without what ends them.
+
+    Args:
+        text: the file's content.
+        where: name of the file.
+        comments: takes the first of the lines before the data, but empty ones.
 
     Returns:
         The lines and the bytes of each with its end; bytes and lines before them; whether these are all there are.
@@ -158,6 +219,8 @@ def _first_lines(text: BinaryIO, where: str) -> tuple[list[str], list[int], int,
         read += len(line)
         if not lines and (not data.strip() or data.lstrip()[:1] in (b"#", b"%")):
             offset, skipped = read, number
+            if data.strip() and len(comments) < SAMPLE_ROWS:
+                comments.append(data[:HEAD_BYTES].decode("utf-8", "replace").strip())
             continue
         if not lines:
             offset = read - len(data)
@@ -217,17 +280,56 @@ def _parquet(content: BinaryIO, params: ReadParams, gzipped: bool, where: str) -
     if not rows:
         raise _no_rows(where)
     columns = _columns(params, names, [], where)
+    for column in columns[:2]:
+        kind = file.schema_arrow.field(column).type
+        if isinstance(kind, pa.DictionaryType):
+            kind = kind.value_type
+        if not _is_id(kind):
+            raise _no_ids(where, names[column], kind)
     for column in columns:
         if column >= 0 and names.count(names[column]) > 1:
             raise UserError(
                 "the file has several columns of the same name", where=where, value=names[column],
                 remedy="Give each column a name of its own",
             )  # fmt: skip
-    return Dialect("parquet", gzipped=gzipped, columns=columns, names=names)
+    return Dialect("parquet", gzipped=gzipped, columns=columns, names=names, negative=params.negative)
 
 
-def _kind(params: ReadParams, line: str, where: str) -> tuple[str, str]:
-    """Format and separator, from the parameters or the first data row."""
+def _is_id(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+             pa.types.is_binary, pa.types.is_large_binary, pa.types.is_boolean, pa.types.is_null)  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _no_ids(where: str, name: str, kind: pa.DataType) -> UserError:
+    how = "dropna().astype('int64')" if pa.types.is_floating(kind) else "astype(str)"
+    return UserError(
+        f"the column is of type {kind}: ids are text or whole numbers", where=where, value=name,
+        remedy=f'Convert it: python -c "import pandas as pd; d = pd.read_parquet({where!r}); '
+        f"d[{name!r}] = d[{name!r}].{how}; d.dropna(subset=[{name!r}]).to_parquet('edges.parquet')\"",
+    )  # fmt: skip
+
+
+def _separator(marks: tuple[str, ...], sample: list[str]) -> str | None:
+    """The mark in the first row that splits all rows alike, where only one does; else the first that is in it.
+
+    Commas inside the fields between other marks are decimal commas, or parts of names.
+    """
+    found = [mark for mark in marks if mark in sample[0]]
+    if len(found) < 2 or any('"' in line for line in sample):
+        return found[0] if found else None
+    even = [mark for mark in found if len({line.count(mark) for line in sample}) == 1]
+    if len(even) > 1 and even[0] == ",":
+        decimal = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+        fields = [field for line in sample for field in line.split(even[1]) if "," in field]
+        if all(decimal.fullmatch(field) for field in fields):
+            return even[1]
+    return even[0] if even else found[0]
+
+
+def _kind(params: ReadParams, sample: list[str], where: str) -> tuple[str, str]:
+    """Format and separator, from the parameters or the first rows."""
+    line = sample[0]
     if params.delimiter is not None:
         if params.format not in ("auto", "csv"):
             raise UserError(
@@ -236,16 +338,16 @@ def _kind(params: ReadParams, line: str, where: str) -> tuple[str, str]:
             )  # fmt: skip
         return "csv", params.delimiter
     name = where.lower().removesuffix(".gz")
-    if params.format == "csv" or (params.format == "auto" and name.endswith(".csv")):
-        return "csv", next((mark for mark in (",", ";", "\t", "|") if mark in line), ",")
-    if params.format != "auto":
+    if params.format == "csv" or (params.format in ("auto", "triples") and name.endswith(".csv")):
+        return "csv", _separator((",", ";", "\t", "|"), sample) or ","
+    if params.format not in ("auto", "triples"):
         return params.format, "\t" if params.format == "tsv" else " "
     if any(field != field.strip() or not field for field in line.split("\t")[:2]):
         return "whitespace", " "  # tabs mixed with blanks
-    for mark, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
-        if mark in line:
-            return kind, mark
-    return "whitespace", " "
+    if all(re.fullmatch(r"[^\s,]+ +[^\s,]+ +[+-]?[0-9]*,[0-9]+\s*", row) for row in sample):
+        return "whitespace", " "  # decimal commas
+    mark = _separator(("\t", ",", ";"), sample)
+    return ("tsv" if mark == "\t" else "csv", mark) if mark else ("whitespace", " ")
 
 
 def _is_number(text: str) -> bool:
@@ -261,6 +363,8 @@ def _is_header(rows: list[list[str]]) -> bool:
     if any(name in _SOURCES for name in first) and any(name in _TARGETS for name in first):
         return True
     rest = [row for row in rows[1:] if len(row) == len(first)]
+    if rest and not first[0] and all(first[1:]) and all(row[0] for row in rest):
+        return True  # pandas names no column for the rows' names
     return (
         bool(rest)
         and any(
@@ -274,23 +378,31 @@ def _is_header(rows: list[list[str]]) -> bool:
 def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], where: str) -> tuple[int, int, int]:
     """Numbers of the source, target and weight columns."""
     lower = [name.lower() for name in names]
+    width = len(names) or min(map(len, rows), default=0)
 
     def place(parameter: str, wanted: str | None, usual: tuple[str, ...]) -> int | None:
         if wanted is not None:
+            if wanted not in names and wanted.isdecimal() and 0 < int(wanted) <= width:
+                return int(wanted) - 1
             if wanted not in names:
+                shown = ", ".join(names) if names else f"no header, and {width} columns, counted from 1"
                 raise UserError(
-                    f"the file has no such column; it has: {', '.join(names)}", where=f"{where}, index.{parameter}",
+                    f"the file has no such column; it has: {shown}", where=f"{where}, index.{parameter}",
                     value=wanted, remedy=f"Set index.{parameter} to one of these",
                 )  # fmt: skip
             return names.index(wanted)
         return next((lower.index(name) for name in usual if name in lower), None)
 
+    if params.format == "triples":
+        return _triple(names, rows, lower, where)
     source = place("source", params.source, _SOURCES)
     target = place("target", params.target, _TARGETS)
     weight = place("weight", params.weight, _WEIGHTS)
     if source is None or target is None or source == target:
         taken = {source if params.source else None, target if params.target else None, weight}
         free = [column for column in range(max(3, len(names))) if column not in taken]
+        if len(names) > 2 and lower[0] in _ROW_NAMES and 0 in free:
+            free.remove(0)
         source = source if params.source and source is not None else free.pop(0)
         target = target if params.target and target is not None else free.pop(0)
     if params.weighted is False:
@@ -298,10 +410,24 @@ def _columns(params: ReadParams, names: tuple[str, ...], rows: list[list[str]], 
     elif weight is None and params.weighted is True:
         weight = next(column for column in range(3) if column not in (source, target))
     elif weight is None and not names and rows and all(len(row) == 3 and _is_number(row[2]) for row in rows):
-        weight = 2
+        values = [row[2] for row in rows]
+        if {source, target} == {0, 1} and not any(map(has_leading_zero, values)) and unix_time(values) is None:
+            weight = 2
     if len({source, target, weight}) < 3:
         raise UserError(
             "one column is used twice", where="index.source, index.target, index.weight",
             value=(params.source, params.target, params.weight), remedy="Name three different columns",
         )  # fmt: skip
     return source, target, -1 if weight is None else weight
+
+
+def _triple(names: tuple[str, ...], rows: list[list[str]], lower: list[str], where: str) -> tuple[int, int, int]:
+    """Columns of head and tail: by their usual names, or the first and the third."""
+    if min(map(len, rows), default=len(names)) < 3:
+        raise UserError(
+            "a triple has three columns: head, relation and tail", where=where, value=", ".join(rows[0] or names),
+            remedy="Drop index.format=triples",
+        )  # fmt: skip
+    head = next((lower.index(name) for name in ("head", "subject", "h", "s") if name in lower), 0)
+    tail = next((lower.index(name) for name in ("tail", "object", "t", "o") if name in lower), 2)
+    return head, tail, -1

@@ -123,15 +123,20 @@ def _fault(row: list[Any], text: str, dialect: Dialect, place: str) -> UserError
         )  # fmt: skip
     if dialect.kind != "parquet" and '"' not in text and "\r" in text:
         return lone_return_in(place, text)
-    if weight >= 0 and not _is_weight(row[weight]):
+    if weight >= 0 and not _is_weight(row[weight], dialect.negative):
         return UserError(
             "the weight is not a positive number", where=place, value=row[weight],
-            remedy="Weights must be above 0 and finite; set index.weighted to false to ignore them",
+            remedy="Weights must be above 0 and finite; set index.weighted to false to ignore them, or index.negative "
+            "to drop or absolute if they are negative",
         )  # fmt: skip
     return None
 
 
-def _is_weight(value: Any) -> bool:
+def _is_weight(value: Any, negative: str) -> bool:
+    if negative != "error" and re.match(r"[ \t]*-", str(value)):
+        if negative == "drop":
+            return True
+        value = value.replace("-", "", 1) if isinstance(value, str) else -value
     if isinstance(value, str) and not re.fullmatch(NUMBER, value):
         return False
     try:

@@ -41,7 +41,11 @@ def rows_query(connection: Any, path: str, dialect: Dialect) -> str:
     chosen = f"CAST({_identifier(names[source])} AS VARCHAR) AS source"
     chosen += f", CAST({_identifier(names[target])} AS VARCHAR) AS target"
     if weight >= 0:
-        number = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
+        number = signed = f"TRY_CAST({_identifier(names[weight])} AS FLOAT)"
+        if dialect.negative == "drop":
+            table += f" WHERE {signed} IS NULL OR NOT {signed} < 0"
+        elif dialect.negative == "absolute":
+            number = f"abs({signed})"
         chosen += f", CASE WHEN {number} > 0 AND isfinite({number}) THEN {number} END AS weight"
     return f"SELECT {chosen} FROM {table}"
 

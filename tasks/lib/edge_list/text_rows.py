@@ -125,7 +125,7 @@ class _Fields:
             return None
         if (self._counts < dialect.min_columns).any():
             raise BadRow
-        return _checked([self._column(column) for column in dialect.columns if column >= 0])
+        return _checked([self._column(column) for column in dialect.columns if column >= 0], dialect.negative)
 
     def _column(self, number: int) -> Any:
         """One field of each row, as Arrow strings that may not be UTF-8."""
@@ -209,7 +209,8 @@ def _rows_by_csv(text: bytes, stream: BinaryIO, dialect: Dialect) -> Iterator[Pa
             if any(len(row) < dialect.min_columns for row in rows):
                 raise BadRow
             if rows:
-                yield _checked([pa.array([row[column] for row in rows], pa.string()) for column in columns])
+                fields = [pa.array([row[column] for row in rows], pa.string()) for column in columns]
+                yield _checked(fields, dialect.negative)
     except (csv.Error, UnicodeEncodeError):
         raise BadRow from None
 
@@ -225,8 +226,8 @@ def _lines(text: bytes, stream: BinaryIO) -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
 
 
-def _checked(columns: list[Any]) -> ParsedRows:
-    """Labels that are not empty and UTF-8, and weights that are positive.
+def _checked(columns: list[Any], negative: str) -> ParsedRows:
+    """Labels that are not empty and UTF-8, and weights that are positive, or made so as `index.negative` says.
 
     Raises:
         BadRow: others.
@@ -238,11 +239,21 @@ def _checked(columns: list[Any]) -> ParsedRows:
             column.validate(full=True)
         except pa.ArrowInvalid:
             raise BadRow from None
-    return columns[:2], _numbers(columns[2]) if len(columns) > 2 else None
+    if len(columns) < 3:
+        return columns, None
+    weights = columns[2]
+    if negative != "error":
+        signed = pc.match_substring_regex(weights, r"^[ \t]*-")
+        if negative == "drop":
+            columns = [column.filter(pc.invert(signed)) for column in columns]
+            weights = columns[2]
+        else:
+            weights = pc.replace_substring_regex(weights, r"^([ \t]*)-", r"\1+")
+    return columns[:2], _numbers(weights)
 
 
 def _numbers(column: Any) -> NDArray[np.float32]:
-    if not pc.all(pc.match_substring_regex(column, f"^{NUMBER}$")).as_py():
+    if not pc.all(pc.match_substring_regex(column, f"^{NUMBER}$"), min_count=0).as_py():
         raise BadRow
     plain = pc.ascii_ltrim(pc.ascii_trim(column, " \t"), "+")
     with np.errstate(over="ignore", under="ignore"):

@@ -68,7 +68,7 @@ def test_subgraphs_drawn_in_parts_equal_the_plain_samplers(
             assert same(plain(block, made, number), wanted)
             done += 1
     assert done == subgraphs
-    assert not plan.ops or not edges or calls["draw_asked"]
+    assert not plan.ops or not edges or calls["draw_requested"]
 
 
 def sampled_in_parts(plan: SamplePlan, shards: list[ShardSeeds], tasks: int) -> Iterator[Any]:

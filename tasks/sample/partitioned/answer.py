@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
-from superworkflow.tasks.sample.partitioned.draw import draw_asked, join_asked, room_for
+from superworkflow.tasks.sample.partitioned.draw import (
+    JoinRequests,
+    RowDraws,
+    RowRequests,
+    draw_requested,
+    join_requested,
+    room_for,
+)
 from superworkflow.tasks.sample.partitioned.home import ShardRequest, ShardResponse, compact
 from superworkflow.tasks.sample.partitioned.members import EdgesAsked, EdgesFound
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
@@ -25,26 +32,26 @@ def answer(
     if not requests:
         return
     edge_set, place = routes.range_of(task)
-    rows, apart = rows_of(plan, edge_set, place), plan.apart(plan.edge_sets[edge_set])
+    rows = rows_of(plan, edge_set, place)
     for request in requests:
-        yield request.shard, _drawn(plan, rows, apart, task, request)
+        yield request.shard, _drawn(plan, rows, task, request)
 
 
-def _drawn(plan: SamplePlan, given: RangeRows, apart: bool, task: int, request: ShardRequest) -> ShardResponse:
+def _drawn(plan: SamplePlan, given: RangeRows, task: int, request: ShardRequest) -> ShardResponse:
     op, rows = plan.ops[request.op], given.rows
-    nodes = request.nodes.astype(np.int64) + given.low
-    draws = request.draws.astype(np.int64)
-    room, most = room_for(rows.indptr, given.low, nodes, draws, op.size, plan.by_path)
-    counts, positions = np.empty(len(nodes), np.int64), np.empty(room, np.int64)
-    targets, paths = np.empty(room, rows.indices.dtype), np.empty(room if plan.by_path else 0, np.int64)
-    total = draw_asked(
-        rows, given.low, op.size, op.strategy, apart, plan.by_path, request.keys, request.times.astype(np.int64),
-        request.links.astype(np.int64), begins_of(request.lengths), nodes, draws, most, counts, positions, targets,
-        paths,
+    requests = RowRequests(
+        request.keys, request.times.astype(np.int64), request.links.astype(np.int64), begins_of(request.lengths),
+        request.nodes.astype(np.int64) + given.low, request.draws.astype(np.int64),
     )  # fmt: skip
+    room, most = room_for(rows.indptr, given.low, requests.nodes, requests.draws, op.size, plan.by_path)
+    drawn = RowDraws(
+        np.empty(len(requests.nodes), np.int64), np.empty(room, np.int64), np.empty(room, rows.indices.dtype),
+        np.empty(room if plan.by_path else 0, np.int64),
+    )  # fmt: skip
+    total = draw_requested(rows, given.low, op.size, op.strategy, plan.by_path, requests, most, drawn)
     return ShardResponse(
-        op.number, task, given.base, compact(counts), compact(positions[:total]), compact(targets[:total]),
-        paths[:total],
+        op.number, task, given.base, compact(drawn.counts), compact(drawn.positions[:total]),
+        compact(drawn.targets[:total]), drawn.paths[:total],
     )  # fmt: skip
 
 
@@ -53,17 +60,16 @@ def join(plan: SamplePlan, routes: Routes, task: int, requests: list[EdgesAsked]
     if not requests:
         return
     edge_set, place = routes.range_of(task)
-    given, apart = rows_of(plan, edge_set, place), plan.apart(plan.edge_sets[edge_set])
+    given = rows_of(plan, edge_set, place)
     for request in requests:
-        nodes = request.nodes.astype(np.int64) + given.low
-        counts, room = np.empty(len(nodes), np.int64), 4 * len(nodes)
-        begins, target_begins = begins_of(request.lengths), begins_of(request.target_lengths)
+        rows = JoinRequests(
+            request.links.astype(np.int64), begins_of(request.lengths), request.nodes.astype(np.int64) + given.low,
+            begins_of(request.target_lengths), request.targets.astype(np.int64),
+        )  # fmt: skip
+        counts, room = np.empty(len(rows.nodes), np.int64), 4 * len(rows.nodes)
         while True:
             positions, places = np.empty(room, np.int64), np.empty(room, np.int64)
-            total = join_asked(
-                given.rows, given.low, apart, request.links.astype(np.int64), begins, nodes, target_begins,
-                request.targets.astype(np.int64), counts, positions, places,
-            )  # fmt: skip
+            total = join_requested(given.rows, given.low, rows, counts, positions, places)
             if total <= room:
                 break
             room = total

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.sample.kernel import LATEST_K
 from superworkflow.tasks.sample.order import MOST_PATHS
 from superworkflow.tasks.sample.partitioned.plan import NODE_BITS, OpPlan, Routes, SamplePlan
+from superworkflow.tasks.sample.program import LATEST_K
 from superworkflow.tasks.sample.sampler import SeedRows
 
 _NODE = (1 << NODE_BITS) - 1

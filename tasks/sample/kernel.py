@@ -18,7 +18,7 @@ import numpy as np
 
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, Row
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 from superworkflow.tasks.sample.induced import find_link, induced
 from superworkflow.tasks.sample.order import (
     distinct,
@@ -38,6 +38,7 @@ from superworkflow.tasks.sample.program import (
     EdgeColumns,
     Link,
     OpRule,
+    Row,
 )
 from superworkflow.tasks.sample.row_draws import draw_row
 

@@ -70,6 +70,21 @@ class Link(NamedTuple):
     target: int
 
 
+class Row(NamedTuple):
+    """The row of a node in a graph's arrays, perhaps without a few entries in its midst.
+
+    Args:
+        first: index of the first entry.
+        degree: entries, less those left out.
+        gap, skip: entries from place `gap` on lie `skip` further; ``gap = degree, skip = 0`` where none is left out.
+    """
+
+    first: int
+    degree: int
+    gap: int
+    skip: int
+
+
 class OpRule(NamedTuple):
     """How an op draws in each row.
 

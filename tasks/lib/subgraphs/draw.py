@@ -1,8 +1,10 @@
 """Compiled draws of k of a node's neighbours without replacement, for all that sample from rows of a graph.
 
-Each function writes the places that it has drawn in a row, ascending, to ``out[offset:]``, and returns how many these
-are. Random numbers are those of `tasks.lib.kernels.random`: number i of a draw is ``mix(state + i * GAMMA)``. Slow
-references: `floyd`, `by_weight` and `PlainSampler.draws` in tests/tasks/sampling.py.
+A row is what a draw sees: entries ``first`` to ``first + degree - 1`` of the graph's arrays, of which those from place
+`gap` on lie `skip` further, so that a few entries in the midst can be left out. Each function writes the places that it
+has drawn, ascending, to ``out[offset:]``, and returns how many these are. Random numbers are those of
+`tasks.lib.kernels.random`: number i of a draw is ``mix(state + i * GAMMA)``. Slow references: `floyd`, `by_weight` and
+`PlainSampler.draws` in tests/tasks/sampling.py.
 """
 
 from __future__ import annotations
@@ -16,21 +18,6 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.bits import trailing_zeros
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-
-
-class Row(NamedTuple):
-    """The row of a node in a graph's arrays, perhaps without a few entries in its midst.
-
-    Args:
-        first: index of the first entry.
-        degree: entries, less those left out.
-        gap, skip: entries from place `gap` on lie `skip` further; ``gap = degree, skip = 0`` where none is left out.
-    """
-
-    first: int
-    degree: int
-    gap: int
-    skip: int
 
 
 class DrawScratch(NamedTuple):
@@ -102,20 +89,21 @@ def draw_uniform(out: Any, offset: Any, degree: Any, size: Any, state: Any, mark
 
 
 @nb.njit(nogil=True)
-def draw_weighted(out: Any, offset: Any, row: Any, size: Any, weights: Any, state: Any, work: Any) -> Any:
+def draw_weighted(
+    out: Any, offset: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, weights: Any, state: Any, work: Any
+) -> Any:
     """`size` places one after the other, each in proportion to its weight among those left; of weight 0 none.
 
     The places with the smallest ``-log(u) / weight`` are such a draw (Efraimidis & Spirakis 2006).
 
     Args:
-        row: `Row` of `weights`.
+        first, degree, gap, skip: a row of `weights`, see the module.
         size, state: as in `draw_uniform`; all places where the row has fewer.
         work: `DrawScratch`.
 
     Writes:
         out: places, from `offset` on.
     """
-    first, degree, gap, skip = row
     kept = 0
     most = np.inf
     for place in range(degree):
@@ -133,18 +121,19 @@ def draw_weighted(out: Any, offset: Any, row: Any, size: Any, weights: Any, stat
 
 
 @nb.njit(nogil=True)
-def draw_largest(out: Any, offset: Any, row: Any, size: Any, values: Any, limit: Any, work: Any) -> Any:
+def draw_largest(
+    out: Any, offset: Any, first: Any, degree: Any, gap: Any, skip: Any, size: Any, values: Any, limit: Any, work: Any
+) -> Any:
     """The `size` places of the largest values up to `limit`; of equal ones the later place.
 
     Args:
-        row: `Row` of `values`, integers.
+        first, degree, gap, skip: a row of `values`, integers; see the module.
         size, work: as in `draw_weighted`.
         limit: places of larger values are left out.
 
     Writes:
         out: places, from `offset` on.
     """
-    first, degree, gap, skip = row
     kept = 0
     for place in range(degree):
         value = np.int64(values[first + place + (skip if place >= gap else 0)])

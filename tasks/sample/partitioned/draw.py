@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, Row
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 from superworkflow.tasks.sample.induced import find_link, first_from
-from superworkflow.tasks.sample.program import LATEST_K, NO_LIMIT, NO_VALUES, RANDOM_WEIGHTED, Link, OpRule
+from superworkflow.tasks.sample.program import LATEST_K, NO_LIMIT, NO_VALUES, RANDOM_WEIGHTED, Link, OpRule, Row
 from superworkflow.tasks.sample.row_draws import draw_row
 
 
@@ -89,13 +89,6 @@ def room_for(indptr: Any, low: Any, nodes: Any, draws: Any, size: Any, by_path: 
     return entries, most
 
 
-@nb.njit(nogil=True, inline="always")
-def _link_of(links: Any, group: Any) -> Any:
-    if len(links):
-        return Link(links[group, 0], links[group, 1])
-    return Link(np.int64(-1), np.int64(-1))
-
-
 @nb.njit(nogil=True, cache=True)
 def draw_requested(
     graph: Any, low: Any, size: Any, strategy: Any, by_path: Any, requests: Any, most: Any, out: Any
@@ -116,31 +109,34 @@ def draw_requested(
         How many were drawn in all.
     """
     indptr, indices = graph.indptr, graph.indices
-    positions, targets = out.positions, out.targets
+    keys, times, links, begins, nodes, draws = requests
+    counts, positions, targets, paths = out
     room = min(size, most)
     work = DrawScratch(np.zeros((most >> 6) + 1, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64))
     values = np.int64(0)
     if strategy == RANDOM_WEIGHTED and not len(graph.weights):
         values = np.int64(NO_VALUES)
     filled = np.int64(0)
-    for group in range(len(requests.keys)):
-        limit = requests.times[group] if strategy == LATEST_K else np.int64(NO_LIMIT)
-        rule, link = OpRule(size, strategy, values, limit, by_path), _link_of(requests.links, group)
-        for i in range(requests.begins[group], requests.begins[group + 1]):
-            node = requests.nodes[i]
+    for group in range(len(keys)):
+        limit = times[group] if strategy == LATEST_K else np.int64(NO_LIMIT)
+        rule = OpRule(size, strategy, values, limit, by_path)
+        for i in range(begins[group], begins[group + 1]):
+            node = nodes[i]
             first = indptr[node - low]
             degree = indptr[node - low + 1] - first
-            draws = requests.draws[i] if by_path else np.int64(1)
-            gap, skip = find_link(link, node, indices, first, degree)
-            state = mix(requests.keys[group] + np.uint64(node + 1) * GAMMA)
+            here = draws[i] if by_path else np.int64(1)
+            gap, skip = degree, np.int64(0)
+            if len(links):
+                gap, skip = find_link(Link(links[group, 0], links[group, 1]), node, indices, first, degree)
+            state = mix(keys[group] + np.uint64(node + 1) * GAMMA)
             row = Row(first, degree - skip, gap, skip)
-            count = draw_row(positions, out.paths, filled, row, rule, graph, state, draws, work)
+            count = draw_row(positions, paths, filled, row, rule, graph, state, here, work)
             for k in range(filled, filled + count):
                 if positions[k] >= gap:
                     positions[k] += skip
                 positions[k] += first
                 targets[k] = indices[positions[k]]
-            out.counts[i] = count
+            counts[i] = count
             filled += count
     return filled
 
@@ -161,16 +157,17 @@ def join_requested(graph: Any, low: Any, requests: Any, counts: Any, positions: 
         How many there are; where there is no room for them, only `counts` are complete.
     """
     indptr, indices = graph.indptr, graph.indices
-    begins, targets, target_begins = requests.begins, requests.targets, requests.target_begins
+    links, begins, nodes, target_begins, targets = requests
     filled = np.int64(0)
     for group in range(len(begins) - 1):
         begin, end = target_begins[group], target_begins[group + 1]
-        link = _link_of(requests.links, group)
         for i in range(begins[group], begins[group + 1]):
-            node = requests.nodes[i]
+            node = nodes[i]
             first = indptr[node - low]
             degree = indptr[node - low + 1] - first
-            gap, skip = find_link(link, node, indices, first, degree)
+            gap, skip = degree, np.int64(0)
+            if len(links):
+                gap, skip = find_link(Link(links[group, 0], links[group, 1]), node, indices, first, degree)
             before = filled
             if degree <= end - begin:  # search the targets for each neighbour
                 for k in range(degree):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.gnn.sampler.kernels import AHEAD, COLUMNS, Renumbered, ask_rows, moved_on
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, Row, draw_weighted
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, draw_weighted
 
 
 @nb.njit(nogil=True, cache=True)
@@ -84,7 +84,7 @@ def draw_by_weight(
             left[place - first] = weights[place]
         for gone in range(np.searchsorted(lost, begin), np.searchsorted(lost, begin + degree)):
             left[lost[gone] - begin] = np.float32(0)
-        draw_weighted(positions, starts[i], Row(0, degree, degree, 0), size, left, own, work)
+        draw_weighted(positions, starts[i], 0, degree, degree, 0, size, left, own, work)
         for j in range(starts[i], starts[i + 1]):
             positions[j] += begin
 

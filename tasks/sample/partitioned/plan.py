@@ -129,7 +129,7 @@ class Routes(NamedTuple):
 
     Args:
         first: of each range of each edge set, its first task; it has those up to the next range's first. Where a range
-            is asked for more than its share, several tasks have it, and subgraphs are divided among them.
+            is requested more than its share, several tasks have it, and subgraphs are divided among them.
     """
 
     first: tuple[NDArray[np.int64], ...]

@@ -17,9 +17,9 @@ from superworkflow.tasks.sample.partitioned.draw import (
     join_requested,
     room_for,
 )
-from superworkflow.tasks.sample.partitioned.home import ShardRequest, ShardResponse, compact
-from superworkflow.tasks.sample.partitioned.members import EdgesAsked, EdgesFound
+from superworkflow.tasks.sample.partitioned.members import EdgeRequest, EdgeResponse
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
+from superworkflow.tasks.sample.partitioned.requester import ShardRequest, ShardResponse, compact
 from superworkflow.tasks.sample.partitioned.rows import RangeRows, rows_of
 
 load_kernels_fast()
@@ -55,7 +55,9 @@ def _drawn(plan: SamplePlan, given: RangeRows, task: int, request: ShardRequest)
     )  # fmt: skip
 
 
-def join(plan: SamplePlan, routes: Routes, task: int, requests: list[EdgesAsked]) -> Iterator[tuple[int, EdgesFound]]:
+def join(
+    plan: SamplePlan, routes: Routes, task: int, requests: list[EdgeRequest]
+) -> Iterator[tuple[int, EdgeResponse]]:
     """All edges between nodes of subgraphs, in the rows of a task."""
     if not requests:
         return
@@ -74,7 +76,7 @@ def join(plan: SamplePlan, routes: Routes, task: int, requests: list[EdgesAsked]
                 break
             room = total
         found = compact(positions[:total]), compact(places[:total])
-        yield request.shard, EdgesFound(edge_set, task, given.base, compact(counts), *found)
+        yield request.shard, EdgeResponse(edge_set, task, given.base, compact(counts), *found)
 
 
 def begins_of(lengths: NDArray[Any]) -> NDArray[np.int64]:

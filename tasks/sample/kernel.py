@@ -2,20 +2,23 @@
 
 An op's input nodes are ascending, and so are the places drawn in a row, so that edges come out in order; only seeds,
 which are first in their set, are moved. A row is read in three steps, each for all nodes of an op: its begin, its
-entries' places, its entries. What a step reads was asked for by the one before, so that they need not wait for memory.
+entries' places, its entries. What a step reads was prefetched by the one before, so that they need not wait for memory.
+Slow reference: `PlainSampler` in tests/tasks/sampling.py.
+
+Phases are kernels of their own where they neither make arrays nor call another kernel: others would count references
+to all arrays that they are given, at each call.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba as nb
 import numpy as np
-from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.prefetch import prefetch
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.lib.subgraphs.draw import DrawScratch, draw_largest, draw_uniform, draw_weighted
+from superworkflow.tasks.lib.subgraphs.draw import DrawScratch
 from superworkflow.tasks.sample.induced import find_link, induced
 from superworkflow.tasks.sample.order import (
     distinct,
@@ -26,92 +29,117 @@ from superworkflow.tasks.sample.order import (
     number_nodes,
 )
 from superworkflow.tasks.sample.places import MOST_DIGITS, bits_for, bits_of, grown, sort_pairs
+from superworkflow.tasks.sample.program import (
+    LATEST_K,
+    NO_LIMIT,
+    PHASE,
+    SEED_OP,
+    TOP_K,
+    EdgeColumns,
+    Link,
+    OpRule,
+    Row,
+)
+from superworkflow.tasks.sample.row_draws import draw_row
 
-TOP_K, RANDOM_UNIFORM, RANDOM_WEIGHTED, LATEST_K = range(4)
-SEED_OP = -1
-NO_VALUES = -(1 << 62)
-"""In a program: the edge set has no weights, or ranks and timestamps that nobody asks for."""
 _UNREAD = -1
 _AHEAD = 16
-_NO_LIMIT = np.iinfo(np.int64).max
-_PATH = np.uint64(0xD1B54A32D192ED03)
 
 
-class StackedRows(NamedTuple):
-    """The rows of all edge sets in use, behind each other.
+@nb.njit(**PHASE)
+def subgraph_key(seeds: Any, number: Any, seed: Any, n_seeds: Any) -> Any:
+    """State of a subgraph's random numbers: `seed`, the numbers of its seed nodes and its repeat, mixed in one by one.
+
+    ``key = mix(seed + GAMMA)``, then ``key = mix(key + (x + 1) * GAMMA)`` for each x of these.
+    """
+    key = mix(np.uint64(seed) + GAMMA)
+    for i in range(n_seeds):
+        key = mix(key + np.uint64(seeds.nodes[number, i] + 1) * GAMMA)
+    return mix(key + np.uint64(seeds.repeats[number] + 1) * GAMMA)
+
+
+@nb.njit(**PHASE)
+def row_bounds(
+    indptr: Any, base: Any, nodes: Any, paths: Any, row0: Any, count: Any, size: Any, strategy: Any, by_path: Any,
+    bounds: Any,
+) -> Any:  # fmt: skip
+    """Bounds of an op's `count` rows, from `row0` on.
 
     Args:
-        indptr: where each row begins in `indices`, int64; of each set one more than it has rows.
-        indices: targets.
-        weights: float32, of the sets that are drawn by weight.
-        ranks: int64, of the sets of which the edges of the largest weights are taken: in the order in which they are.
-        times: int64, of the sets that are sampled by timestamp.
+        indptr, base: rows of the edge set begin at ``indptr[base]``.
+        nodes, paths: of the rows of all ops.
+        size, strategy: of the op.
+
+    Writes:
+        bounds: row j of the op begins at ``bounds[2 * j]`` and has ``bounds[2 * j + 1]`` entries.
+
+    Returns:
+        (edges that the op draws at most, largest degree of a row that it draws in).
     """
+    for j in range(min(_AHEAD, count)):
+        prefetch(indptr, base + np.int64(nodes[row0 + j]))
+    most_edges, most_degree = np.int64(0), np.int64(0)
+    for j in range(count):
+        if j + _AHEAD < count:
+            prefetch(indptr, base + np.int64(nodes[row0 + j + _AHEAD]))
+        entry = base + np.int64(nodes[row0 + j])
+        low, degree = indptr[entry], indptr[entry + 1] - indptr[entry]
+        bounds[2 * j], bounds[2 * j + 1] = low, degree
+        draws = paths[row0 + j] if by_path else np.int64(1)
+        most_edges += degree if draws > degree else min(degree, size * draws)
+        if degree > size or strategy == LATEST_K:
+            most_degree = max(most_degree, degree)
+    return most_edges, most_degree
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    weights: NDArray[np.float32]
-    ranks: NDArray[np.int64]
-    times: NDArray[np.int64]
+
+@nb.njit(**PHASE)
+def edges_to(program: Any, op_edges: Any, node_set: Any) -> Any:
+    """Number of drawn edges that lead to a node set."""
+    count = np.int64(0)
+    for op in range(len(program.ops)):
+        if program.edges[program.ops[op, 0], 3] == node_set:
+            count += op_edges[op + 1] - op_edges[op]
+    return count
 
 
-class Program(NamedTuple):
-    """A spec in numbers; sets are numbered among those in use.
+@nb.njit(**PHASE)
+def pair_nodes(program: Any, op_edges: Any, targets: Any, node_set: Any, low: Any, pairs: Any) -> None:
+    """Pairs of the drawn edges that lead to a node set.
 
-    Args:
-        ops: int64 [ops, 3]: edge set, sample size, strategy.
-        inputs: int64 [ops + 1]: begins in `input_ops`.
-        input_ops: ops whose targets an op starts from, `SEED_OP` for the seeds.
-        edges: int64 [edge sets, 7]: first entry in `indptr`, first in `indices`, node sets of source and target, and
-            what is added to an entry of `indices` for its weight, rank and timestamp, `NO_VALUES` without.
-        counts: nodes of each node set.
-        options: int64 [4]: node set of the seeds; whether to draw for each path; whether to aggregate by node; seeds.
+    Writes:
+        pairs: ``target << low | edge``.
     """
-
-    ops: NDArray[np.int64]
-    inputs: NDArray[np.int64]
-    input_ops: NDArray[np.int64]
-    edges: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    options: NDArray[np.int64]
-
-
-class Seeds(NamedTuple):
-    """Seeds: node numbers [b, 1], of links [b, 2]; latest timestamp and repeat of each, int64 [b]."""
-
-    nodes: NDArray[Any]
-    times: NDArray[np.int64]
-    repeats: NDArray[np.int64]
+    n = 0
+    for op in range(len(program.ops)):
+        if program.edges[program.ops[op, 0], 3] == node_set:
+            for k in range(op_edges[op], op_edges[op + 1]):
+                pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
+                n += 1
 
 
-class Out(NamedTuple):
-    """Room for subgraphs, a row of each array for each set.
-
-    Args:
-        node_starts: int64 [node sets, subgraphs + 1], the first entries given.
-        nodes: [node sets, room].
-        edge_starts: int64 [edge sets, subgraphs + 1].
-        sources, targets: int32 [edge sets, room].
-        positions: [edge sets, room].
-    """
-
-    node_starts: NDArray[np.int64]
-    nodes: NDArray[Any]
-    edge_starts: NDArray[np.int64]
-    sources: NDArray[np.int32]
-    targets: NDArray[np.int32]
-    positions: NDArray[Any]
+@nb.njit(**PHASE)
+def ops_of(program: Any, op_edges: Any, edge_set: Any) -> Any:
+    """(edges drawn from an edge set, ops that draw from it, the last of these)."""
+    drawn, drawing, last_op = np.int64(0), 0, 0
+    for op in range(len(program.ops)):
+        if program.ops[op, 0] == edge_set:
+            drawn += op_edges[op + 1] - op_edges[op]
+            drawing, last_op = drawing + 1, op
+    return drawn, drawing, last_op
 
 
 @nb.njit(nogil=True, cache=True)
 def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any, most: Any, out: Any) -> Any:
-    """Sample subgraphs `first` to `last - 1` of `seeds` to the beginning of `out`, as far as they fit.
+    """Sample subgraphs `first` to `last - 1` of `seeds`, as far as they fit into `out`.
 
     Args:
-        rows: `StackedRows`; program: `Program`; seeds: `Seeds`; out: `Out`, filled.
+        rows: `StackedRows`; program: `Program`; seeds: `Seeds`.
         first, last: range of subgraphs.
         seed: of all random numbers.
         most: nodes and edges, of all sets together, with which it is enough.
+
+    Writes:
+        out: `Out`, from its beginning.
 
     Returns:
         How many are done, the room that the next one needs if it did not fit, else 0, and their nodes and edges.
@@ -122,7 +150,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     indptr, indices = rows.indptr, rows.indices
     room = min(out.nodes.shape[1], out.positions.shape[1])
 
-    # Of the edges and rows of all ops, behind each other.
+    # Edges and rows of all ops, behind each other; see `order`.
     targets = np.empty(1 << 12, indices.dtype)
     positions = np.empty(1 << 12, out.positions.dtype)
     paths = np.empty(1 << 12 if by_path else 1, np.int64)
@@ -131,10 +159,10 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     row_paths = np.empty(1 << 10, np.int64)
     row_places = np.empty(1 << 10, np.int32)
     begins = np.empty(1 << 10, np.int64)
-    lows = np.empty(1 << 10, np.int64)
+    bounds = np.empty(1 << 10, np.int64)
     op_rows = np.zeros(n_ops + 1, np.int64)
     op_edges = np.zeros(n_ops + 1, np.int64)
-    # Different targets of each op that is another one's input, ascending.
+    # Fronts: the different targets of each op that is another one's input, ascending, and the paths to them.
     fronts = np.empty(1 << 10, indices.dtype)
     front_paths = np.empty(1 << 10, np.int64)
     op_fronts = np.zeros(n_ops + 1, np.int64)
@@ -142,7 +170,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     for op in program.input_ops:
         if op != SEED_OP:
             feeds[op] = True
-    # Of one set of nodes at a time.
+    # Scratch.
     table = np.empty(1 << 4, indices.dtype)
     orders = np.empty(1 << 4, np.int32)
     pairs = np.empty(1 << 12, np.uint64)
@@ -154,21 +182,17 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
     by_source = np.empty(1 << 10, np.int64)
     marks = np.zeros(1, np.uint64)
     work = DrawScratch(marks, np.empty(1, np.int64), np.empty(1, np.int64))
-    ends = np.empty(2, np.int64)
 
     entries = np.int64(0)
     n_rows: Any
     for number in range(first, last):
         done = number - first
-        key = mix(np.uint64(seed) + GAMMA)
-        for i in range(n_seeds):
-            key = mix(key + np.uint64(seeds.nodes[number, i] + 1) * GAMMA)
-        key = mix(key + np.uint64(seeds.repeats[number] + 1) * GAMMA)
-
+        key = subgraph_key(seeds, number, seed, n_seeds)
+        link = Link(np.int64(seeds.nodes[number, 0]), np.int64(seeds.nodes[number, n_seeds - 1]))
         for op in range(n_ops):
             edge_set, size, strategy = ops[op, 0], ops[op, 1], ops[op, 2]
             op_key = mix(key + np.uint64(op + 1) * GAMMA)
-            # The input nodes.
+            # Input nodes v, ascending: paths(v) is the sum over the inputs of their paths to v; 1 for a seed.
             row0 = op_rows[op]
             n_rows = np.int64(0)
             merge = program.inputs[op + 1] - program.inputs[op] > 1
@@ -200,24 +224,13 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 )  # fmt: skip
             op_rows[op + 1] = row0 + n_rows
 
-            # Begins of their rows.
-            base = edges[edge_set, 0]
+            # Bounds of their rows.
             begins = grown(begins, row0, row0 + n_rows + 1)
-            lows = grown(lows, 0, 2 * n_rows)
+            bounds = grown(bounds, 0, 2 * n_rows)
             row_places = grown(row_places, 0, row0 + n_rows)
-            for j in range(min(_AHEAD, n_rows)):
-                prefetch(indptr, base + np.int64(row_nodes[row0 + j]))
-            most_edges, most_degree = np.int64(0), np.int64(0)
-            for j in range(n_rows):
-                if j + _AHEAD < n_rows:
-                    prefetch(indptr, base + np.int64(row_nodes[row0 + j + _AHEAD]))
-                entry = base + np.int64(row_nodes[row0 + j])
-                low, degree = indptr[entry], indptr[entry + 1] - indptr[entry]
-                lows[2 * j], lows[2 * j + 1] = low, degree
-                draws = row_paths[row0 + j] if by_path else np.int64(1)
-                most_edges += degree if draws > degree else min(degree, size * draws)
-                if degree > size or strategy == LATEST_K:
-                    most_degree = max(most_degree, degree)
+            most_edges, most_degree = row_bounds(
+                indptr, edges[edge_set, 0], row_nodes, row_paths, row0, n_rows, size, strategy, by_path, bounds
+            )
             edge0 = op_edges[op]
             targets, found = grown(targets, edge0, edge0 + most_edges), grown(found, edge0, edge0 + most_edges)
             positions = grown(positions, edge0, edge0 + most_edges)
@@ -230,18 +243,19 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 kept = max(kept, len(work.keys))
                 work = DrawScratch(marks, np.empty(kept, np.int64), np.empty(kept, np.int64))
 
-            # Places of what is drawn in each row.
+            # Places that are drawn in each row, from the state mix(op_key + (v + 1) * GAMMA).
             shift, filled = edges[edge_set, 1], edge0
             values = edges[edge_set, 4 + (strategy == TOP_K) + 2 * (strategy == LATEST_K)]
-            limit = seeds.times[number] if strategy == LATEST_K else np.int64(_NO_LIMIT)
+            limit = seeds.times[number] if strategy == LATEST_K else np.int64(NO_LIMIT)
+            rule = OpRule(size, strategy, values, limit, by_path)
             apart = n_seeds == 2 and edges[edge_set, 2] == seed_set and edges[edge_set, 3] == seed_set
             for j in range(min(_AHEAD, n_rows)):
-                prefetch(indices, lows[2 * j])
+                prefetch(indices, bounds[2 * j])
             for j in range(n_rows):
                 if j + _AHEAD < n_rows:
-                    prefetch(indices, lows[2 * (j + _AHEAD)])
-                    prefetch(indices, lows[2 * (j + _AHEAD)] + min(lows[2 * (j + _AHEAD) + 1], size) - 1)
-                low, degree = lows[2 * j], lows[2 * j + 1]
+                    prefetch(indices, bounds[2 * (j + _AHEAD)])
+                    prefetch(indices, bounds[2 * (j + _AHEAD)] + min(bounds[2 * (j + _AHEAD) + 1], size) - 1)
+                low, degree = bounds[2 * j], bounds[2 * j + 1]
                 begins[row0 + j] = filled
                 if degree <= size and not apart and strategy != LATEST_K:
                     for k in range(degree):
@@ -253,15 +267,11 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     continue
                 gap, skip = degree, np.int64(0)
                 if apart:
-                    find_link(seeds.nodes, number, row_nodes[row0 + j], indices, low, degree, ends)
-                    gap, skip = ends[0], ends[1]
-                    degree -= skip
+                    gap, skip = find_link(link, row_nodes[row0 + j], indices, low, degree)
                 state = mix(op_key + np.uint64(row_nodes[row0 + j] + 1) * GAMMA)
                 draws = row_paths[row0 + j] if by_path else np.int64(1)
-                count = draw_row(
-                    positions, paths, filled, low, values, degree, gap, skip, size, strategy, rows, limit, state, draws,
-                    by_path, work,
-                )  # fmt: skip
+                row = Row(low, degree - skip, gap, skip)
+                count = draw_row(positions, paths, filled, row, rule, rows, state, draws, work)
                 for k in range(filled, filled + count):
                     if positions[k] >= gap:
                         positions[k] += skip
@@ -272,7 +282,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
             begins[row0 + n_rows] = filled
             op_edges[op + 1] = filled
 
-            # The neighbours there.
+            # The neighbours there, and the front: paths(u) is the sum of the draws of edges to u.
             for k in range(edge0, filled):
                 if targets[k] == _UNREAD:
                     targets[k] = indices[shift + np.int64(positions[k])]
@@ -288,10 +298,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
 
         # The nodes of each set in their final order, and the places of edges' ends among them.
         for node_set in range(n_node_sets):
-            n = np.int64(0)
-            for op in range(n_ops):
-                if edges[ops[op, 0], 3] == node_set:
-                    n += op_edges[op + 1] - op_edges[op]
+            n = edges_to(program, op_edges, node_set)
             begin = out.node_starts[node_set, done]
             if begin + n + n_seeds > room:
                 return done, begin + n + n_seeds, entries
@@ -308,12 +315,7 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                             firsts += 1
                 pairs, other = grown(pairs, 0, n), grown(other, 0, n)
                 low = bits_of(op_edges[n_ops])
-                n = np.int64(0)
-                for op in range(n_ops):
-                    if edges[ops[op, 0], 3] == node_set:
-                        for k in range(op_edges[op], op_edges[op + 1]):
-                            pairs[n] = (np.uint64(targets[k]) << np.uint64(low)) | np.uint64(k)
-                            n += 1
+                pair_nodes(program, op_edges, targets, node_set, low, pairs)
                 pairs, other = sort_pairs(pairs, other, n, low, bits_of(program.counts[node_set]), digits)
                 n = number_nodes(pairs, n, low, nodes, firsts, found)
             for op in range(n_ops):
@@ -321,11 +323,13 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                     find_places(row_nodes, op_rows[op], op_rows[op + 1], nodes, firsts, row_places)
             out.node_starts[node_set, done + 1] = begin + n
 
+        # The edges of each set by (source, target, position): all between its nodes, or those drawn.
         for edge_set in range(n_edge_sets):
             begin = out.edge_starts[edge_set, done]
             source_set, target_set = edges[edge_set, 2], edges[edge_set, 3]
             a, b = out.node_starts[source_set, done], out.node_starts[source_set, done + 1]
             firsts = n_seeds if target_set == seed_set else np.int64(0)
+            columns = EdgeColumns(out.sources[edge_set], out.targets[edge_set], out.positions[edge_set])
             filled = begin
             if by_node:
                 c, d = out.node_starts[target_set, done], out.node_starts[target_set, done + 1]
@@ -333,31 +337,25 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
                 table, orders = grown(table, 0, 1 << bits), grown(orders, 0, 1 << bits)
                 apart = n_seeds == 2 and source_set == seed_set and target_set == seed_set
                 filled = induced(
-                    rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d], table, orders, bits,
-                    out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, room, firsts,
-                    apart, seeds.nodes, number, ends,
+                    rows, edges[edge_set], out.nodes[source_set, a:b], out.nodes[target_set, c:d],
+                    link if apart else Link(np.int64(-1), np.int64(-1)), table, orders, columns, begin, room, firsts,
                 )  # fmt: skip
                 if filled > room:
                     return done, filled, entries
             else:
-                drawn_here, drawing, last_op = np.int64(0), 0, 0
-                for op in range(n_ops):
-                    if ops[op, 0] == edge_set:
-                        drawn_here += op_edges[op + 1] - op_edges[op]
-                        drawing, last_op = drawing + 1, op
+                drawn_here, drawing, last_op = ops_of(program, op_edges, edge_set)
                 if begin + drawn_here > room:
                     return done, begin + drawn_here, entries
                 if drawing == 1 and firsts == 0:
                     filled = edges_of_one_op(
                         op_rows[last_op], op_rows[last_op + 1], row_places, begins, found, positions,
-                        n_seeds if source_set == seed_set else np.int64(0), out.sources[edge_set],
-                        out.targets[edge_set], out.positions[edge_set], begin,
+                        n_seeds if source_set == seed_set else np.int64(0), columns, begin,
                     )  # fmt: skip
                 else:
                     by_source = grown(by_source, 0, b - a + op_rows[n_ops])
                     filled = edges_in_order(
-                        ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a,
-                        out.sources[edge_set], out.targets[edge_set], out.positions[edge_set], begin, firsts,
+                        ops, edge_set, op_rows, row_places, begins, found, positions, by_source, b - a, columns, begin,
+                        firsts,
                     )  # fmt: skip
             out.edge_starts[edge_set, done + 1] = filled
         for node_set in range(n_node_sets):
@@ -367,77 +365,3 @@ def sample(rows: Any, program: Any, seeds: Any, first: Any, last: Any, seed: Any
         if entries >= most:
             return done + 1, np.int64(0), entries
     return last - first, np.int64(0), entries
-
-
-@nb.njit(nogil=True)
-def draw_row(
-    positions: Any, paths: Any, filled: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
-    strategy: Any, rows: Any, limit: Any, state: Any, draws: Any, by_path: Any, work: Any,
-) -> Any:  # fmt: skip
-    """Draw in one row; see `tasks.lib.subgraphs.draw` for rows with a gap.
-
-    Args:
-        positions: places in the row are written from `filled` on.
-        paths: by path, how often each was drawn is written there.
-        low: first entry of the row in `rows`.
-        values: what is added to an entry for its weight, rank or timestamp, `NO_VALUES` without.
-        size, strategy: of the op.
-        rows: see `StackedRows`.
-        limit: largest timestamp.
-        state: of the random stream.
-        draws: paths that lead to the row, where draws are by path; else 1.
-        work: `DrawScratch`, large enough for the row.
-
-    Returns:
-        How many places were drawn.
-    """
-    count = degree
-    if strategy == LATEST_K:
-        count = draw_largest(
-            positions, filled, low + values, degree, gap, skip, min(size, degree), rows.times, limit, work
-        )  # fmt: skip
-    elif degree <= size:
-        for k in range(degree):
-            positions[filled + k] = k
-    elif strategy == TOP_K:
-        count = draw_largest(positions, filled, low + values, degree, gap, skip, size, rows.ranks, limit, work)
-    elif draws == 1:
-        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-            count = draw_uniform(positions, filled, degree, size, state, work.marks)
-        else:
-            count = draw_weighted(
-                positions, filled, low + values, degree, gap, skip, size, rows.weights, state, work
-            )  # fmt: skip
-        if by_path:
-            paths[filled : filled + count] = 1
-    else:
-        count = _draw_again(
-            positions, paths, filled, low, values, degree, gap, skip, size, strategy, rows.weights, state, work, draws
-        )  # fmt: skip
-    if by_path and (degree <= size or strategy in (TOP_K, LATEST_K)):
-        paths[filled : filled + count] = draws
-    return count
-
-
-@nb.njit(nogil=True)
-def _draw_again(
-    positions: Any, paths: Any, filled: Any, low: Any, values: Any, degree: Any, gap: Any, skip: Any, size: Any,
-    strategy: Any, weights: Any, state: Any, work: Any, draws: Any,
-) -> Any:  # fmt: skip
-    """Draw in one row for each path that leads to it; places that were drawn, and how often."""
-    drawn = np.empty(degree + size, np.int64)
-    drawn[:degree] = 0
-    for path in range(draws):
-        own = state if path == 0 else mix(state ^ (np.uint64(path) * _PATH))
-        if strategy == RANDOM_UNIFORM or values == NO_VALUES:
-            count = draw_uniform(drawn, degree, degree, size, own, work.marks)
-        else:
-            count = draw_weighted(drawn, degree, low + values, degree, gap, skip, size, weights, own, work)
-        for k in range(degree, degree + count):
-            drawn[drawn[k]] += 1
-    count = 0
-    for place in range(degree):
-        if drawn[place]:
-            positions[filled + count], paths[filled + count] = place, drawn[place]
-            count += 1
-    return count

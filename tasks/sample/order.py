@@ -1,4 +1,11 @@
-"""Compiled: nodes and edges of one subgraph in their final order."""
+"""Compiled: nodes and edges of one subgraph in their final order.
+
+Nodes of a set: its seeds first, all others ascending. Edges of a set: by (place of source, place of target, position),
+each once. Slow reference: `PlainSampler.subgraph` in tests/tasks/sampling.py.
+
+Arrays of all ops of a subgraph: rows of op o are ``op_rows[o]`` to ``op_rows[o + 1] - 1``, of nodes at `row_places` in
+the subgraph, and edges of row j ``begins[j]`` to ``begins[j + 1] - 1``, to nodes at `found`, with their `positions`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +27,20 @@ def distinct(
     given: Any, begin: Any, count: Any, nodes: Any, pairs: Any, other: Any, digits: Any, distinct: Any, paths: Any,
     sums: Any, by_path: Any,
 ) -> Any:  # fmt: skip
-    """The different ones of `count` nodes from `begin` on, ascending, to `distinct`; their paths, added, to `sums`."""
+    """The different ones of `count` nodes from `begin` on, ascending.
+
+    Args:
+        given: nodes, all below `nodes`.
+        pairs, other, digits: see `sort_pairs`.
+        paths: to each of them, by path.
+
+    Writes:
+        distinct: the different ones.
+        sums: the sum of the paths to each, up to `MOST_PATHS`; 1 unless by path.
+
+    Returns:
+        How many there are.
+    """
     low = bits_of(count)
     for i in range(count):
         pairs[i] = (np.uint64(given[begin + i]) << np.uint64(low)) | np.uint64(i)
@@ -43,7 +63,19 @@ def distinct(
 
 @nb.njit(nogil=True)
 def number_nodes(pairs: Any, count: Any, low: Any, nodes: Any, firsts: Any, found: Any) -> Any:
-    """Number the nodes of sorted (node, edge) pairs: behind the `firsts` that are there; to each edge, its node's."""
+    """Number the nodes of (node, edge) pairs, which are sorted.
+
+    Args:
+        pairs: uint64, the node above bit `low`, the edge below.
+        firsts: seeds, which are in `nodes`.
+
+    Writes:
+        nodes: others than the seeds, ascending.
+        found: place of each edge's node.
+
+    Returns:
+        How many nodes there are.
+    """
     mask = np.uint64((1 << low) - 1)
     n, last = firsts - 1, np.uint64(0xFFFFFFFFFFFFFFFF)
     if firsts == 0:
@@ -85,8 +117,10 @@ def number_marked(
         count: edges that lead to it.
         words: of 64 bits, that its nodes take.
         bits: uint64 [words], scratch; ranks: int32 [words], scratch.
-        nodes: are written here, ascending; at least `count`.
-        found: each edge's node's number is written here.
+
+    Writes:
+        nodes: ascending; up to `count` entries.
+        found: place of each edge's node.
 
     Returns:
         How many nodes there are.
@@ -123,7 +157,11 @@ def number_marked(
 
 @nb.njit(nogil=True)
 def find_places(wanted: Any, begin: Any, end: Any, nodes: Any, firsts: Any, places: Any) -> None:
-    """Places of ascending nodes, all of which are among `nodes`."""
+    """Places of ascending nodes ``wanted[begin:end]`` among `nodes`, of which the first `firsts` are seeds.
+
+    Writes:
+        places: from `begin` to `end` - 1.
+    """
     place = firsts
     for j in range(begin, end):
         node = wanted[j]
@@ -140,9 +178,23 @@ def find_places(wanted: Any, begin: Any, end: Any, nodes: Any, firsts: Any, plac
 @nb.njit(nogil=True)
 def edges_in_order(
     ops: Any, edge_set: Any, op_rows: Any, row_places: Any, begins: Any, found: Any, positions: Any, by_source: Any,
-    n_sources: Any, out_sources: Any, out_targets: Any, out_positions: Any, filled: Any, firsts: Any,
+    n_sources: Any, out: Any, filled: Any, firsts: Any,
 ) -> Any:  # fmt: skip
-    """The edges of one set from the rows of all its ops: by source, target, position, each once."""
+    """The edges of one set from the rows of all its ops.
+
+    Args:
+        ops: see `Program`.
+        by_source: int64 [sources + rows], scratch.
+        n_sources: nodes of the set that the edges start from.
+        firsts: seeds among the nodes that they lead to.
+
+    Writes:
+        out: `EdgeColumns`, from `filled` on.
+
+    Returns:
+        The end of what was written.
+    """
+    out_sources, out_targets, out_positions = out
     by_source[:n_sources] = NO_ROW  # the first row of each source; behind them, the next row of the same source
     for op in range(len(ops) - 1, -1, -1):
         if ops[op, 0] == edge_set:
@@ -175,34 +227,37 @@ def edges_in_order(
 
 @nb.njit(nogil=True)
 def edges_of_one_op(
-    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, firsts: Any,
-    out_sources: Any, out_targets: Any, out_positions: Any, filled: Any,
+    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, firsts: Any, out: Any,
+    filled: Any,
 ) -> Any:  # fmt: skip
     """The edges of a set that a single op draws and that lead to no seed: its rows are in order, after those of the
-    `firsts` seeds."""
+    `firsts` seeds.
+
+    Writes:
+        out: `EdgeColumns`, from `filled` on.
+
+    Returns:
+        The end of what was written.
+    """
     for place in range(firsts):
         for row in range(first_row, last_row):
             if row_places[row] == place:
-                filled = _copy_rows(
-                    row, row + 1, row_places, begins, found, positions, out_sources, out_targets, out_positions, filled
-                )
+                filled = _copy_rows(row, row + 1, row_places, begins, found, positions, out, filled)
     row = first_row
     while row < last_row:
         end = row
         while end < last_row and row_places[end] >= firsts:
             end += 1
-        filled = _copy_rows(
-            row, end, row_places, begins, found, positions, out_sources, out_targets, out_positions, filled
-        )
+        filled = _copy_rows(row, end, row_places, begins, found, positions, out, filled)
         row = end + 1
     return filled
 
 
 @nb.njit(nogil=True)
 def _copy_rows(
-    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, out_sources: Any,
-    out_targets: Any, out_positions: Any, filled: Any,
-) -> Any:  # fmt: skip
+    first_row: Any, last_row: Any, row_places: Any, begins: Any, found: Any, positions: Any, out: Any, filled: Any
+) -> Any:
+    out_sources, out_targets, out_positions = out
     first = begins[first_row]
     count = begins[last_row] - first
     for k in range(count):

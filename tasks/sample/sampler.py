@@ -15,8 +15,9 @@ from superworkflow.tasks.lib.graph.heterograph import HeteroGraph, index_dtype
 from superworkflow.tasks.lib.kernels.huge_pages import on_huge_pages, small_pages
 from superworkflow.tasks.lib.kernels.numba_cache import load_kernels_fast
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, SubgraphLayout
-from superworkflow.tasks.sample.kernel import NO_VALUES, SEED_OP, Out, Program, Seeds, StackedRows, sample
+from superworkflow.tasks.sample.kernel import sample
 from superworkflow.tasks.sample.params import SampleParams
+from superworkflow.tasks.sample.program import NO_VALUES, SEED_OP, Out, Program, Seeds, StackedRows
 from superworkflow.tasks.sample.spec import READOUT, STRATEGIES, Op, SamplingSpec
 
 load_kernels_fast()

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from superworkflow.tasks.lib.subgraphs.blocks import read_group
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
-from superworkflow.tasks.sample.partitioned.answer import answer, join
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
-from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_asked, keep
-from superworkflow.tasks.sample.partitioned.members import ask_edges, counts_joined, keep_edges
+from superworkflow.tasks.sample.partitioned.members import count_joins, edge_requests, store_edges
 from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan, plan_of
+from superworkflow.tasks.sample.partitioned.requester import ShardSeeds, count_requests, draw_requests, store_draws
+from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.sampler import SeedRows
 from superworkflow.tasks.sample.spec import SamplingSpec
 from tests.kernels.guarded import calls
@@ -68,21 +68,21 @@ def test_subgraphs_drawn_in_parts_equal_the_plain_samplers(
             assert same(plain(block, made, number), wanted)
             done += 1
     assert done == subgraphs
-    assert not plan.ops or not edges or calls["draw_asked"]
+    assert not plan.ops or not edges or calls["draw_requested"]
 
 
 def sampled_in_parts(plan: SamplePlan, shards: list[ShardSeeds], tasks: int) -> Iterator[Any]:
     """The blocks of these shards, read from their files."""
-    counts = [counts_asked(plan, shard, 0) for shard in shards]
+    counts = [count_requests(plan, shard, 0) for shard in shards]
     for level in range(plan.levels):
         routes = _routes(counts, tasks)
-        replies = _exchanged(plan, routes, shards, partial(ask, plan, routes, level), answer)
-        counts = [keep(plan, routes, level, shards, place, replies[place])[1] for place in range(len(shards))]
+        replies = _exchanged(plan, routes, shards, partial(draw_requests, plan, routes, level), answer)
+        counts = [store_draws(plan, routes, level, shards, place, replies[place])[1] for place in range(len(shards))]
     if plan.by_node:
-        routes = _routes([counts_joined(plan, shard) for shard in shards], tasks)
-        found = _exchanged(plan, routes, shards, partial(ask_edges, plan, routes), join)
+        routes = _routes([count_joins(plan, shard) for shard in shards], tasks)
+        found = _exchanged(plan, routes, shards, partial(edge_requests, plan, routes), join)
         for place in range(len(shards)):
-            keep_edges(plan, routes, shards, place, found[place])
+            store_edges(plan, routes, shards, place, found[place])
     for shard in shards:
         write_shard(plan, shard)
         with pq.ParquetFile(Path(plan.kept.output) / shard.name) as file:

@@ -3,7 +3,8 @@
 A row is what a draw sees: entries ``first`` to ``first + degree - 1`` of the graph's arrays, of which those from place
 `gap` on lie `skip` further, so that a few entries in the midst can be left out. Each function writes the places that it
 has drawn, ascending, to ``out[offset:]``, and returns how many these are. Random numbers are those of
-`tasks.lib.kernels.random`.
+`tasks.lib.kernels.random`: number i of a draw is ``mix(state + i * GAMMA)``. Slow references: `floyd`, `by_weight` and
+`PlainSampler.draws` in tests/tasks/sampling.py.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ def draw_uniform(out: Any, offset: Any, degree: Any, size: Any, state: Any, mark
     """`size` of `degree` places, each set of them as probable as any other (Floyd; Bentley & Floyd 1987).
 
     Args:
-        out, offset: places are written to ``out[offset:]``.
         degree: more than `size`, under 2**32.
         size: places to draw.
         state: of the random stream.
         marks: see `DrawScratch`.
+
+    Writes:
+        out: places, from `offset` on.
     """
     words = (degree >> 6) + 1
     if 8 * words <= 64 + size * size:
@@ -92,6 +95,14 @@ def draw_weighted(
     """`size` places one after the other, each in proportion to its weight among those left; of weight 0 none.
 
     The places with the smallest ``-log(u) / weight`` are such a draw (Efraimidis & Spirakis 2006).
+
+    Args:
+        first, degree, gap, skip: a row of `weights`, see the module.
+        size, state: as in `draw_uniform`; all places where the row has fewer.
+        work: `DrawScratch`.
+
+    Writes:
+        out: places, from `offset` on.
     """
     kept = 0
     most = np.inf
@@ -116,9 +127,12 @@ def draw_largest(
     """The `size` places of the largest values up to `limit`; of equal ones the later place.
 
     Args:
-        out, offset, first, degree, gap, skip, size, work: as elsewhere here.
-        values: integers.
+        first, degree, gap, skip: a row of `values`, integers; see the module.
+        size, work: as in `draw_weighted`.
         limit: places of larger values are left out.
+
+    Writes:
+        out: places, from `offset` on.
     """
     kept = 0
     for place in range(degree):

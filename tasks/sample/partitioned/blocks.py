@@ -13,9 +13,9 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.infra.storage.manifest import FileEntry
 from superworkflow.tasks.lib.subgraphs.blocks import SubgraphBlock, shard_schema, shard_writer
 from superworkflow.tasks.lib.subgraphs.shard_layout import GROUP_ENTRIES
-from superworkflow.tasks.sample.partitioned.home import ShardSeeds, keys_of, subgraphs_of
 from superworkflow.tasks.sample.partitioned.members import ShardNodes, members_of
 from superworkflow.tasks.sample.partitioned.plan import SamplePlan, edge_ops
+from superworkflow.tasks.sample.partitioned.requester import ShardSeeds, keys_of, subgraphs_of
 from superworkflow.tasks.sample.sizes import Sizes
 
 

@@ -30,11 +30,11 @@ from superworkflow.tasks.lib.graph.ranges import find_cuts
 from superworkflow.tasks.lib.subgraphs.blocks import DESCRIPTION, SubgraphLayout
 from superworkflow.tasks.lib.task_outputs import TaskOutputs
 from superworkflow.tasks.sample.params import SampleParams
-from superworkflow.tasks.sample.partitioned.answer import answer, join
 from superworkflow.tasks.sample.partitioned.blocks import write_shard
-from superworkflow.tasks.sample.partitioned.home import ShardSeeds, ask, counts_asked, keep
-from superworkflow.tasks.sample.partitioned.members import ask_edges, counts_joined, keep_edges
+from superworkflow.tasks.sample.partitioned.members import count_joins, edge_requests, store_edges
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, Routes, SamplePlan, check_values, plan_of
+from superworkflow.tasks.sample.partitioned.requester import ShardSeeds, count_requests, draw_requests, store_draws
+from superworkflow.tasks.sample.partitioned.responder import answer, join
 from superworkflow.tasks.sample.partitioned.rows import check_range
 from superworkflow.tasks.sample.run import SampleShard, description, read_spec, sample_output, shards_of, table_of_seeds
 from superworkflow.tasks.sample.seeds import find_seeds
@@ -145,19 +145,19 @@ class _Work:
         """Make these shards; how large their subgraphs are."""
         plan, session, items = self._plan, self._session, list(enumerate(shards))
         shared = session.sparkContext.broadcast(shards)
-        counts = [counts_asked(plan, shard, 0) for shard in shards]
+        counts = [count_requests(plan, shard, 0) for shard in shards]
         for level in range(plan.levels):
             routes = self._routes(counts)
             steps = (
                 Step(routes.tasks, partial(answer, plan, routes)),
                 Step(len(shards), partial(_keep, plan, routes, level, shared)),
             )
-            kept = exchange(session, items, partial(ask, plan, routes, level), *steps)
+            kept = exchange(session, items, partial(draw_requests, plan, routes, level), *steps)
             counts = [each for _, each in kept]
         if plan.by_node:
-            routes = self._routes(run_tasks(session, partial(counts_joined, plan), shards))
+            routes = self._routes(run_tasks(session, partial(count_joins, plan), shards))
             exchange(
-                session, items, partial(ask_edges, plan, routes), Step(routes.tasks, partial(join, plan, routes)),
+                session, items, partial(edge_requests, plan, routes), Step(routes.tasks, partial(join, plan, routes)),
                 Step(len(shards), partial(_keep_edges, plan, routes, shared)),
             )  # fmt: skip
         sizes = Sizes(plan.layout)
@@ -178,8 +178,8 @@ class _Work:
 
 
 def _keep(plan: SamplePlan, routes: Routes, level: int, shared: Any, place: int, replies: list[Any]) -> Any:
-    return keep(plan, routes, level, shared.value, place, replies)
+    return store_draws(plan, routes, level, shared.value, place, replies)
 
 
 def _keep_edges(plan: SamplePlan, routes: Routes, shared: Any, place: int, found: list[Any]) -> int:
-    return keep_edges(plan, routes, shared.value, place, found)
+    return store_edges(plan, routes, shared.value, place, found)

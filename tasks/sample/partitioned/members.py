@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from superworkflow.tasks.sample.partitioned.home import (
+from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
+from superworkflow.tasks.sample.partitioned.requester import (
     ShardSeeds,
     compact,
     grouped,
@@ -19,7 +20,6 @@ from superworkflow.tasks.sample.partitioned.home import (
     seed_keys,
     subgraphs_of,
 )
-from superworkflow.tasks.sample.partitioned.plan import Routes, SamplePlan
 from superworkflow.tasks.sample.sampler import SeedRows
 
 
@@ -88,8 +88,8 @@ def _firsts(seeds: NDArray[Any]) -> NDArray[np.int64]:
     return firsts
 
 
-class EdgesAsked(NamedTuple):
-    """A shard asks for all edges of one set between nodes of the same subgraph, in the rows of a task.
+class EdgeRequest(NamedTuple):
+    """Request of a shard for all edges of one set between nodes of the same subgraph, in the rows of a task.
 
     Args:
         shard: place of the shard among those of the exchange.
@@ -106,8 +106,8 @@ class EdgesAsked(NamedTuple):
     targets: NDArray[Any]
 
 
-class EdgesFound(NamedTuple):
-    """Response to `EdgesAsked`: counts of each source; positions less `base`; places among the targets."""
+class EdgeResponse(NamedTuple):
+    """Response to `EdgeRequest`: counts of each source; positions less `base`; places among the targets."""
 
     edge_set: int
     task: int
@@ -122,7 +122,7 @@ def _all_keys(members: ShardNodes) -> NDArray[np.int64]:
     return np.sort(keys_of(subgraphs, members.nodes))
 
 
-def counts_joined(plan: SamplePlan, shard: ShardSeeds) -> list[NDArray[np.int64]]:
+def count_joins(plan: SamplePlan, shard: ShardSeeds) -> list[NDArray[np.int64]]:
     """Number of rows of each range of each edge set that have edges between nodes to find."""
     members = members_of(plan, shard)
     return [
@@ -131,7 +131,7 @@ def counts_joined(plan: SamplePlan, shard: ShardSeeds) -> list[NDArray[np.int64]
     ]
 
 
-def ask_edges(plan: SamplePlan, routes: Routes, item: tuple[int, ShardSeeds]) -> Iterator[tuple[int, EdgesAsked]]:
+def edge_requests(plan: SamplePlan, routes: Routes, item: tuple[int, ShardSeeds]) -> Iterator[tuple[int, EdgeRequest]]:
     """Requests of a shard."""
     place, shard = item
     members = members_of(plan, shard)
@@ -144,16 +144,16 @@ def ask_edges(plan: SamplePlan, routes: Routes, item: tuple[int, ShardSeeds]) ->
             parts = [targets[begins[group] : begins[group + 1]] for group in groups]
             links = shard.seeds.nodes[groups] if plan.apart(edges) else np.zeros((0, 2), np.int64)
             low = int(plan.cuts[number][range_])
-            yield task, EdgesAsked(
+            yield task, EdgeRequest(
                 place, links, compact(lengths), compact(nodes_of(keys[chosen]) - low), compact(target_lengths),
                 compact(nodes_of(np.concatenate(parts))),
             )  # fmt: skip
 
 
-def keep_edges(
-    plan: SamplePlan, routes: Routes, shards: Sequence[ShardSeeds], place: int, found: list[EdgesFound]
+def store_edges(
+    plan: SamplePlan, routes: Routes, shards: Sequence[ShardSeeds], place: int, found: list[EdgeResponse]
 ) -> int:
-    """Leave the edges that were found for a shard: keys of sources and targets, and positions; how many there are."""
+    """Store the edges found for a shard: keys of sources and targets, and positions; returns how many there are."""
     shard, total = shards[place], 0
     members = members_of(plan, shard)
     for number, edges in enumerate(plan.edge_sets):

@@ -30,7 +30,7 @@ NODE_BITS = 50
 
 
 class OpPlan(NamedTuple):
-    """An op in numbers: see `kernel.Program.ops`; ops of a level need no more than those of levels before it."""
+    """An op in numbers: see `program.Program.ops`; ops of a level need no more than those of levels before it."""
 
     number: int
     edge_set: int
@@ -83,7 +83,7 @@ class SamplePlan:
         nodes: how many each node set in use has.
         layout: of the subgraphs.
         seed_set: place of the seeds' set.
-        by_path, by_node: see `kernel.Program.options`.
+        by_path, by_node: see `program.Program.options`.
         links: seeds are pairs.
         seed: of all random numbers.
         node_type, position_type: of numbers of nodes and of positions.
@@ -129,7 +129,7 @@ class Routes(NamedTuple):
 
     Args:
         first: of each range of each edge set, its first task; it has those up to the next range's first. Where a range
-            is asked for more than its share, several tasks have it, and subgraphs are divided among them.
+            is requested more than its share, several tasks have it, and subgraphs are divided among them.
     """
 
     first: tuple[NDArray[np.int64], ...]

@@ -12,8 +12,8 @@ from superworkflow.infra.storage.location import Location
 from superworkflow.tasks.lib.formats.npy import read_header
 from superworkflow.tasks.lib.graph.integrity import check_rows
 from superworkflow.tasks.lib.task_outputs import executor_folder, on_this_disk
-from superworkflow.tasks.sample.kernel import StackedRows
 from superworkflow.tasks.sample.partitioned.plan import EdgePlan, SamplePlan
+from superworkflow.tasks.sample.program import StackedRows
 from superworkflow.tasks.sample.sampler import bad_weight
 
 _PIECE = 1 << 20

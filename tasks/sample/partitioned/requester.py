@@ -1,4 +1,4 @@
-"""A shard's side of a partitioned sample: what to ask for next, and what of the answers to leave for later.
+"""Requester of a partitioned sample: draws that a shard requests at each level of ops, and those stored for later.
 
 Numbers of subgraphs are those in the shard. A key is (subgraph, node), see `NODE_BITS`; keys are always ascending.
 """
@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from superworkflow.tasks.lib.kernels.random import GAMMA, mix
-from superworkflow.tasks.sample.kernel import LATEST_K
 from superworkflow.tasks.sample.order import MOST_PATHS
 from superworkflow.tasks.sample.partitioned.plan import NODE_BITS, OpPlan, Routes, SamplePlan
+from superworkflow.tasks.sample.program import LATEST_K
 from superworkflow.tasks.sample.sampler import SeedRows
 
 _NODE = (1 << NODE_BITS) - 1
@@ -29,7 +29,7 @@ class ShardSeeds(NamedTuple):
     seeds: SeedRows
 
     def kept(self, what: str, number: int) -> str:
-        """Name of what is left of an op or an edge set."""
+        """Name of a stored table of an op or an edge set."""
         return f"subgraphs/{self.number:06d}/{what}-{number}"
 
 
@@ -64,7 +64,7 @@ class ShardResponse(NamedTuple):
         op: number.
         task: that has drawn.
         base: of positions.
-        counts: edges of each node that was asked for.
+        counts: edges of each requested node.
         positions: of all edges, less `base`.
         targets: of all.
         paths: how often each was drawn, by path.
@@ -80,7 +80,7 @@ class ShardResponse(NamedTuple):
 
 
 def keys_of(subgraphs: NDArray[Any], nodes: NDArray[Any]) -> NDArray[np.int64]:
-    """Keys; see the module."""
+    """Keys of (subgraph, node) pairs."""
     return (subgraphs.astype(np.int64) << np.int64(NODE_BITS)) | nodes.astype(np.int64)
 
 
@@ -113,7 +113,7 @@ def streams(plan: SamplePlan, seeds: SeedRows, op: OpPlan) -> NDArray[np.uint64]
     return step(step(state, seeds.repeats), np.full(len(state), op.number))
 
 
-def asked(plan: SamplePlan, shard: ShardSeeds, op: OpPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def op_inputs(plan: SamplePlan, shard: ShardSeeds, op: OpPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Keys of the nodes that an op starts from, and paths to each."""
     parts = [seed_keys(shard.seeds)] if op.from_seeds else []
     paths = [np.ones(len(each), np.int64) for each in parts]
@@ -135,11 +135,11 @@ def summed(keys: NDArray[np.int64], paths: NDArray[np.int64]) -> tuple[NDArray[n
     return keys[begins], np.minimum(sums, MOST_PATHS)
 
 
-def counts_asked(plan: SamplePlan, shard: ShardSeeds, level: int) -> list[NDArray[np.int64]]:
-    """Number of rows that a level requests of each range of each edge set."""
+def count_requests(plan: SamplePlan, shard: ShardSeeds, level: int) -> list[NDArray[np.int64]]:
+    """Number of rows of each range of each edge set that a level requests."""
     counts = [np.zeros(len(cuts) - 1, np.int64) for cuts in plan.cuts]
     for op in plan.of_level(level):
-        nodes = nodes_of(asked(plan, shard, op)[0])
+        nodes = nodes_of(op_inputs(plan, shard, op)[0])
         counts[op.edge_set] += np.bincount(plan.range_of(op.edge_set, nodes), minlength=len(counts[op.edge_set]))
     return counts
 
@@ -147,7 +147,7 @@ def counts_asked(plan: SamplePlan, shard: ShardSeeds, level: int) -> list[NDArra
 def routed(
     plan: SamplePlan, routes: Routes, edge_set: int, keys: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """(task, range, places in `keys`) of those of one edge set that are to go to a task, tasks ascending."""
+    """(task, range, places in `keys`) of the keys of one edge set that are sent to a task, tasks ascending."""
     ranges = plan.range_of(edge_set, nodes_of(keys))
     tasks = routes.to(edge_set, ranges, subgraphs_of(keys))
     order = np.argsort(tasks, kind="stable")
@@ -164,20 +164,20 @@ def grouped(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def compact(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, none negative, in the smallest type that holds them: they are to travel."""
+    """The same numbers, none negative, in the smallest type that holds them, to be sent."""
     most = int(values.max(initial=0))
     kind = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if most <= np.iinfo(kind).max)
     return values.astype(kind)
 
 
-def ask(
+def draw_requests(
     plan: SamplePlan, routes: Routes, level: int, item: tuple[int, ShardSeeds]
 ) -> Iterator[tuple[int, ShardRequest]]:
     """Requests of a shard in a level of ops."""
     place, shard = item
     none = np.zeros(0, np.int64)
     for op in plan.of_level(level):
-        keys, paths = asked(plan, shard, op)
+        keys, paths = op_inputs(plan, shard, op)
         states, edges = streams(plan, shard.seeds, op), plan.edge_sets[op.edge_set]
         for task, range_, chosen in routed(plan, routes, op.edge_set, keys):
             groups, lengths = grouped(keys[chosen])
@@ -190,20 +190,20 @@ def ask(
             )  # fmt: skip
 
 
-def keep(
+def store_draws(
     plan: SamplePlan, routes: Routes, level: int, shards: Sequence[ShardSeeds], place: int, replies: list[ShardResponse]
 ) -> tuple[int, list[NDArray[np.int64]]]:
-    """Leave what a level has drawn for a shard.
+    """Store the draws of a level for a shard.
 
     For each op a table of rows (key of the node, edges) and one of edges (position, target), in the order of the keys,
     and the front: keys of different targets and paths to them.
 
     Returns:
-        How many edges there are, and `counts_asked` of the next level.
+        How many edges there are, and `count_requests` of the next level.
     """
     shard, total = shards[place], 0
     for op in plan.of_level(level):
-        keys, _ = asked(plan, shard, op)
+        keys, _ = op_inputs(plan, shard, op)
         order = np.concatenate(
             [np.zeros(0, np.int64), *(chosen for _, _, chosen in routed(plan, routes, op.edge_set, keys))]
         )
@@ -224,7 +224,7 @@ def keep(
         plan.kept.write(shard.kept("edges", op.number), pa.table(edges))
         plan.kept.write(shard.kept("front", op.number), pa.table({"key": front, "paths": sums}))
         total += len(positions)
-    return total, counts_asked(plan, shard, level + 1)
+    return total, count_requests(plan, shard, level + 1)
 
 
 def _in_order(counts: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,9 +4,9 @@ A child is a stage's process like any other: its own environment, working folder
 and measurements; only its imports are done. It dies with the server, and with the launcher, whose pipe is its
 standard input. The server has no threads of its own and computes nothing, so that forking it is safe.
 
-`multiprocessing`'s fork server imports everything before it accepts the first request: 1.4 CPU seconds for the stages
-of node2vec and 2.5 for those of gnn, where a first stage needs 0.3. This one forks between two imports. Its children
-also die with it, and have standard streams and a command line of their own.
+`multiprocessing`'s fork server imports everything before it accepts the first request: 1.4 to 2.5 CPU seconds for the
+superworkflows that come with the project, where a first stage needs 0.3. This one forks between two imports. Its
+children also die with it, and have standard streams and a command line of their own.
 
 A request is one message on the control socket: a JSON object of `arguments`, `environment` and `folder`, with three
 file descriptors: the child's standard input, its output (also for errors), and a socket on which the server sends

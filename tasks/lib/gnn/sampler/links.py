@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superworkflow.infra.base.errors import DatasetDamaged, UserError
+from superworkflow.infra.base.errors import UserError
 from superworkflow.infra.storage.dataset import Dataset, FileWriter
 from superworkflow.tasks.lib.gnn.sampler.negative_sampling import edges_between
 from superworkflow.tasks.lib.graph.heterograph import CsrRows, EdgeSet, HeteroGraph
+from superworkflow.tasks.lib.graph.integrity import damaged
 from superworkflow.tasks.lib.kernels.arrays import read_only
 
 LINKS_FILE = "links.json"
@@ -67,7 +68,7 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
     document = dataset.json(LINKS_FILE)
     name = document.get("edges") if isinstance(document, dict) else None
     if not isinstance(name, str) or document.get("format") != FORMAT or name not in graph.edge_sets:
-        raise _damaged(f"{dataset.uri}/{LINKS_FILE}", "it names no edge set of the graph")
+        raise damaged(dataset, LINKS_FILE, "it names no edge set of the graph")
     edges = graph.edge_sets[name]
     sizes = [graph.node_sets[each].count for each in (edges.source, edges.target)]
     found: dict[str, Pairs] = {}
@@ -76,12 +77,12 @@ def read_held_out(graph: HeteroGraph) -> HeldOut:
             file = f"{kind}-{split}.npy"
             pairs: NDArray[Any] = dataset.array(file, mmap=False) if file in dataset else np.empty(0)
             if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
-                raise _damaged(f"{dataset.uri}/{file}", "pairs are int64 [pairs, 2]")
+                raise damaged(dataset, file, "pairs are int64 [pairs, 2]")
             if len(pairs) and (pairs.min() < 0 or (pairs.max(axis=0) >= sizes).any()):
-                raise _damaged(f"{dataset.uri}/{file}", "an end is no node")
+                raise damaged(dataset, file, "an end is not a node")
             found[f"{kind}-{split}"] = pairs
     if any(len(found[f"links-{split}"]) != len(found[f"non-links-{split}"]) for split in HELD_OUT):
-        raise _damaged(dataset.uri, "there are not as many links as pairs without one")
+        raise damaged(dataset, LINKS_FILE, "there are not as many links as pairs without one")
     links, others = ({split: found[f"{kind}-{split}"] for split in HELD_OUT} for kind in ("links", "non-links"))
     return HeldOut(name, links, others)
 
@@ -151,8 +152,3 @@ class Places:
         edges_between(rows.indptr, rows.indices, one, other, firsts, counts)
         before = np.cumsum(counts) - counts
         return np.repeat(firsts - before, counts) + np.arange(int(counts.sum()))
-
-
-def _damaged(where: str, what: str) -> DatasetDamaged:
-    return DatasetDamaged(f"files do not fit each other: {what}", where=where,
-                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip

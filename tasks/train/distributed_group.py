@@ -132,7 +132,7 @@ class DistributedGroup:
         self.tables.load(rows)
 
     def weights(self) -> Mapping[str, NDArray[Any]]:
-        """See `TrainingGroup`; embeddings are mapped from files, so that no worker needs memory for all rows."""
+        """All weights by name, complete on the first rank; embeddings are mapped from files. Collective."""
         whole = self._network.arrays()
         for name, key in self._network.embedded.items():
             count, table = self._network.shape.nodes[name], self.tables.rows[name].detach().numpy()

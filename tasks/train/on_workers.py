@@ -98,7 +98,7 @@ def train(
             trainer.train()
             weights = group.weights()
         finally:
-            trainer.close()
+            trainer.source.close()
         result: dict[str, Any] = {
             "sent": group.sent, "cpu_s": time.process_time() - began, "wall_s": time.monotonic() - start_s,
             "spent": trainer.source.spent.seconds, "files": [], "facts": {},

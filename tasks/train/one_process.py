@@ -88,9 +88,6 @@ class OneProcess:
     def load_rows(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """No rows apart from the network's."""
 
-    def weights(self) -> Mapping[str, NDArray[Any]]:
-        return self._network.arrays()
-
     def end_epoch(self, epoch: int) -> None:
         """No other workers to compare with."""
 

@@ -79,8 +79,8 @@ def run(job: StageRun[TrainParams]) -> Output:
         try:
             trainer.train()
         finally:
-            trainer.close()
-    return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, group.weights()))
+            ahead.close()
+    return Output(rows=sum(counts.values()), stats=facts | write_results(job.output, trainer, network.arrays()))
 
 
 FILES = (WEIGHTS_FILE, NETWORK_FILE, LOSSES_FILE, HISTORY_FILE)

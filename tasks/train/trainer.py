@@ -80,9 +80,6 @@ class TrainingGroup(Protocol):
     def load_rows(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Load rows; see `rows`."""
 
-    def weights(self) -> Mapping[str, NDArray[Any]]:
-        """All weights by name; complete on the first rank."""
-
     def end_epoch(self, epoch: int) -> None:
         """Called after each epoch, with its number from 1."""
 
@@ -155,10 +152,6 @@ class Trainer:
         if self.best.network:
             self.network.load_arrays(self.best.network)
             self.group.load_rows(self.best.rows)
-
-    def close(self) -> None:
-        """End the threads that prepare batches."""
-        self.source.close()
 
     def epoch(self, number: int) -> Iterator[Prepared]:
         """The batches that an epoch, from 0, trains on, for callers that run their own loop."""

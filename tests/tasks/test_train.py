@@ -189,7 +189,7 @@ def test_a_note_that_is_none_names_no_checkpoint(tmp_path, graph, note):
 
 
 def weights_of(trainer: Trainer) -> dict[str, bytes]:
-    return {name: values.tobytes() for name, values in trainer.group.weights().items()}
+    return {name: values.tobytes() for name, values in trainer.network.arrays().items()}
 
 
 KILLED = """

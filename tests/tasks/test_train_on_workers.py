@@ -338,7 +338,7 @@ def go_back(worker: Worker, given: dict[str, Any], graph: str, shards: str, fold
     try:
         return [trainer.resume(), before != state()]
     finally:
-        trainer.close()
+        trainer.source.close()
 
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {

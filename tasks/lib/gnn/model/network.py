@@ -349,8 +349,7 @@ def read_network(dataset: Dataset, shape: NetworkConfig, tables: bool = True) ->
         arrays = read_tensors(dataset.local(WEIGHTS_FILE), mapped=True)
         network.load_arrays({name: values for name, values in arrays.items() if name not in left})
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
-                             remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+        raise _unreadable(dataset, error) from None
     return network
 
 
@@ -367,7 +366,11 @@ def read_embeddings(dataset: Dataset, shape: NetworkConfig) -> dict[str, NDArray
             if values.shape != (max(1, shape.nodes[name]), shape.hidden) or values.dtype != np.float32:
                 raise ValueError("embeddings of another network")
         except (ValueError, KeyError, TypeError, OSError) as error:
-            raise DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
-                                 remedy="Remove this dataset, and its stage will make it again") from None  # fmt: skip
+            raise _unreadable(dataset, error) from None
         found[name] = values[: shape.nodes[name]]
     return found
+
+
+def _unreadable(dataset: Dataset, error: Exception) -> DatasetDamaged:
+    return DatasetDamaged(f"weights cannot be read: {error}", where=f"{dataset.uri}/{WEIGHTS_FILE}",
+                          remedy="Remove this dataset, and its stage will make it again")  # fmt: skip
